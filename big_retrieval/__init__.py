@@ -1,0 +1,19 @@
+"""Contrastive retrieval models in JAX/Flax: pretrain, evaluate, search, explain, export.
+
+`load` opens a finished run or a checkpoint folder for use; training starts from the command line
+(`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    # Not imported at the top: reading a config must not cost the import of jax.
+    if name == "load":
+        from big_retrieval.loading import load
+
+        return load
+    raise AttributeError(f"module 'big_retrieval' has no attribute {name!r}")

@@ -1,0 +1,43 @@
+"""The two nouns that the rooms exchange: batches go into models, representations come out.
+
+Letters in shape comments, everywhere the same: B global batch, b rows on one process or device,
+L positions, D width, V vocabulary columns, M class tokens (sub-spheres), N dimensions of one
+sub-sphere, H heads, C block of a blocked loop.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.struct
+import jax
+
+Arrays = Mapping[str, Any]  # name -> jax.Array, numpy array or abstract array
+
+
+@flax.struct.dataclass
+class Batch:
+    """What the step reads.
+
+    Attributes:
+      fields: field name -> its arrays. An image field has `pixels` uint8 [B, S, S, 3]; a text
+        field has `ids` int32 [B, L] and `mask` bool [B, L].
+      valid: bool [B]; False marks the padding rows of a last, incomplete batch.
+      document_id: int32 [B], the record that a row comes from.
+    """
+
+    fields: Mapping[str, Arrays]
+    valid: jax.Array
+    document_id: jax.Array
+
+
+@flax.struct.dataclass
+class Reps:
+    """What losses, evaluators and indexes speak.
+
+    Attributes:
+      points: field name -> points [B, M, N] of the topology, in float32.
+      extra: per-example outputs of learned parts that belong to no similarity, [B, ...] each.
+    """
+
+    points: Mapping[str, jax.Array]
+    extra: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)

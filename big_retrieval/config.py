@@ -1,0 +1,393 @@
+"""The configuration of a run: one typed tree of defaults.
+
+A config file starts from `base()`, changes what it wants and returns the ConfigDict:
+
+    from big_retrieval import config
+
+    def get_config(arg: str = ""):
+        args = config.parse_arg(arg, batch=4096)
+        c = config.base()
+        c.batch_size = args.batch
+        c.towers.image = config.vit("B/16", class_tokens=16)
+        ...
+        return config.runlocal(c) if args.runlocal else c
+
+`load(c)` gives the typed, checked form (`Config`) that the rest of the code reads. Every key, its
+type and its meaning is here; `big_retrieval.checks` holds what no single key can tell.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import ml_collections
+
+from big_retrieval import schema
+from big_retrieval.errors import UserError
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+Remat = Literal["none", "block", "dots"]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices along each axis; -1 takes all that the other axes leave."""
+
+    data: int = -1  # rows of the batch
+    fsdp: int = 1  # rows of the batch, and every parameter split along its width
+    tensor: int = 1  # heads, MLP columns and vocabulary of every layer
+
+
+@dataclass(frozen=True)
+class ViT:
+    """A pre-LN vision transformer with M class tokens."""
+
+    type: Literal["vit"] = "vit"
+    patch: int = 16
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    class_tokens: int = 1
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    remat: Remat = "none"  # what the backward pass computes again
+    scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+
+
+@dataclass(frozen=True)
+class Bert:
+    """A BERT-type bidirectional text transformer with M class tokens."""
+
+    type: Literal["bert"] = "bert"
+    width: int = 512
+    depth: int = 12
+    heads: int = 8
+    mlp: int = 2048
+    class_tokens: int = 1
+    norm: Literal["post", "pre"] = "post"
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    remat: Remat = "none"
+    scan: bool = False
+    vocab_size: int | None = None  # None: the tokenizer's
+
+
+@dataclass(frozen=True)
+class Head:
+    """The projection from class tokens to points; shared by all tokens, without bias."""
+
+    dim: int = 512  # per class token
+    spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
+
+
+@dataclass(frozen=True)
+class ImageField:
+    """One image of a record."""
+
+    kind: Literal["image"] = "image"
+    side: Literal["query", "document"] = "document"
+    tower: str = "image"
+    column: str = "image"
+    size: int = 224  # pixels, square
+    crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1): no crop
+    crop_ratio: tuple[float, float] = (0.75, 4 / 3)
+    flip: float = 0.5  # probability
+    flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
+    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    head: Head = field(default_factory=Head)
+
+
+@dataclass(frozen=True)
+class TextField:
+    """One text of a record; where it has several, training draws one."""
+
+    kind: Literal["text"] = "text"
+    side: Literal["query", "document"] = "query"
+    tower: str = "text"
+    column: str = "captions"
+    length: int = 77  # tokens, [CLS] and [SEP] included
+    head: Head = field(default_factory=Head)
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """From text to ids; one for all text fields."""
+
+    type: Literal["wordpiece", "clip", "auto"] = "wordpiece"
+    path: str = ""  # file, folder or hub name; empty: learned from the training captions
+    vocab_size: int = 8192  # of a learned vocabulary, at most
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Generated images of two coloured shapes in relation, with captions."""
+
+    type: Literal["scenes"] = "scenes"
+    split: Literal["train", "validation", "test", "colours", "shapes"] = "train"
+    size: int = 32
+    count: int | None = None  # None: all of the split
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """Own pairs: a JSON object a line with an image's path and its captions."""
+
+    type: Literal["jsonl"] = "jsonl"
+    path: str = ""
+    image: str = "image"
+    text: str = "captions"
+    how_to_get: str = ""  # said when `path` does not exist
+
+
+Source = Scenes | JsonLines
+
+
+@dataclass(frozen=True)
+class Loader:
+    """How records are read."""
+
+    threads: int = 2
+    workers: int = 0  # processes; 0: threads only
+    prefetch: int = 4  # batches
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """The multiplier tau = exp(t) of the scores; `t` is the parameter `scalars/temperature`."""
+
+    init: float = 1 / 0.07
+    learnable: bool = True
+    min: float | None = None
+    max: float | None = 100.0
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """Symmetric cross-entropy over the global batch."""
+
+    type: Literal["contrastive"] = "contrastive"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate over the steps, as a share of `optimizer.lr`."""
+
+    type: Literal["cosine", "linear", "rsqrt", "constant"] = "cosine"
+    warmup_steps: int = 0  # linear from 0
+    cooldown_steps: int = 0  # linear to `end` at the end of the run
+    end: float = 0.0  # share of the peak that cosine, linear and the cool-down end at
+    timescale: int = 10_000  # of rsqrt, in steps
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW; rules are (regular expression over parameter names, factor), the last match holds."""
+
+    lr: float = 1e-3
+    b1: float = 0.9
+    b2: float = 0.98
+    eps: float = 1e-6
+    weight_decay: float = 0.1  # of matrices; never of biases, norms, scalars, class and position
+    clip_norm: float | None = 1.0  # of the whole gradient
+    ema_decay: float | None = None  # evaluators and exports then use the average
+    lr_factors: tuple[tuple[str, float], ...] = ()
+    decay_factors: tuple[tuple[str, float], ...] = ()
+    freeze: tuple[str, ...] = ()
+    schedule: Schedule = field(default_factory=Schedule)
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Recall and rank, both ways, between two fields."""
+
+    type: Literal["retrieval"] = "retrieval"
+    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    query: str = "text"
+    document: str = "image"
+    recall_at: tuple[int, ...] = (1, 5, 10)
+    chunk: int = 1024  # queries scored at a time
+    every: int | None = None  # None: `eval_every`; 0: at the end only
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """Classification by the nearest class prompts; distances are averaged over the prompts."""
+
+    type: Literal["zeroshot"] = "zeroshot"
+    data: Source = field(default_factory=lambda: Scenes(split="colours"))
+    label: str = "colour"  # column with the class number
+    image: str = "image"
+    text: str = "text"
+    classes: tuple[str, ...] = ()  # empty: the source's
+    prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
+    every: int | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. `total_steps` wins over `total_examples`, that over `total_epochs`."""
+
+    seed: int = 0
+    total_steps: int | None = None
+    total_examples: int | None = None
+    total_epochs: float | None = None
+    stop_after: int | None = None  # save and exit after this step, with the schedule unchanged
+    batch_size: int = 256  # global
+    log_every: int = 10
+    eval_every: int = 0  # steps; 0: at the end only
+    checkpoint_every: int = 1000
+    best_metric: str = ""  # its best checkpoint is kept besides the newest two
+    best_mode: Literal["max", "min"] = "max"
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
+    mesh: Mesh = field(default_factory=Mesh)
+    fields: dict[str, ImageField | TextField] = field(default_factory=dict)
+    towers: dict[str, ViT | Bert] = field(default_factory=dict)
+    topology: Literal["sphere", "euclidean", "oblique", "geodesic"] = "sphere"
+    temperature: Temperature = field(default_factory=Temperature)
+    loss: Contrastive = field(default_factory=Contrastive)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    data: Source = field(default_factory=Scenes)
+    loader: Loader = field(default_factory=Loader)
+    evals: dict[str, Retrieval | ZeroShot] = field(default_factory=dict)
+
+
+# What a resumed run may change: nothing in here moves a parameter's trajectory.
+FREE_ON_RESUME = (
+    "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
+    "loader", "evals",
+)  # fmt: skip
+
+VIT_SIZES = {  # patch, width, depth, heads, mlp
+    "Ti/16": (16, 192, 12, 3, 768),
+    "S/16": (16, 384, 12, 6, 1536),
+    "B/32": (32, 768, 12, 12, 3072),
+    "B/16": (16, 768, 12, 12, 3072),
+    "L/14": (14, 1024, 24, 16, 4096),
+}
+
+
+def base() -> ml_collections.ConfigDict:
+    """The defaults, as the ConfigDict that config files change."""
+    return schema.to_config_dict(Config())
+
+
+def load(raw: Any) -> Config:
+    """The typed form of a ConfigDict or of a saved config.json.
+
+    Raises:
+      UserError: an unknown or lost key or a wrong type, named by its path.
+    """
+    return schema.parse(Config, raw)
+
+
+def entry(value: Any, **changes: Any) -> ml_collections.ConfigDict:
+    """A dataclass of this file with some values changed, as a part to assign in a config file.
+
+    Raises:
+      UserError: a change names no field of the dataclass.
+    """
+    known = {f.name for f in dataclasses.fields(value)}
+    for key in changes:
+        if key not in known:
+            raise UserError(schema.unknown_key(type(value).__name__, key, known))
+    return schema.to_config_dict(dataclasses.replace(value, **changes))
+
+
+def vit(size: str = "B/16", **changes: Any) -> ml_collections.ConfigDict:
+    """A vision tower of a published size (`VIT_SIZES`), with any of its keys changed."""
+    if size not in VIT_SIZES:
+        raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
+    names = ("patch", "width", "depth", "heads", "mlp")
+    return entry(ViT(), **(dict(zip(names, VIT_SIZES[size], strict=True)) | changes))
+
+
+def image_text(
+    c: ml_collections.ConfigDict, *, dim: int, spheres: int | None = None, size: int = 224,
+    length: int = 77,
+) -> None:  # fmt: skip
+    """Gives `c` one image field (document side) and one text field (query side).
+
+    Args:
+      c: the config to change.
+      dim: values per class token behind the projection.
+      spheres: blocks of a single class token's `dim`; None with several class tokens.
+      size: image side in pixels.
+      length: tokens of a text.
+    """
+    head = Head(dim=dim, spheres=spheres)
+    c.fields.image = entry(ImageField(), size=size, head=head)
+    c.fields.text = entry(TextField(), length=length, head=head)
+
+
+def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
+    """Reads the part behind the colon of `--config=file.py:arg`.
+
+    Args:
+      arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
+      **defaults: the keys with their defaults; the default's type is the value's. A key whose
+        default is False may stand alone. `runlocal` is always one of them.
+
+    Raises:
+      UserError: an unknown key or a value of another type.
+    """
+    values: dict[str, Any] = {"runlocal": False, **defaults}
+    for item in filter(None, arg.split(",")):
+        key, equals, text = item.partition("=")
+        if key not in values:
+            raise UserError(
+                f"config argument {item!r} is unknown; known: {', '.join(sorted(values))}."
+            )
+        kind = type(values[key])
+        if kind is bool:
+            if text.lower() not in ("", "true", "false", "1", "0"):
+                raise UserError(f"config argument {key} is {text!r}; it must be true or false.")
+            values[key] = text.lower() in ("", "true", "1")
+            continue
+        try:
+            values[key] = kind(text) if equals else kind("")
+        except ValueError:
+            raise UserError(f"config argument {key} is {text!r}, not {kind.__name__}.") from None
+    return SimpleNamespace(**values)
+
+
+def runlocal(c: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+    """Shrinks a config to what two CPU cores train in about a minute, through the same code.
+
+    The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink, the
+    data become generated scenes, computation is in float32 and without dropout.
+    """
+    c.unlock()
+    c.total_steps, c.total_epochs, c.total_examples = 300, None, None
+    c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
+    c.dtype, c.best_metric = "float32", ""
+    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c.tokenizer = entry(Tokenizer(), vocab_size=512)
+    for tower in c.towers.values():
+        tower.update(width=64, depth=2, heads=2, mlp=256, dropout=0.0)
+        if tower.type == "vit":
+            tower.patch = 8
+        else:
+            tower.vocab_size = None
+    for part in c.fields.values():
+        _shrink_field(part)
+    c.data = entry(Scenes(), count=4000)
+    c.evals = ml_collections.ConfigDict()
+    c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200))
+    c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
+    return c
+
+
+def _shrink_field(part: ml_collections.ConfigDict) -> None:
+    if part.kind == "image":
+        part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
+    else:
+        part.update(length=min(part.length, 32))
+    if part.head.spheres:  # keep the blocks, shorten each
+        part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
+    else:
+        part.head.dim = min(16 if part.head.dim < 512 else 64, part.head.dim)

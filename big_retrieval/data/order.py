@@ -1,0 +1,51 @@
+"""Which record comes at which position, and its random numbers: pure functions of integers."""
+
+import hashlib
+from typing import cast
+
+import grain
+import numpy as np
+
+from big_retrieval.errors import UserError
+
+
+class Order:
+    """Which record each position of a run is: another global shuffle in every epoch.
+
+    Args:
+      length: records of the source.
+      seed: of the shuffle.
+
+    Raises:
+      UserError: no records or a negative seed.
+    """
+
+    def __init__(self, length: int, seed: int):
+        if length < 1:
+            raise UserError("The source has no records; training needs at least one.")
+        if seed < 0:
+            raise UserError(f"seed {seed} is negative; use 0 or more.")
+        self.length, self.seed = length, seed
+        self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
+
+    def record(self, position: int) -> tuple[int, int]:
+        """(epoch, record index) of a position; epoch = position // length."""
+        return position // self.length, int(cast(int, self._shuffled[position]))
+
+    def ids(self, start: int, count: int) -> list[int]:
+        """The record indices of positions start .. start + count - 1."""
+        return [self.record(position)[1] for position in range(start, start + count)]
+
+    def digest(self, start: int, count: int) -> str:
+        """Twelve hex digits over `ids(start, count)`: whether two runs read the same records."""
+        return hashlib.sha256(np.array(self.ids(start, count), "<i8").tobytes()).hexdigest()[:12]
+
+
+def example_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The random numbers of one record in one epoch: Philox keyed by the three numbers.
+
+    Streams never overlap: the index is the highest word of the 256-bit counter.
+    """
+    key = np.array([seed, epoch], np.uint64)
+    counter = np.array([0, 0, 0, index], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=key))

@@ -1,0 +1,94 @@
+"""Encoding on the devices, outside training: for evaluators, search and `big_retrieval.load`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from big_retrieval import parallel
+from big_retrieval.models.towers import RetrievalModel
+
+LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
+
+
+class Encoder:
+    """Turns batches of one field into points, over a mesh, the same on every process.
+
+    Attributes:
+      batch_size: rows of a global batch that `points` expects.
+      rows: the rows of it that this process has to bring, ascending int64 [b].
+    """
+
+    def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
+        """Prepares; compiles at the first batch of each field.
+
+        Args:
+          model: towers and heads.
+          mesh: the devices.
+          batch_size: rows at a time at most; rounded to a multiple of the mesh's row groups.
+        """
+        groups = mesh.shape["data"] * mesh.shape["fsdp"]
+        self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
+        self.rows = parallel.local_rows(mesh, self.batch_size)
+        self._mesh = mesh
+        self._apply = jax.jit(
+            lambda params, fields: model.apply({"params": params}, fields).points,  # type: ignore
+            out_shardings=parallel.replicated(mesh),
+        )
+
+    def points(
+        self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes all batches of a field.
+
+        Args:
+          weights: the parameters.
+          field: the field's name.
+          batches: what `data.pipeline.eval_batches` yields: this process's rows.
+
+        Returns:
+          Points [n, M, N] and the record that each comes from [n]; padding rows are left out.
+        """
+        params = {name: part for name, part in weights.items() if name != "scalars"}
+        points, records = [], []
+        with parallel.use(self._mesh):
+            for arrays in batches:
+                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
+                out = np.asarray(self._apply(params, {field: batch.fields[field]})[field])
+                valid = parallel.fetch(batch.valid)
+                points.append(out[valid])
+                records.append(parallel.fetch(batch.document_id)[valid])
+        return np.concatenate(points), np.concatenate(records)
+
+    def map_rows(
+        self, function: Callable[..., jax.Array], rows: Iterable[np.ndarray], *rest: Any
+    ) -> np.ndarray:
+        """Applies a function to row-sharded arrays and whole ones.
+
+        Args:
+          function: jit-able, of (row arrays..., whole arrays...), to [rows, ...].
+          rows: arrays [C, ...], C a multiple of the mesh's row groups.
+          *rest: arrays that every device gets whole.
+
+        Returns:
+          The result on every process.
+        """
+        sharded, whole = parallel.batch_sharding(self._mesh), parallel.replicated(self._mesh)
+
+        def put(x: np.ndarray, sharding: Any) -> jax.Array:
+            return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+        args = [put(np.asarray(x), sharded) for x in rows]
+        args += [x if isinstance(x, jax.Array) else put(np.asarray(x), whole) for x in rest]
+        return np.asarray(jax.jit(function, out_shardings=whole)(*args))
+
+    def whole(self, x: np.ndarray) -> jax.Array:
+        """An array on every device, to pass to `map_rows` again and again."""
+        sharding = parallel.replicated(self._mesh)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    def row_multiple(self) -> int:
+        """What the number of rows in `map_rows` must be a multiple of."""
+        return self._mesh.shape["data"] * self._mesh.shape["fsdp"]

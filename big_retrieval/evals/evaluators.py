@@ -1,0 +1,81 @@
+"""From the configuration's `evals` to objects that turn weights into numbers."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from big_retrieval import similarity
+from big_retrieval.config import Config, Retrieval
+from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.sources import Source
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.evals.zeroshot import ZeroShotEvaluator
+
+Say = Callable[[str], None]
+
+
+class Evaluator(Protocol):
+    """What the loop calls; a new kind is a module of this room and a line in `make_evaluators`."""
+
+    def run(self, weights: Any, say: Say = ...) -> dict[str, float]:
+        """Numbers by name, from the parameters alone."""
+        ...
+
+
+def make_evaluators(
+    config: Config,
+    sources: Mapping[str, Source],
+    specs: Mapping[str, FieldSpec],
+    encoder: Encoder,
+) -> dict[str, Evaluator]:
+    """The evaluators by the prefix of their metrics, such as `retrieval/test`.
+
+    Args:
+      config: of the run.
+      sources: evaluator name -> its records.
+      specs: field name -> how it is read.
+      encoder: encodes on the devices.
+    """
+    topology = similarity.topology(config.topology)
+    out: dict[str, Evaluator] = {}
+    for name, ev in sorted(config.evals.items()):
+        parts = (sources[name], dict(specs), topology, encoder)
+        if isinstance(ev, Retrieval):
+            out[f"{ev.type}/{name}"] = RetrievalEvaluator(ev, *parts)
+        else:
+            out[f"{ev.type}/{name}"] = ZeroShotEvaluator(ev, *parts)
+    return out
+
+
+def due(config: Config, step: int, total_steps: int) -> set[str]:
+    """Prefixes of the evaluators to run after this step; all of them at the end."""
+    found = set()
+    for name, ev in config.evals.items():
+        every = config.eval_every if ev.every is None else ev.every
+        if step == total_steps or (every and step % every == 0):
+            found.add(f"{ev.type}/{name}")
+    return found
+
+
+def run(
+    evaluators: Mapping[str, Evaluator], names: set[str], weights: Any, say: Say
+) -> dict[str, float]:
+    """Runs some evaluators.
+
+    Args:
+      evaluators: by prefix.
+      names: the prefixes to run.
+      weights: the parameters.
+      say: prints a line to the user.
+
+    Returns:
+      Metrics such as `retrieval/test/image_to_text/R@1`.
+    """
+    out = {}
+    for prefix in sorted(names):
+        start = time.monotonic()
+        found = evaluators[prefix].run(weights, lambda text, p=prefix: say(f"{p}: {text}"))
+        out |= {f"{prefix}/{name}": value for name, value in found.items()}
+        say(f"{prefix}: done in {time.monotonic() - start:.1f} s")
+    return out

@@ -1,0 +1,123 @@
+"""Zero-shot classification: the class whose prompts lie nearest to the image."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval import config as configs
+from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.sources import Source, Texts
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.evals.retrieval import encode_source
+from big_retrieval.similarity import Topology
+
+CHUNK = 1024  # images scored at a time
+
+
+@lru_cache(maxsize=32)
+def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.Array]:
+    def class_scores(images: jax.Array, prompts: jax.Array) -> jax.Array:
+        scores = score(images, prompts)  # [C, classes * prompts]
+        return jnp.mean(scores.reshape(len(scores), classes, -1), axis=2)  # [C, classes]
+
+    return class_scores
+
+
+def class_scores(
+    images: np.ndarray, prompts: np.ndarray, *, topology: Topology, encoder: Encoder
+) -> np.ndarray:
+    """Mean score of each image with each class's prompts (distances are averaged, not points).
+
+    Args:
+      images: points [n, M, N].
+      prompts: points [classes, P, M, N].
+      topology: scores points.
+      encoder: knows the devices.
+
+    Returns:
+      [n, classes].
+    """
+    flat = encoder.whole(prompts.reshape(-1, *prompts.shape[2:]))  # [classes * P, M, N]
+    multiple = encoder.row_multiple()
+    size = -(-min(CHUNK, len(images)) // multiple) * multiple
+    out = []
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+        found = encoder.map_rows(_scorer(topology.score, len(prompts)), [padded], flat)
+        out.append(found[: len(part)])
+    return np.concatenate(out)
+
+
+@dataclass(frozen=True)
+class ZeroShotEvaluator:
+    """Accuracy among class names filled into prompts.
+
+    Attributes:
+      config: the evaluator's configuration.
+      source: images with a label column.
+      specs: field name -> how it is read.
+      topology: scores points.
+      encoder: encodes on the devices.
+    """
+
+    config: configs.ZeroShot
+    source: Source
+    specs: dict[str, FieldSpec]
+    topology: Topology
+    encoder: Encoder
+
+    def prompts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The class names and the prompts, from the config or else the source.
+
+        Raises:
+          UserError: neither has them.
+        """
+        label = self.config.label
+        classes = self.config.classes or self.source.classes.get(label, ())
+        prompts = self.config.prompts or self.source.prompts.get(label, ())
+        if not classes or not prompts:
+            raise UserError(
+                f"zero-shot label {label!r}: source {self.source.name} has no classes and prompts "
+                "for it; set config.evals.<name>.classes and .prompts."
+            )
+        return tuple(classes), tuple(prompts)
+
+    def run(self, weights: Any, say: Callable[[str], None] = lambda text: None) -> dict[str, float]:
+        """Encodes images and prompts and counts.
+
+        Args:
+          weights: the parameters.
+          say: prints a line to the user.
+
+        Returns:
+          `accuracy` and, with more than five classes, `top5_accuracy`. Ties count against the
+          model.
+        """
+        c = self.config
+        classes, prompts = self.prompts()
+        spec = self.specs[c.text]
+        filled = [prompt.replace("{}", name) for name in classes for prompt in prompts]
+        texts = Texts(filled, column=spec.column)
+        text_points, _ = encode_source(self.encoder, weights, texts, c.text, spec)
+        images, records = encode_source(
+            self.encoder, weights, self.source, c.image, self.specs[c.image]
+        )
+        say(f"{len(images):,} images, {len(classes)} classes, {len(prompts)} prompts each")
+        shape = (len(classes), len(prompts), *text_points.shape[1:])
+        scores = class_scores(
+            images, text_points.reshape(shape), topology=self.topology, encoder=self.encoder
+        )
+        labels = np.asarray([self.source[int(i)][c.label] for i in records])
+        right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
+        place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against
+        out = {"accuracy": float(np.mean(place <= 1))}
+        if len(classes) > 5:
+            out["top5_accuracy"] = float(np.mean(place <= 5))
+        return out

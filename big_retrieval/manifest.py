@@ -1,0 +1,112 @@
+"""What counts as a checkpoint: a folder whose every file has the checksum that its manifest says.
+
+    checkpoints/<step>/state/          arrays (Orbax)
+                       config.json     the whole configuration
+                       tokenizer.json  the tokenizer
+                       meta.json       step, data position, metrics, versions
+                       manifest.json   size and SHA-256 of every file above; written last
+
+Orbax restores flipped bits without complaint and takes half-deleted folders for whole ones, so a
+folder counts only with a manifest, and is used only after every checksum in it was recomputed.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.errors import UserError
+
+MANIFEST = "manifest.json"
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file so that it is there either whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def to_json(value: Any) -> bytes:
+    """Canonical JSON: sorted keys, one form for one value."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's content, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path) -> None:
+    """Records every file below `folder`, and a digest of the record itself."""
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    digest = hashlib.sha256(to_json(files)).hexdigest()
+    write_bytes(folder / MANIFEST, to_json({"files": files, "sha256": digest}))
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint that has a manifest, or None if it is intact."""
+    raw = (folder / MANIFEST).read_bytes()
+    try:
+        manifest = json.loads(raw)
+        files, digest = manifest["files"], manifest["sha256"]
+        if to_json(manifest) != raw or hashlib.sha256(to_json(files)).hexdigest() != digest:
+            return f"{MANIFEST} is damaged"
+    except (ValueError, KeyError, TypeError):
+        return f"{MANIFEST} is damaged"
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != entry["bytes"]:
+            return f"{name} has {path.stat().st_size} bytes instead of {entry['bytes']}"
+        if sha256_file(path) != entry["sha256"]:
+            return f"{name} has another checksum"
+    return None
+
+
+def complete_steps(root: Path) -> list[int]:
+    """Steps whose folder has a manifest, ascending."""
+    if not root.is_dir():
+        return []
+    return sorted(int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).exists())
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The meta.json of a checkpoint."""
+    return json.loads((folder / "meta.json").read_text())
+
+
+def newest_intact(root: Path, step: int | None = None) -> Path:
+    """A verified checkpoint folder to read from; nothing is moved.
+
+    Args:
+      root: a folder of checkpoints, or one checkpoint.
+      step: which one; None takes the newest intact one.
+
+    Raises:
+      UserError: there is none, or the wanted one is damaged.
+    """
+    if (root / MANIFEST).exists():
+        folders = [root]
+    elif step is not None:
+        folders = [root / str(step)]
+    else:
+        folders = [root / str(s) for s in reversed(complete_steps(root))]
+    problem = "none is complete (manifest.json is missing)"
+    for folder in folders:
+        if not (folder / MANIFEST).exists():
+            continue
+        problem = damage(folder)
+        if problem is None:
+            return folder
+        problem = f"{folder}: {problem}"
+    raise UserError(f"no usable checkpoint in {root}: {problem}.")

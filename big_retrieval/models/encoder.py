@@ -1,0 +1,168 @@
+"""Transformer blocks and the stack of them, unrolled or scanned, with or without recomputation.
+
+Whatever the execution, the parameters of layer i are `layers_i/{ln_1, attention/{query, key, value,
+out}, ln_2, mlp/{fc1, fc2}}` in the tree of the module that calls `run_layers`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import Attention, BlockInit, Dtype, LayerNorm, Mlp, dropout
+
+Norm = Literal["pre", "post"]
+Remat = Literal["none", "block", "dots"]
+
+# What the backward pass of a block may keep: None keeps only the block's input.
+_POLICIES: dict[str, Callable[..., bool] | None] = {
+    "block": None,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
+class Block(nn.Module):
+    """One transformer layer.
+
+    Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)).
+    Post-LN: x = ln_1(x + attention(x)); x = ln_2(x + mlp(x)).
+
+    Dropout (BERT's places): attention weights and the two residual branches.
+    """
+
+    heads: int
+    hidden: int
+    inits: BlockInit
+    norm: Norm = "pre"
+    activation: str = "gelu"
+    dropout: float = 0.0
+    deterministic: bool = True
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """[B, L, W] -> [B, L, W] in `dtype`; mask [B, L] is true at the keys that count."""
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        ln_1, ln_2 = LayerNorm(name="ln_1", **types), LayerNorm(name="ln_2", **types)
+        attention = Attention(
+            self.heads, self.inits, self.dropout, self.deterministic, name="attention", **types
+        )
+        mlp = Mlp(self.hidden, self.inits, self.activation, name="mlp", **types)
+
+        def drop(y: jax.Array) -> jax.Array:
+            return dropout(y, self.dropout, self.deterministic)
+
+        if self.norm == "pre":
+            x = x + drop(attention(ln_1(x), mask))
+            return x + drop(mlp(ln_2(x)))
+        if self.norm == "post":
+            x = ln_1(x + drop(attention(x, mask)))
+            return ln_2(x + drop(mlp(x)))
+        raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
+
+
+def run_layers(
+    tower: nn.Module,
+    block: dict[str, Any],
+    x: jax.Array,
+    mask: jax.Array | None = None,
+    *,
+    depth: int,
+    scan: bool = False,
+    remat: Remat = "none",
+) -> jax.Array:
+    """Runs `depth` blocks; called in the compact method of `tower`, which owns the parameters.
+
+    With `scan` the layers' parameters are stacked on the fly and one compiled block runs over them:
+    the same numbers and gradients as unrolled (other random bits where dropout is on), with a
+    compile time and a program size that do not grow with the depth. Outputs of the blocks are sown
+    as intermediates "layer_outputs", a tuple of `depth` arrays [B, L, W].
+
+    Args:
+      tower: the calling module.
+      block: attributes of `Block`.
+      x: [B, L, W].
+      mask: [B, L] for attention, or None.
+      depth: number of layers, 1 or more.
+      scan: run the layers as a loop.
+      remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
+        the products with parameters.
+
+    Returns:
+      [B, L, W].
+
+    Raises:
+      UserError: `remat` or a value of `block` is unknown.
+    """
+    if remat != "none" and remat not in _POLICIES:
+        raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
+    x = _constrain(x)
+    if scan and not tower.is_initializing():
+        return _scan_layers(tower, Block(**block, parent=None), x, mask, depth, remat)
+    cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
+    for i in range(depth):
+        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask))
+        tower.sow("intermediates", "layer_outputs", x)
+    return x
+
+
+def _scan_layers(
+    tower: nn.Module, block: Block, x: jax.Array, mask: jax.Array | None, depth: int, remat: Remat
+) -> jax.Array:
+    """The loop form of `run_layers`; `block` is unbound."""
+    params = nn.unbox(tower.variables["params"])
+    layers = [params[f"layers_{i}"] for i in range(depth)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
+    random = block.dropout > 0.0 and not block.deterministic
+    keys = jax.random.split(tower.make_rng("dropout"), depth) if random else None
+    wanted = tower.is_mutable_collection("intermediates")
+
+    def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:
+        weights, key = layer
+        rngs = None if key is None else {"dropout": key}
+        y: Any = block.apply({"params": weights}, x, mask, rngs=rngs)
+        y = _constrain(y)
+        return y, y if wanted else None
+
+    if remat != "none":  # inside a loop nothing can be shared, so no barrier against it is needed
+        body = jax.checkpoint(body, policy=_POLICIES[remat], prevent_cse=False)
+    x, outputs = jax.lax.scan(body, x, (stacked, keys))
+    if wanted:
+        for output in outputs:  # [B, L, W]
+            tower.sow("intermediates", "layer_outputs", output)
+    return x
+
+
+def _constrain(x: jax.Array) -> jax.Array:
+    """Names the axes of [B, L, W] activations for the mesh."""
+    return with_logical_constraint(x, ("batch", "length", "embed_act"))
+
+
+def layers_flops(length: int, width: int, depth: int, hidden: int) -> int:
+    """Floating-point operations of a stack's matrix products, forward, one example.
+
+    Per layer: four projections 8 L W^2, attention scores and sums 4 L^2 W, MLP 4 L W F; a
+    multiplication and an addition are 2 operations.
+
+    Args:
+      length: positions L, class tokens included.
+      width: W.
+      depth: number of layers.
+      hidden: F, the MLP's inner width.
+    """
+    projections = 8 * length * width * width
+    attention = 4 * length * length * width
+    mlp = 4 * length * width * hidden
+    return depth * (projections + attention + mlp)
+
+
+def stored_rows(tower: nn.Module, name: str, default: int) -> int:
+    """Rows of the table that `tower` has as parameter `name`; `default` when it has none yet."""
+    if not tower.has_variable("params", name):
+        return default
+    return nn.unbox(tower.get_variable("params", name)).shape[0]

@@ -1,0 +1,58 @@
+"""Heads: from class tokens to raw points that a topology projects."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn import initializers
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import Dtype, flat_matmul, parameter, wide
+
+
+class Projection(nn.Module):
+    """One linear map without bias, shared by all class tokens; parameter `kernel [W, dim]`.
+
+    "Design of the Topology for Contrastive Visual-Textual Alignment": with several class tokens
+    each becomes a sub-sphere of `dim` values, Multi(dim, M); with one token and `spheres` its
+    values are cut into that many contiguous blocks (section 4.3). The kernel starts as N(0, 1 / W).
+
+    Attributes:
+      dim: values per class token.
+      spheres: blocks that a single token's values are cut into; None with several tokens.
+      dtype: type of the operands; the product is accumulated in float32 or wider.
+      param_dtype: type of the parameters.
+    """
+
+    dim: int
+    spheres: int | None = None
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Class tokens [B, M, W] -> raw points [B, M, dim], or [B, spheres, dim / spheres].
+
+        The result is in float32 or wider.
+
+        Raises:
+          UserError: `spheres` with several class tokens, or not a divisor of `dim`.
+        """
+        rows, count, width = tokens.shape
+        if self.spheres is not None and count != 1:
+            raise UserError(
+                f"head.spheres is {self.spheres}, but the tower has {count} class tokens: cut a "
+                "single token into spheres, or let every token be one (spheres = None)."
+            )
+        if self.spheres is not None and self.dim % self.spheres:
+            raise UserError(f"head.dim {self.dim} is no multiple of head.spheres {self.spheres}.")
+        init, axes = initializers.normal(width**-0.5), ("embed", "point")
+        kernel = parameter(self, "kernel", init, (width, self.dim), axes, self.param_dtype)
+        points = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
+        if self.spheres is None:
+            return points
+        return points.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
+
+    @nn.nowrap
+    def flops(self, width: int, class_tokens: int) -> int:
+        """Operations of the product, forward, for one example."""
+        return 2 * class_tokens * width * self.dim

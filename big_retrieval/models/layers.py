@@ -1,0 +1,240 @@
+"""Linen building blocks of the transformer towers.
+
+Conventions that the rest of the package relies on:
+
+* Parameters carry logical axis names (`nn.with_logical_partitioning`), biases and scales too:
+  "embed" (model width), "mlp", "heads" (the joined H * d axis), "vocab", "position", "class_token",
+  "patch_in", "point". Activations between blocks carry ("batch", "length", "embed_act"). Without
+  logical axis rules all of this does nothing.
+* `dtype` is the type of the computation, `param_dtype` that of the parameters. Statistics of
+  LayerNorm and softmax are in float32, or in `dtype` where that is wider.
+* Randomness is the rng collection "dropout", asked for only where a rate is above 0 in training.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn import initializers
+
+from big_retrieval.errors import UserError
+
+Initializer = initializers.Initializer
+Dtype = Any
+
+ACTIVATIONS = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+# Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
+_EXCLUDED = -1e30
+
+
+def wide(dtype: Dtype) -> Dtype:
+    """float32, or `dtype` where that is wider: the type of statistics and accumulators."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def uniform(bound: float) -> Initializer:
+    """Draws from U(-bound, bound)."""
+
+    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Any:
+        del out_sharding
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockInit:
+    """Initialisers of one block's kernels and of its MLP biases; attention biases start at 0."""
+
+    qkv: Initializer
+    out: Initializer
+    fc1: Initializer
+    fc2: Initializer
+    fc1_bias: Initializer
+    fc2_bias: Initializer
+
+    @classmethod
+    def vision(cls, width: int, mlp: int) -> "BlockInit":
+        """As in the published vision tower.
+
+        Query, key and value as parts of one [3 W, W] Xavier-uniform matrix, all other kernels and
+        the MLP biases from U(+-1 / sqrt(fan in)).
+        """
+        narrow, broad = uniform(width**-0.5), uniform(mlp**-0.5)
+        return cls(uniform(math.sqrt(1.5 / width)), narrow, narrow, broad, narrow, broad)
+
+    @classmethod
+    def text(cls, width: int, depth: int) -> "BlockInit":
+        """As in CLIP's text tower: normal, residual outputs scaled down by sqrt(2 depth)."""
+        residual = initializers.normal((2 * depth * width) ** -0.5)
+        zeros = initializers.zeros
+        return cls(
+            qkv=initializers.normal(width**-0.5),
+            out=residual,
+            fc1=initializers.normal((2 * width) ** -0.5),
+            fc2=residual,
+            fc1_bias=zeros,
+            fc2_bias=zeros,
+        )
+
+
+class Dense(nn.Module):
+    """x @ kernel + bias over the last axis: [..., I] -> [..., features].
+
+    Attributes:
+      features: size of the output.
+      axes: logical names of the kernel's two axes; the bias carries the second.
+    """
+
+    features: int
+    axes: tuple[str, str]
+    kernel_init: Initializer
+    bias_init: Initializer = initializers.zeros
+    use_bias: bool = True
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., I] -> [..., features] in `dtype`."""
+        shape = (x.shape[-1], self.features)
+        kernel = parameter(self, "kernel", self.kernel_init, shape, self.axes, self.param_dtype)
+        y = flat_matmul(x, kernel, self.dtype, self.dtype)  # [..., features]
+        if not self.use_bias:
+            return y
+        axes = self.axes[1:]
+        bias = parameter(self, "bias", self.bias_init, shape[1:], axes, self.param_dtype)
+        return y + bias.astype(self.dtype)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the last axis, biased variance, statistics in float32 or wider."""
+
+    epsilon: float = 1e-5
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., D] -> [..., D] in `dtype`."""
+        shape, axes = x.shape[-1:], ("embed",)
+        scale = parameter(self, "scale", initializers.ones, shape, axes, self.param_dtype)
+        bias = parameter(self, "bias", initializers.zeros, shape, axes, self.param_dtype)
+        x = x.astype(wide(jnp.promote_types(x.dtype, self.dtype)))
+        x = x - jnp.mean(x, axis=-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.epsilon)
+        return (x * scale.astype(x.dtype) + bias.astype(x.dtype)).astype(self.dtype)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with parameters query, key, value, out; scale 1 / sqrt(W / H)."""
+
+    heads: int
+    inits: BlockInit
+    dropout: float = 0.0
+    deterministic: bool = True
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """[B, L, W] -> [B, L, W].
+
+        Args:
+          x: [B, L, W] in `dtype`.
+          mask: [B, L], true (or not 0) at the keys that may be looked at; None: all. A row without
+            any is looked at evenly: its result means nothing, but is finite.
+
+        Raises:
+          UserError: the width is no multiple of the heads.
+        """
+        width = x.shape[-1]
+        if width % self.heads:
+            raise UserError(f"width {width} is not a multiple of heads {self.heads}.")
+        split = (*x.shape[:-1], self.heads, width // self.heads)
+        q, k, v = (
+            self._dense(name, ("embed", "heads"), self.inits.qkv, width)(x).reshape(split)
+            for name in ("query", "key", "value")
+        )  # [B, L, H, d] each
+        stats = wide(self.dtype)
+        logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=stats)  # [B, H, L, L]
+        logits = logits * (split[-1] ** -0.5)
+        if mask is not None:
+            logits = jnp.where(mask.astype(bool)[:, None, None, :], logits, _EXCLUDED)
+        logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        weights = jnp.exp(logits)
+        weights = (weights / jnp.sum(weights, axis=-1, keepdims=True)).astype(self.dtype)
+        weights = dropout(weights, self.dropout, self.deterministic)
+        y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape)  # [B, L, W]
+        return self._dense("out", ("heads", "embed"), self.inits.out, width)(y)
+
+    def _dense(self, name: str, axes: tuple[str, str], init: Initializer, width: int) -> Dense:
+        return Dense(width, axes, init, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
+
+
+class Mlp(nn.Module):
+    """Two dense layers, fc1 and fc2, with an activation of `ACTIVATIONS` between them."""
+
+    hidden: int
+    inits: BlockInit
+    activation: str = "gelu"
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, L, W] -> [B, L, W].
+
+        Raises:
+          UserError: the activation is unknown.
+        """
+        if self.activation not in ACTIVATIONS:
+            raise UserError(
+                f"activation {self.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
+            )
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        fc1 = Dense(
+            self.hidden, ("embed", "mlp"), self.inits.fc1, self.inits.fc1_bias, name="fc1", **types
+        )
+        fc2 = Dense(
+            x.shape[-1], ("mlp", "embed"), self.inits.fc2, self.inits.fc2_bias, name="fc2", **types
+        )
+        return fc2(ACTIVATIONS[self.activation](fc1(x)))  # [B, L, F] between
+
+
+def parameter(
+    module: nn.Module,
+    name: str,
+    init: Initializer,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    dtype: Dtype,
+) -> jax.Array:
+    """A parameter of `module` with a logical name for each axis, as a plain array."""
+    value: Any = module.param(name, nn.with_logical_partitioning(init, axes), shape, dtype)
+    return value
+
+
+def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype) -> jax.Array:
+    """x [..., I] @ kernel [I, O] -> [..., O], as one product of [B*L, I] rows (faster on CPUs).
+
+    Operands are cast to `dtype`; the result, and with it the accumulation, is in `out_dtype`.
+    """
+    rows = x.reshape(-1, x.shape[-1]).astype(dtype)  # [B*L, I]
+    y = jnp.matmul(rows, kernel.astype(dtype), preferred_element_type=out_dtype)  # [B*L, O]
+    return y.reshape(*x.shape[:-1], kernel.shape[-1])  # [..., O]
+
+
+def dropout(x: jax.Array, rate: float, deterministic: bool) -> jax.Array:
+    """Inverted dropout inside a Linen method; asks for no random numbers where it does nothing."""
+    if rate == 0.0 or deterministic:
+        return x
+    return nn.Dropout(rate, deterministic=False)(x)

@@ -1,0 +1,132 @@
+"""The whole model: every field goes through its tower and head and becomes points."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from big_retrieval import similarity
+from big_retrieval.batch import Reps
+from big_retrieval.config import Bert, Config, Head, ImageField, TextField, ViT
+from big_retrieval.models.bert import TextTransformer
+from big_retrieval.models.heads import Projection
+from big_retrieval.models.vit import VisionTransformer
+
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+
+class RetrievalModel(nn.Module):
+    """Towers and heads of all fields.
+
+    The parameter tree has one entry per tower (`image/...`) and one per head (`image_head/...`).
+
+    Attributes:
+      towers: tower name -> its configuration.
+      fields: field name -> its configuration.
+      topology: name of the topology that points belong to.
+      vocab_size: rows of the text towers' word table, where their config leaves it open.
+      dtype: of the towers' computations; parameters are float32.
+    """
+
+    towers: Mapping[str, ViT | Bert]
+    fields: Mapping[str, ImageField | TextField]
+    topology: str
+    vocab_size: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, inputs: Mapping[str, Mapping[str, jax.Array]], *, train: bool = False
+    ) -> Reps:
+        """Encodes the fields that are given, one side or both.
+
+        Args:
+          inputs: field name -> arrays, as in `Batch.fields`.
+          train: whether dropout is on.
+
+        Returns:
+          Reps with points [B, M, N], float32, of every given field.
+        """
+        topology = similarity.topology(self.topology)
+        towers = {
+            name: make_tower(tower, self.vocab_size, dtype=self.dtype, name=name)
+            for name, tower in self.towers.items()
+        }
+        points = {}
+        for name in sorted(inputs):
+            field, arrays = self.fields[name], inputs[name]
+            if isinstance(field, ImageField):
+                images = normalise(arrays["pixels"], field)  # [B, S, S, 3]
+                tokens = towers[field.tower](images.astype(self.dtype), train=train)  # [B, M, D]
+            else:
+                tokens = towers[field.tower](arrays["ids"], arrays["mask"], train=train)
+            raw = self._head(name, field.head)(tokens)  # [B, M, N]
+            points[name] = topology.project(raw)
+        return Reps(points=points)
+
+    def _head(self, field: str, head: Head) -> Projection:
+        return Projection(
+            dim=head.dim, spheres=head.spheres, dtype=self.dtype, name=f"{field}_head"
+        )
+
+    @nn.nowrap
+    def forward_flops(self) -> int:
+        """Operations of the matrix products of one row of a batch, all fields, forward."""
+        total = 0
+        for name, field in self.fields.items():
+            tower = make_tower(self.towers[field.tower], self.vocab_size, parent=None)
+            size = field.size if isinstance(field, ImageField) else field.length
+            total += tower.flops(size)
+            head = Projection(dim=field.head.dim, parent=None)
+            total += head.flops(self.towers[field.tower].width, tower.class_tokens)
+        return total
+
+    @nn.nowrap
+    def example_inputs(self) -> dict[str, dict[str, jax.Array]]:
+        """Inputs of one row, to draw parameters with."""
+        out: dict[str, dict[str, jax.Array]] = {}
+        for name, field in self.fields.items():
+            if isinstance(field, ImageField):
+                out[name] = {"pixels": jnp.zeros((1, field.size, field.size, 3), jnp.uint8)}
+            else:
+                ids = jnp.zeros((1, field.length), jnp.int32)
+                out[name] = {"ids": ids, "mask": jnp.ones((1, field.length), bool)}
+        return out
+
+
+def make_tower(
+    config: ViT | Bert, vocab_size: int, **module: Any
+) -> VisionTransformer | TextTransformer:
+    """The module of a tower's configuration.
+
+    Args:
+      config: kind and sizes.
+      vocab_size: rows of a text tower's word table, where its config leaves it open.
+      **module: `name`, `parent` and `dtype` of the module.
+    """
+    options = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    del options["type"]
+    if isinstance(config, ViT):
+        return VisionTransformer(**options, **module)
+    options["vocab_size"] = config.vocab_size or vocab_size
+    return TextTransformer(**options, **module)
+
+
+def normalise(pixels: jax.Array, field: ImageField) -> jax.Array:
+    """uint8 pixels [B, S, S, 3] to floats with the field's channel mean and deviation."""
+    mean, std = jnp.asarray(field.mean, jnp.float32), jnp.asarray(field.std, jnp.float32)
+    return (pixels.astype(jnp.float32) / 255 - mean) / std
+
+
+def make_model(config: Config, vocab_size: int) -> RetrievalModel:
+    """The model of a checked config; `vocab_size` is the tokenizer's."""
+    return RetrievalModel(
+        towers=config.towers,
+        fields=config.fields,
+        topology=config.topology,
+        vocab_size=vocab_size,
+        dtype=DTYPES[config.dtype],
+    )

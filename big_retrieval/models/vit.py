@@ -1,0 +1,144 @@
+"""The vision tower: a pre-LN vision transformer with M class tokens.
+
+As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M tokens at the
+front are learned vectors with positions of their own; their outputs become the M sub-spheres.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn import initializers
+
+from big_retrieval.config import VIT_SIZES
+from big_retrieval.errors import UserError
+from big_retrieval.models.encoder import Remat, layers_flops, run_layers, stored_rows
+from big_retrieval.models.layers import (
+    BlockInit,
+    Dense,
+    Dtype,
+    LayerNorm,
+    dropout,
+    parameter,
+    uniform,
+)
+
+# Published sizes as keyword arguments: VisionTransformer(**SIZES["B/16"], class_tokens=16).
+SIZES: dict[str, dict[str, int]] = {
+    name: dict(zip(("patch", "width", "depth", "heads", "mlp"), sizes, strict=True))
+    for name, sizes in VIT_SIZES.items()
+}
+
+
+class VisionTransformer(nn.Module):
+    """Images -> M class tokens.
+
+    Parameters: `class_embedding [M, W]`, `position_embedding [M + patches, W]` (rows 0..M-1 are the
+    class tokens', then the patches in row-major order), `patch_embedding/kernel [P*P*3, W]` (row,
+    column, channel within a patch), `ln_pre`, `layers_i/...`, `ln_post`.
+
+    Intermediates (sown): "embedding" [B, M + patches, W] (behind ln_pre), "layer_outputs", "final"
+    [B, M, W] (behind ln_post, the features of a linear probe).
+
+    Attributes:
+      patch: side of a patch in pixels.
+      width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
+      class_tokens: M.
+      activation: "gelu" (exact), "gelu_tanh" or "relu".
+      dropout: rate, after the positions and in the blocks.
+      remat: see `run_layers`.
+      scan: see `run_layers`.
+      dtype: type of the computation and of the result.
+      param_dtype: type of the parameters.
+    """
+
+    patch: int
+    width: int
+    depth: int
+    heads: int
+    mlp: int
+    class_tokens: int = 1
+    activation: str = "gelu"
+    dropout: float = 0.0
+    remat: Remat = "none"
+    scan: bool = False
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, images: jax.Array, *, train: bool = False) -> jax.Array:
+        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`.
+
+        Raises:
+          UserError: the image is no multiple of the patch, or not of the size of the positions.
+        """
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        m = self.class_tokens
+        patches = patchify(images.astype(self.dtype), self.patch)  # [B, L-M, P*P*3]
+        x = Dense(
+            self.width,
+            ("patch_in", "embed"),
+            uniform(patches.shape[-1] ** -0.5),
+            use_bias=False,
+            name="patch_embedding",
+            **types,
+        )(patches)  # [B, L-M, W]
+        tokens = self._table("class_embedding", m, "class_token")
+        tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.width))  # [B, M, W]
+        x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
+        rows = stored_rows(self, "position_embedding", x.shape[1])
+        if rows != x.shape[1]:
+            raise UserError(
+                f"images {images.shape[1:3]} make {x.shape[1]} positions, but the vision tower was "
+                f"built for {rows}: give it the image size that it was built with."
+            )
+        x = x + self._table("position_embedding", rows, "position")
+        x = dropout(x, self.dropout, not train)
+        x = LayerNorm(name="ln_pre", **types)(x)
+        self.sow("intermediates", "embedding", x)
+        block = {
+            "heads": self.heads,
+            "hidden": self.mlp,
+            "inits": BlockInit.vision(self.width, self.mlp),
+            "activation": self.activation,
+            "dropout": self.dropout,
+            "deterministic": not train,
+            **types,
+        }
+        x = run_layers(self, block, x, depth=self.depth, scan=self.scan, remat=self.remat)
+        x = LayerNorm(name="ln_post", **types)(x[:, :m])  # [B, M, W]
+        self.sow("intermediates", "final", x)
+        return x
+
+    def _table(self, name: str, rows: int, axis: str) -> jax.Array:
+        """A learned [rows, W] table from N(0, 1 / W), in `dtype`."""
+        init, shape = initializers.normal(self.width**-0.5), (rows, self.width)
+        table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
+        return table.astype(self.dtype)
+
+    @nn.nowrap
+    def flops(self, size: int) -> int:
+        """Operations of the matrix products, forward, for one image of `size` x `size` pixels."""
+        patches = (size // self.patch) ** 2
+        embedding = 2 * patches * (3 * self.patch**2) * self.width
+        length = patches + self.class_tokens
+        return embedding + layers_flops(length, self.width, self.depth, self.mlp)
+
+
+def patchify(images: jax.Array, patch: int) -> jax.Array:
+    """[B, S, T, C] -> [B, (S / P) (T / P), P*P*C]: patches row-major, inside row, column, channel.
+
+    Raises:
+      UserError: a side of the image is no multiple of the patch.
+    """
+    batch, height, width, channels = images.shape
+    if height % patch or width % patch:
+        raise UserError(
+            f"image size {height} x {width} is not a multiple of the patch size {patch}: change "
+            "the field's size or the tower's patch."
+        )
+    grid = (height // patch, width // patch)
+    x = images.reshape(batch, grid[0], patch, grid[1], patch, channels)  # [B, S/P, P, T/P, P, C]
+    x = x.transpose(0, 1, 3, 2, 4, 5)  # [B, S/P, T/P, P, P, C]
+    return x.reshape(batch, grid[0] * grid[1], patch * patch * channels)  # [B, L-M, P*P*C]

@@ -1,0 +1,132 @@
+"""Devices: the mesh, where each parameter and each row lives, and how rows get there.
+
+Parameters carry logical axis names (`embed`, `heads`, `mlp`, ...); `RULES` maps those to the mesh
+axes data, fsdp and tensor. Towers run under jit with automatic sharding; nothing else in the
+codebase names a device.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from big_retrieval.batch import Batch
+from big_retrieval.checks import mesh_shape
+from big_retrieval.config import Config
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = PartitionSpec(("data", "fsdp"))  # of a batch: its first axis
+RULES: tuple[tuple[str, Any], ...] = (
+    ("batch", ("data", "fsdp")),
+    ("embed", "fsdp"),
+    ("heads", "tensor"),
+    ("mlp", "tensor"),
+    ("vocab", "tensor"),
+    ("position", None),
+    ("class_token", None),
+    ("patch_in", None),
+    ("point", None),
+    ("length", None),
+    ("embed_act", None),
+)
+
+
+def make_mesh(config: Config, devices: list[jax.Device] | None = None) -> Mesh:
+    """The mesh of a run, over all devices of all processes unless given.
+
+    Raises:
+      UserError: the axes do not fit the devices or the batch.
+    """
+    devices = jax.devices() if devices is None else devices
+    shape = mesh_shape(config, len(devices))
+    return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+@contextlib.contextmanager
+def use(mesh: Mesh) -> Iterator[None]:
+    """Makes the mesh and the rules known to the logical constraints inside the towers."""
+    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
+        yield
+
+
+def state_shardings(abstract: Any, mesh: Mesh) -> Any:
+    """Where each array of a state lives.
+
+    Args:
+      abstract: the state as `jax.eval_shape` gives it, leaves still boxed with their logical names.
+      mesh: the devices.
+
+    Returns:
+      The tree of NamedShardings of the unboxed state. A dimension that its mesh axis does not
+      divide stays whole.
+    """
+    rules = dict(RULES)
+
+    def place(spec: PartitionSpec, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+        axes: list[Any] = []
+        for size, name in zip(leaf.shape, spec, strict=False):
+            axis = rules.get(name) if name is not None else None
+            fits = axis is not None and size % mesh.shape[axis] == 0
+            axes.append(axis if fits and axis not in axes else None)
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    specs = nn.get_partition_spec(abstract)
+    return jax.tree.map(
+        place, specs, nn.unbox(abstract), is_leaf=lambda x: isinstance(x, PartitionSpec)
+    )
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows over data and fsdp."""
+    return NamedSharding(mesh, ROWS)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Whole on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
+    """The rows of a global batch that this process's devices hold, ascending, int64 [b]."""
+    slices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    starts = {(index[0].start or 0, index[0].stop or batch_size) for index in slices if index}
+    return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
+
+
+def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size: int) -> Batch:
+    """This process's rows of a batch, as one global `Batch` over the mesh.
+
+    Args:
+      arrays: what `data.pipeline` yields: field name -> arrays [b, ...], `record` and `valid` [b].
+      mesh: the devices.
+      rows: the rows of the global batch that `arrays` holds (`local_rows`).
+      batch_size: B.
+    """
+    sharding = batch_sharding(mesh)
+
+    def put(local: np.ndarray) -> jax.Array:
+        def rows_of(index: tuple[slice, ...]) -> np.ndarray:
+            start = index[0].start or 0
+            stop = batch_size if index[0].stop is None else index[0].stop
+            first = int(np.searchsorted(rows, start))
+            return local[first : first + stop - start]
+
+        return jax.make_array_from_callback((batch_size, *local.shape[1:]), sharding, rows_of)
+
+    fields = {name: part for name, part in arrays.items() if isinstance(part, Mapping)}
+    return Batch(
+        fields=jax.tree.map(put, fields),
+        valid=put(arrays["valid"]),
+        document_id=put(arrays["record"].astype(np.int32)),
+    )
+
+
+def fetch(x: jax.Array) -> np.ndarray:
+    """A possibly sharded array as numpy on every process."""
+    if not x.is_fully_addressable and not x.is_fully_replicated:
+        x = jax.jit(lambda y: y, out_shardings=replicated(x.sharding.mesh))(x)  # type: ignore
+    return np.asarray(x)

@@ -1,0 +1,182 @@
+"""From dataclasses to ConfigDicts and back, strictly.
+
+The defaults of a run are one tree of frozen dataclasses (`big_retrieval.config`). Config files and
+the command line work on its ConfigDict form, which is open and forgiving; `parse` turns that back
+into the typed tree and refuses whatever does not belong there.
+
+Supported annotations: bool, int, float, str, Literal, `X | None`, tuple[X, ...], tuple[X, Y],
+dict[str, X], dataclasses, and unions of dataclasses told apart by a field with a Literal (`type`
+or `kind`).
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, Union
+
+import ml_collections
+from ml_collections import config_dict
+
+from big_retrieval.errors import UserError
+
+T = TypeVar("T")
+_WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
+
+
+def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
+    """The ConfigDict form of a dataclass; `None` of an optional field becomes a typed placeholder.
+
+    Placeholders keep an unset key assignable from the command line.
+    """
+    hints = typing.get_type_hints(type(tree))
+    out = ml_collections.ConfigDict()
+    for field in dataclasses.fields(tree):
+        value = getattr(tree, field.name)
+        if value is None:
+            out[field.name] = config_dict.placeholder(_optional(hints[field.name]))
+        elif dataclasses.is_dataclass(value):
+            out[field.name] = to_config_dict(value)
+        elif isinstance(value, Mapping):
+            out[field.name] = ml_collections.ConfigDict(
+                {key: to_config_dict(item) for key, item in value.items()}
+            )
+        else:
+            out[field.name] = value
+    return out
+
+
+def to_plain(tree: Any) -> dict[str, Any]:
+    """A dataclass as nested dictionaries and lists, ready for JSON."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+    return plain(dataclasses.asdict(tree))
+
+
+def parse(cls: type[T], raw: Any, path: str = "config") -> T:
+    """Builds the dataclass `cls` from a ConfigDict or a dictionary, checking every key and type.
+
+    Args:
+      cls: a dataclass with the annotations listed above.
+      raw: the mapping to read; it must hold every key of `cls` and no other.
+      path: the name of this part, for messages.
+
+    Raises:
+      UserError: an unknown key (with the nearest right name), a lost key, or a wrong type.
+    """
+    if isinstance(raw, ml_collections.ConfigDict):
+        raw = raw.to_dict()
+    if not isinstance(raw, Mapping):
+        raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
+    hints = typing.get_type_hints(cls)
+    for key in raw:
+        if key not in hints:
+            raise UserError(unknown_key(path, str(key), hints))
+    lost = [key for key in hints if key not in raw]
+    if lost:
+        raise UserError(
+            f"{path} has lost its {'keys' if len(lost) > 1 else 'key'} {', '.join(lost)}: change "
+            f"single keys ({path}.{next(iter(raw), lost[0])}=...) instead of replacing the group."
+        )
+    values = {key: _value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
+    return cls(**values)
+
+
+def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
+    """The sentence for a key that does not exist, with the nearest one that does."""
+    known = list(known)
+    near = difflib.get_close_matches(key, known, 1, 0.5)
+    hint = f"did you mean {path}.{near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
+    return f"{path}.{key} is not a key of the configuration; {hint}"
+
+
+def differences(old: Any, new: Any, path: str = "config") -> list[tuple[str, Any, Any]]:
+    """The leaves in which two plain trees differ, as (path, old value, new value)."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = list(old) + [key for key in new if key not in old]
+        found = []
+        for key in keys:
+            found += differences(old.get(key), new.get(key), f"{path}.{key}")
+        return found
+    return [] if old == new else [(path, old, new)]
+
+
+def _optional(hint: Any) -> Any:
+    """The type behind `X | None` that a placeholder can take."""
+    inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return typing.get_origin(inner) or inner
+
+
+def _value(hint: Any, raw: Any, path: str) -> Any:
+    """One value of the tree, checked against its annotation."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        if type(None) in args:
+            if raw is None:
+                return None
+            rest = [arg for arg in args if arg is not type(None)]
+            return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
+        return _variant(args, raw, path)
+    if dataclasses.is_dataclass(hint):
+        return parse(typing.cast(type, hint), raw, path)
+    if origin is Literal:
+        if raw not in args:
+            near = difflib.get_close_matches(str(raw), [str(arg) for arg in args], 1)
+            hint_text = f" (did you mean {near[0]!r}?)" if near else ""
+            names = ", ".join(repr(arg) for arg in args)
+            raise UserError(f"{path} is {raw!r}; it must be one of {names}{hint_text}.")
+        return raw
+    if origin is tuple:
+        return _tuple(args, raw, path)
+    if origin is dict:
+        if not isinstance(raw, Mapping):
+            raise UserError(f"{path} is a group of named entries, not {raw!r}.")
+        return {str(key): _value(args[1], item, f"{path}.{key}") for key, item in raw.items()}
+    return _scalar(hint, raw, path)
+
+
+def _scalar(hint: type, raw: Any, path: str) -> Any:
+    if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw)
+    if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
+        raise UserError(
+            f"{path} is {raw!r} ({type(raw).__name__}); it must be {_WORDS.get(hint, hint)}."
+        )
+    return raw
+
+
+def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(raw, tuple | list):
+        raise UserError(f"{path} is {raw!r}; it must be a tuple.")
+    if len(args) == 2 and args[1] is Ellipsis:
+        args = (args[0],) * len(raw)
+    if len(args) != len(raw):
+        raise UserError(f"{path} is {tuple(raw)!r}; it must have {len(args)} elements.")
+    return tuple(
+        _value(arg, item, f"{path}[{i}]") for i, (arg, item) in enumerate(zip(args, raw, strict=True))
+    )
+
+
+def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
+    """A union of dataclasses: the Literal field they share says which one is meant."""
+    if isinstance(raw, ml_collections.ConfigDict):
+        raw = raw.to_dict()
+    if not isinstance(raw, Mapping):
+        raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
+    tag = tag_of(choices[0])
+    names = {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in choices}
+    if raw.get(tag) not in names:
+        given = f"is {raw[tag]!r}" if tag in raw else "is missing"
+        raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
+    return parse(names[raw[tag]], raw, path)
+
+
+def tag_of(cls: Any) -> str:
+    """The name of the Literal field that tells the dataclasses of a union apart."""
+    hints = typing.get_type_hints(cls)
+    return next(tag for tag in ("type", "kind") if typing.get_origin(hints.get(tag)) is Literal)

@@ -1,0 +1,257 @@
+"""Topologies: how a representation becomes a point, and how two points score.
+
+One object scores training blocks, evaluation and search, so the three cannot disagree. The four
+dense topologies of "Design of the Topology for Contrastive Visual-Textual Alignment" (Table 1):
+
+| name | class | score(u, v) | range |
+| --- | --- | --- | --- |
+| sphere | Sphere | cosine of the whole vectors | [-1, 1] |
+| euclidean | Euclidean | -||u - v||_2 | (-inf, 0] |
+| oblique | ObliqueInnerProduct | sum_j cos(u_j, v_j) | [-M, M] |
+| geodesic | ObliqueGeodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
+
+Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
+Ob(n, m) has n = N and m = M. A point has its representation's shape. Scores are higher for closer
+points and carry no temperature. All arithmetic is in float32 or wider (float64 stays float64), with
+full-precision matrix products. The objects have no state, compare equal by class and are hashable,
+so they can be static arguments; all methods work under jit, grad, vmap and shard_map.
+"""
+
+import abc
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.errors import UserError
+
+_TINY_NORM = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology(abc.ABC):
+    """What the four topologies share: their interface and the average of fields."""
+
+    @abc.abstractmethod
+    def project(self, x: jax.Array) -> jax.Array:
+        """Raw representations [..., M, N] -> points [..., M, N], float32 or wider."""
+
+    @abc.abstractmethod
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """Points a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
+
+        Raises:
+          UserError: the points of the two sides differ in M or N.
+        """
+
+    @abc.abstractmethod
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """Points a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
+
+        Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
+
+        Raises:
+          UserError: the points of the two sides differ in rows, M or N.
+        """
+
+    def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
+        """Weighted average of the fields of a document.
+
+        Inner products keep the plain average, so that the score of the average is the average of
+        the scores; `ObliqueGeodesic` brings it back onto its spheres.
+
+        Args:
+          points: points of F fields, [F, ..., M, N].
+          weights: [F], not all zero; divided by their sum here.
+
+        Returns:
+          [..., M, N].
+        """
+        points = _promote(points)
+        weights = jnp.asarray(weights, points.dtype)
+        share = weights / jnp.sum(weights)
+        return jnp.tensordot(share, points, axes=1, precision="highest")  # [..., M, N]
+
+
+@dataclasses.dataclass(frozen=True)
+class _InnerProduct(Topology):
+    """Scores that are one matrix product of the flattened points."""
+
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`; O(rows columns) memory."""
+        a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
+        return jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`."""
+        a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
+        return jnp.sum(a * b, axis=-1)  # [rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sphere(_InnerProduct):
+    """One sphere: the cosine of the whole flattened [M*N] vectors (CLIP)."""
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Divides by the norm over the last two axes; 0 stays 0."""
+        return _normalise(x, (-2, -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class ObliqueInnerProduct(_InnerProduct):
+    """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
+
+    With M = 1 it is `Sphere`.
+    """
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        return _normalise(x, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Euclidean(Topology):
+    """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """The vectors themselves, in float32 or wider."""
+        return _promote(x)
+
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
+
+        Squared distances below the rounding error of that sum, |u|^2 + |v|^2 times the machine
+        epsilon, cannot be told from 0: there the score is 0 and so is its gradient.
+        """
+        a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
+        squares = jnp.sum(a * a, -1)[:, None] + jnp.sum(b * b, -1)[None, :]  # [rows, columns]
+        squared = squares - 2.0 * jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
+        return -_sqrt_above(squared, jnp.finfo(a.dtype).eps * squares)
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`; from the differences, hence more exact than `score` when close."""
+        a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
+        return -_sqrt_above(jnp.sum(jnp.square(a - b), axis=-1), 0.0)  # [rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObliqueGeodesic(Topology):
+    """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
+
+    At the edges: for equal points (distance 0, a cone's tip) the gradient through `project` is 0,
+    and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite gradient.
+    """
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
+        return _normalise(x, -1)
+
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`; O(M rows columns) memory."""
+        a, b = _sides(a, b)
+        cosines = jnp.einsum("rmn,cmn->mrc", a, b, precision="highest")  # [M, rows, columns]
+        return -_root_of_arcs(cosines, axis=0)  # [rows, columns]
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`."""
+        a, b = _sides(a, b, same_rows=True)
+        return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
+
+    def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
+        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        return self.project(super().combine(points, weights))
+
+
+TOPOLOGIES: dict[str, Topology] = {
+    "sphere": Sphere(),
+    "euclidean": Euclidean(),
+    "oblique": ObliqueInnerProduct(),
+    "geodesic": ObliqueGeodesic(),
+}
+
+
+def topology(name: str) -> Topology:
+    """The topology that a config calls `name`.
+
+    Raises:
+      UserError: there is none of that name.
+    """
+    if name not in TOPOLOGIES:
+        raise UserError(f"topology {name!r} is unknown; known: {', '.join(TOPOLOGIES)}.")
+    return TOPOLOGIES[name]
+
+
+def _promote(x: jax.Array) -> jax.Array:
+    """At least float32."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _normalise(x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
+    """x / max(||x||, 1e-12), with gradient 0 where ||x|| is at most 1e-12."""
+    x = _promote(x)
+    squared = jnp.sum(x * x, axis=axes, keepdims=True)
+    tiny = squared <= _TINY_NORM**2
+    norm = jnp.sqrt(jnp.where(tiny, 1.0, squared))  # the 1 keeps the unused branch finite
+    return jnp.where(tiny, jax.lax.stop_gradient(x) / _TINY_NORM, x / norm)
+
+
+def _sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Both sides in their common type, after a look at their shapes."""
+    first = 0 if same_rows else 1
+    if a.ndim != 3 or b.ndim != 3 or a.shape[first:] != b.shape[first:]:
+        raise UserError(
+            f"points of shapes {a.shape} and {b.shape} cannot be compared: both sides need the "
+            "same number of class tokens (or spheres) and the same size of each."
+        )
+    dtype = jnp.promote_types(jnp.promote_types(a.dtype, b.dtype), jnp.float32)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _flat_sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Array, jax.Array]:
+    """`_sides` with M and N joined."""
+    a, b = _sides(a, b, same_rows)
+    size = math.prod(a.shape[1:])
+    return a.reshape(a.shape[0], size), b.reshape(b.shape[0], size)  # [rows, M*N], [columns, M*N]
+
+
+def _sqrt_above(x: jax.Array, floor: jax.Array | float) -> jax.Array:
+    """sqrt(x) where x > floor; elsewhere 0, with gradient 0. NaN stays NaN."""
+    below = x <= floor
+    return jnp.where(below, 0.0, jnp.sqrt(jnp.where(below, 1.0, x)))
+
+
+def _root_of_arcs(cosines: jax.Array, axis: int) -> jax.Array:
+    """sqrt(sum arccos^2(cosines)) over the sub-spheres.
+
+    Epsilon under the root keeps its slope below 1 / (2 sqrt(eps)) at 0, where rounding errors of
+    the cosines would otherwise be all of the gradient; a distance d moves by only eps / (2 d).
+    """
+    eps = jnp.finfo(cosines.dtype).eps
+    return jnp.sqrt(jnp.sum(_arccos_squared(cosines), axis=axis) + eps)
+
+
+@jax.custom_jvp
+def _arccos_squared(c: jax.Array) -> jax.Array:
+    """arccos(c)^2, c clipped to [-1, 1]."""
+    c = jnp.clip(c, -1.0, 1.0)
+    # The atan2 form keeps full relative precision at both ends, 1 - c and 1 + c being exact there.
+    return jnp.square(jnp.arctan2(jnp.sqrt((1.0 - c) * (1.0 + c)), c))
+
+
+@_arccos_squared.defjvp
+def _arccos_squared_jvp(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """Slope -2 theta / sin(theta): -2 at c = 1 (also past it, by rounding), bounded at c = -1.
+
+    At c = -1 the slope is that of c = -1 + 8 eps: times the tangent of c, which falls like
+    sin(theta), the gradient of a point stays bounded by 2 pi on the way there.
+    """
+    (c,), (tangent,) = primals, tangents
+    inner = jnp.clip(c, -1.0 + 8.0 * jnp.finfo(c.dtype).eps, 1.0)
+    sine = jnp.sqrt((1.0 - inner) * (1.0 + inner))
+    at_one = sine == 0.0
+    ratio = jnp.where(at_one, 1.0, jnp.arctan2(sine, inner) / jnp.where(at_one, 1.0, sine))
+    return _arccos_squared(c), -2.0 * ratio * tangent

@@ -1,0 +1,31 @@
+"""The block that a run starts with: what runs where, on what, for how long."""
+
+import jax
+
+import big_retrieval
+from big_retrieval.train.logging import say
+from big_retrieval.train.setup import Run
+
+
+def start_up(run: Run) -> None:
+    """Prints devices, mesh, parameters, batch, negatives per query, data and length."""
+    config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
+    groups = mesh.shape["data"] * mesh.shape["fsdp"]
+    device = jax.devices()[0].device_kind
+    axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
+    records, batch = len(run.source), config.batch_size
+    epochs = run.total_steps * batch / records
+    lines = {
+        "version": f"big_retrieval {big_retrieval.__version__}, jax {jax.__version__}",
+        "devices": f"{jax.device_count()} x {device}, {jax.process_count()} process(es)",
+        "mesh": axes,
+        "parameters": f"{sum(parameters.values()):,} ({parts})",
+        "computation": f"{config.dtype}, topology {config.topology}",
+        "batch": f"{batch:,} global, {batch // groups:,} a device, {batch - 1:,} negatives a query",
+        "data": f"{run.source.name}, {records:,} records, vocabulary {run.tokenizer.vocab_size:,}",
+        "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
+        "run folder": str(run.workdir),
+    }
+    width = max(len(name) for name in lines)
+    say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))

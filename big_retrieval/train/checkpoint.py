@@ -1,0 +1,152 @@
+"""Saving and resuming: Orbax writes the arrays, `big_retrieval.manifest` says what counts."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from big_retrieval.errors import UserError
+from big_retrieval.manifest import (
+    MANIFEST,
+    complete_steps,
+    damage,
+    read_meta,
+    to_json,
+    write_bytes,
+    write_manifest,
+)
+
+
+class Checkpoints:
+    """The checkpoints of one run: asynchronous saving, verification, retention.
+
+    Attributes:
+      root: the folder `checkpoints` of the run.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        files: Mapping[str, bytes],
+        best_metric: str = "",
+        best_mode: str = "max",
+        say: Callable[[str], None] = print,
+    ) -> None:
+        """Opens the folder; nothing is read or written yet.
+
+        Args:
+          root: `RUN/checkpoints`.
+          files: small files that every checkpoint carries (config.json, tokenizer.json).
+          best_metric: name in a checkpoint's metrics whose best is kept; empty for none.
+          best_mode: `max` or `min`.
+          say: prints a line to the user.
+        """
+        self.root = root
+        self._files = dict(files)
+        self._best = (best_metric, 1 if best_mode == "max" else -1)
+        self._say = say
+        self._orbax = ocp.StandardCheckpointer()
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def save(self, step: int, state: Any, meta: Mapping[str, Any]) -> None:
+        """Starts saving; returns once the arrays have left the devices.
+
+        Args:
+          step: finished steps; the name of the folder.
+          state: the TrainState.
+          meta: what meta.json holds.
+
+        Raises:
+          UserError: the previous save failed (no space, no permission).
+        """
+        self.wait()
+        folder = self.root / str(step)
+        if jax.process_index() == 0:
+            shutil.rmtree(folder, ignore_errors=True)  # left over from a killed run
+            folder.mkdir(parents=True)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"checkpoint {step}")
+        self._orbax.save(folder.resolve() / "state", state)
+        self._thread = threading.Thread(target=self._finish, args=(folder, dict(meta)))
+        self._thread.start()
+
+    def _finish(self, folder: Path, meta: dict[str, Any]) -> None:
+        try:
+            self._orbax.wait_until_finished()
+            if jax.process_index() == 0:
+                for name, data in {**self._files, "meta.json": to_json(meta)}.items():
+                    write_bytes(folder / name, data)
+                write_manifest(folder)
+                self._prune()
+        except BaseException as problem:  # told by the main thread
+            self._failure = problem
+
+    def wait(self) -> None:
+        """Waits until the last save is complete.
+
+        Raises:
+          UserError: it failed.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            problem, self._failure = self._failure, None
+            raise UserError(f"saving to {self.root} failed: {problem}") from problem
+
+    def _kept(self, steps: list[int]) -> set[int]:
+        metric, sign = self._best
+        kept = set(steps[-2:])
+        if metric:
+            scores = {s: read_meta(self.root / str(s))["metrics"].get(metric) for s in steps}
+            found = [(sign * value, s) for s, value in scores.items() if value is not None]
+            kept |= {max(found)[1]} if found else set()
+        return kept
+
+    def _prune(self) -> None:
+        """Removes all but the newest two and the best, and older incomplete folders."""
+        steps = complete_steps(self.root)
+        kept = self._kept(steps)
+        for path in list(self.root.iterdir()):
+            if path.name.isdigit() and int(path.name) not in kept and int(path.name) < steps[-1]:
+                (path / MANIFEST).unlink(missing_ok=True)  # from here on it is incomplete
+                shutil.rmtree(path, ignore_errors=True)
+
+    def newest(self) -> int | None:
+        """The newest intact step, the same on every process; damaged ones are moved aside."""
+        found = -1
+        if jax.process_index() == 0:
+            found = next(self._intact(), -1)
+        if jax.process_count() > 1:
+            found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
+        return None if found < 0 else found
+
+    def _intact(self) -> Iterator[int]:
+        for step in reversed(complete_steps(self.root)):
+            folder = self.root / str(step)
+            problem = damage(folder)
+            if problem is None:
+                yield step
+                continue
+            aside = folder.with_name(f"{step}.damaged")
+            while aside.exists():
+                aside = aside.with_name(aside.name + "+")
+            folder.rename(aside)
+            self._say(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
+
+    def restore(self, step: int, abstract: Any) -> Any:
+        """The state of a verified step, placed as `abstract` says, on any mesh."""
+        return self._orbax.restore((self.root / str(step) / "state").resolve(), abstract)
+
+    def close(self) -> None:
+        """Waits for the last save and frees Orbax's threads."""
+        self.wait()
+        self._orbax.close()

@@ -1,0 +1,73 @@
+"""What makes two runs the same: the fingerprint of parameters and the comparison of configs."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from big_retrieval import schema
+from big_retrieval.config import FREE_ON_RESUME, Config
+from big_retrieval.errors import UserError
+from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.parallel import fetch
+
+PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
+
+
+def params_sha256(params: Any) -> str:
+    """SHA-256 over names, types, shapes and bytes of all parameters, in the order of names."""
+    digest = hashlib.sha256()
+    for name, value in sorted(names_of(params).items()):
+        array = np.ascontiguousarray(fetch(value))
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a run depends on."""
+    found = {"python": platform.python_version(), "backend": jax.default_backend()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def claim(workdir: Path, config: Config) -> None:
+    """Makes the run folder this config's, or makes sure that it is.
+
+    Writes config.json where there is none. On resume the keys of `FREE_ON_RESUME` may differ.
+
+    Raises:
+      UserError: the folder cannot be written, holds something unreadable, or belongs to a run of
+        another config (both values are shown).
+    """
+    path = workdir / "config.json"
+    mine = json.loads(to_json(schema.to_plain(config)))
+    if path.exists():
+        try:
+            theirs = json.loads(path.read_text())
+        except ValueError:
+            raise UserError(f"{path} is not readable JSON; use another --workdir.") from None
+        for key, old, new in schema.differences(theirs, mine):
+            if key.split(".")[1] not in FREE_ON_RESUME:
+                raise UserError(
+                    f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
+                    "another --workdir, or the same config to resume."
+                )
+    if jax.process_index() == 0:
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, to_json(mine))
+        except OSError as problem:
+            raise UserError(
+                f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
+            ) from None

@@ -1,0 +1,208 @@
+"""The run folder's numbers and what the user sees while waiting.
+
+metrics.jsonl gets a line per logged step, flushed at once; curves.csv is the same as a table;
+TensorBoard gets the same scalars; results.json holds the last value of every metric at the end.
+"""
+
+import csv
+import io
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from tensorboardX import SummaryWriter
+
+from big_retrieval.manifest import to_json, write_bytes
+
+PEAK_FLOPS = {  # dense bf16 per chip, from the vendors' data sheets
+    "NVIDIA H200": 989e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA A100": 312e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5p": 459e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+}
+
+
+def peak_flops(device: jax.Device) -> float | None:
+    """The chip's dense bf16 peak in FLOP/s, or None where it is not known (CPUs)."""
+    kind = device.device_kind
+    return next((peak for name, peak in PEAK_FLOPS.items() if kind.startswith(name)), None)
+
+
+def duration(seconds: float) -> str:
+    """A time to wait, as 1:02:03 or 4:05."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def say(text: str) -> None:
+    """Prints to the user, on the first process only."""
+    if jax.process_index() == 0:
+        print(text, flush=True)
+
+
+class Metrics:
+    """The curves of a run; on the first process only they touch the disk."""
+
+    def __init__(self, workdir: Path, *, restored_step: int | None) -> None:
+        """Opens metrics.jsonl, cut back to the restored step.
+
+        Args:
+          workdir: the run folder.
+          restored_step: the step that the run goes on from; None starts anew.
+        """
+        self._path = workdir / "metrics.jsonl"
+        self._csv = workdir / "curves.csv"
+        self.last: dict[str, Any] = {}
+        rows = [row for row in read_rows(self._path) if row["step"] <= (restored_step or 0)]
+        rows = rows if restored_step else []
+        for row in rows:
+            self.last.update(row)
+        self._active = jax.process_index() == 0
+        if not self._active:
+            return
+        write_bytes(self._path, b"".join(_line(row) for row in rows))
+        self._file = self._path.open("ab")
+        self._board = SummaryWriter(
+            str(workdir / "tensorboard"), purge_step=(restored_step or 0) + 1, flush_secs=10
+        )
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Adds one row.
+
+        Args:
+          step: finished steps.
+          values: name -> number or string.
+        """
+        self.last.update(values)
+        if not self._active:
+            return
+        self._file.write(_line({"step": step, **values}))
+        self._file.flush()
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(name, value, step)
+
+    def write_curves(self) -> None:
+        """Writes curves.csv anew: a row per step, a column per metric."""
+        if self._active:
+            write_bytes(self._csv, curves(read_rows(self._path)).encode())
+
+    def close(self) -> None:
+        """Flushes everything."""
+        if self._active:
+            self.write_curves()
+            self._file.close()
+            self._board.close()
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return (json.dumps(row) + "\n").encode()
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a line that a kill cut short is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            yield row
+
+
+def curves(rows: Iterator[dict[str, Any]]) -> str:
+    """Rows of metrics as CSV, merged by step."""
+    table: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        table.setdefault(row["step"], {}).update(row)
+    columns = ["step", *sorted({key for row in table.values() for key in row} - {"step"})]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns)
+    writer.writeheader()
+    writer.writerows(table[step] for step in sorted(table))
+    return out.getvalue()
+
+
+def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
+    """Writes results.json, flat, on the first process."""
+    if jax.process_index() == 0:
+        write_bytes(workdir / "results.json", to_json(dict(values)))
+
+
+class Progress:
+    """Throughput between two log lines, and the line itself."""
+
+    def __init__(self, *, total: int, batch_size: int, flops_per_example: float) -> None:
+        """Starts the clock.
+
+        Args:
+          total: steps of the run.
+          batch_size: global.
+          flops_per_example: of forward and backward pass, for MFU.
+        """
+        self._total, self._batch, self._flops = total, batch_size, flops_per_example
+        self._peak = peak_flops(jax.devices()[0])
+        self._seconds = self._waited = 0.0
+        self._steps = 0
+        self._resumed_at = time.monotonic()
+
+    def pause(self) -> None:
+        """Stops the clock: what follows (evaluation, saving) is no training."""
+        self._seconds += time.monotonic() - self._resumed_at
+
+    def resume(self) -> None:
+        """Starts the clock again."""
+        self._resumed_at = time.monotonic()
+
+    def step(self, waited: float) -> None:
+        """Counts a step that waited so many seconds for its batch."""
+        self._steps += 1
+        self._waited += waited
+
+    def measure(self) -> dict[str, float]:
+        """Figures since the last call: examples/s, data wait (share), MFU where the peak is known."""
+        self.pause()
+        seconds, steps, waited = max(self._seconds, 1e-9), self._steps, self._waited
+        self._seconds = self._waited = 0.0
+        self._steps = 0
+        self.resume()
+        rate = steps * self._batch / seconds
+        out = {"examples_per_second": round(rate, 2), "data_wait": round(waited / seconds, 4)}
+        if self._peak is not None:
+            out["mfu"] = round(rate * self._flops / (self._peak * jax.device_count()), 4)
+        return out
+
+    def line(self, step: int, row: Mapping[str, Any]) -> str:
+        """The progress line of a logged step."""
+        rate = row["examples_per_second"]
+        left = (self._total - step) * self._batch / max(rate, 1e-9)
+        mfu = f"  mfu {row['mfu']:.1%}" if "mfu" in row else ""
+        return (
+            f"step {step:>{len(str(self._total))}}/{self._total}  loss {row['loss']:.4f}  "
+            f"{rate:,.0f} examples/s{mfu}  data wait {row['data_wait']:.1%}  "
+            f"eta {duration(left)}"
+        )
+
+
+def table(rows: Mapping[str, Any], stream: Any = None) -> None:
+    """Prints names and numbers in two columns."""
+    if jax.process_index() != 0 or not rows:
+        return
+    width = max(len(name) for name in rows)
+    for name, value in rows.items():
+        text = f"{value:.4f}" if isinstance(value, float) else str(value)
+        print(f"  {name:<{width}}  {text}", file=stream or sys.stdout, flush=True)

@@ -1,0 +1,137 @@
+"""The training loop: from a configuration to a run folder. Start reading here.
+
+A record becomes a row of a Batch (data/pipeline.py), a tower and a head make points of it
+(models/towers.py), the objective makes one number of all points (losses/objective.py), and the
+step makes a new TrainState of that (train/step.py). `train` puts these together and then turns the
+crank. The methods of all papers run through it unchanged.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from big_retrieval import parallel
+from big_retrieval.config import Config
+from big_retrieval.evals import evaluators as evals
+from big_retrieval.train import announce, nonfinite
+from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.identity import params_sha256
+from big_retrieval.train.logging import Metrics, Progress, say, table, write_results
+from big_retrieval.train.setup import Run, set_up
+from big_retrieval.train.state import TrainState
+from big_retrieval.train.stop import StopSignal
+
+
+def train(config: Config, workdir: Path) -> dict[str, Any]:
+    """Trains, or goes on training, until `total_steps`, `stop_after` or a signal.
+
+    Args:
+      config: checked configuration.
+      workdir: the run folder; made where it is missing, resumed where it holds this run.
+
+    Returns:
+      What results.json holds; empty when the run was interrupted before its end.
+
+    Raises:
+      UserError: see `set_up`; or a loss that is not finite.
+    """
+    started = time.monotonic()
+
+    # ---- Devices, data, model, optimiser, evaluators; nothing is computed yet.
+    run = set_up(config, workdir)
+    announce.start_up(run)
+
+    # ---- The state: restored where the folder has an intact checkpoint, else drawn from the seed.
+    checkpoints = run.open_checkpoints()
+    state, restored = run.restore(checkpoints)
+    metrics = Metrics(workdir, restored_step=restored)
+    if restored:
+        say(f"resumed from checkpoints/{restored}")
+
+    # ---- Turn the crank.
+    last = min(run.total_steps, config.stop_after or run.total_steps)
+    first = restored or 0
+    if first < last:
+        state, first = _steps(run, state, first, last, metrics, checkpoints)
+
+    # ---- Done, or interrupted with everything saved.
+    checkpoints.close()
+    metrics.close()
+    if first < run.total_steps:
+        say(f"stopped after step {first} of {run.total_steps}; the same command goes on from here")
+        return {}
+    results = {
+        **{name: value for name, value in metrics.last.items() if name != "step"},
+        "params_sha256": params_sha256(state.params),
+        "steps": run.total_steps,
+        "seconds": round(time.monotonic() - started, 2),
+        "devices": jax.device_count(),
+        "parameter_count": sum(run.parts.parameters.values()),
+        "resumed_from": restored,
+    }
+    write_results(workdir, results)
+    say(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
+    return results
+
+
+def _steps(
+    run: Run, state: TrainState, first: int, last: int, metrics: Metrics, checkpoints: Checkpoints
+) -> tuple[TrainState, int]:
+    """Runs the steps first + 1 .. last; returns the state and the last finished step."""
+    step_fn = run.compile_step()
+    log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
+    batches = run.batches(first, last)
+    progress = Progress(
+        total=run.total_steps,
+        batch_size=run.config.batch_size,
+        flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
+    )
+    step, previous = first, None
+    with StopSignal() as stop, parallel.use(run.parts.mesh):
+        for step in range(first + 1, last + 1):
+            # The order of what follows is a contract: a checkpoint comes after all that was
+            # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
+            state, out = step_fn(state, next(batches))
+            jax.block_until_ready(previous)  # at most two steps under way
+            previous = out["loss"]
+            progress.step(batches.lap())
+            stopping = stop.requested(step) or step == last
+            logging = step % log_every == 0 or step == run.total_steps
+            saving = step % checkpoint_every == 0 or stopping
+            if logging or saving:
+                values = _read(run, state, out)
+            if logging:
+                row = {**values, **progress.measure(), "records": run.digest(step - 1)}
+                metrics.write(step, row)
+                say(progress.line(step, row))
+            progress.pause()
+            found = _evaluate(run, state, step, metrics)
+            if saving:
+                checkpoints.save(step, state, run.meta(step, found))
+            progress.resume()
+            if stopping:
+                break
+    return state, step
+
+
+def _read(run: Run, state: TrainState, out: dict[str, jax.Array]) -> dict[str, float]:
+    """A step's metrics from the device; ends a run whose loss or gradient was not finite."""
+    values = {name: value.item() for name, value in jax.device_get(out).items()}
+    bad = int(values.pop("first_bad_step"))
+    if bad >= 0:
+        nonfinite.stop(run, state, bad)
+    return values
+
+
+def _evaluate(run: Run, state: TrainState, step: int, metrics: Metrics) -> dict[str, float]:
+    """Runs the evaluators that are due after this step."""
+    names = evals.due(run.config, step, run.total_steps)
+    if not names:
+        return {}
+    found = evals.run(run.evaluators, names, state.weights, say)
+    metrics.write(step, found)
+    metrics.write_curves()
+    table(found)
+    return found

@@ -1,0 +1,89 @@
+"""What happens when a loss or a gradient is not finite: leave what is needed to look at it."""
+
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+import optax
+
+from big_retrieval import parallel
+from big_retrieval.errors import UserError
+from big_retrieval.manifest import complete_steps, to_json, write_bytes
+from big_retrieval.train.setup import Run
+from big_retrieval.train.state import TrainState
+from big_retrieval.train.step import make_loss
+
+
+def modules(tree: Any) -> dict[str, Any]:
+    """The subtrees that hold arrays, by name: one per layer or table."""
+    found: dict[str, Any] = {}
+
+    def walk(name: str, node: Any) -> None:
+        parts = {key: value for key, value in node.items() if isinstance(value, dict)}
+        if len(parts) < len(node):
+            found[name] = node
+            return
+        for key, value in parts.items():
+            walk(f"{name}/{key}" if name else key, value)
+
+    walk("", tree)
+    return found
+
+
+def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
+    """Repeats the bad step on its own batch: the state has not moved since.
+
+    Args:
+      run: the run.
+      state: as it was before the bad step.
+      step: the bad step, from 1.
+
+    Returns:
+      Record numbers, loss, and the norm of parameters and gradients by module; numbers that are
+      not finite as strings.
+    """
+    batch = next(run.batches(step - 1, step))
+    loss_fn = make_loss(run.parts.model, run.parts.objective)
+
+    def look(state: TrainState, batch: Any) -> Any:
+        key = jax.random.fold_in(state.key, state.step)
+        (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
+        norms = [
+            {name: optax.global_norm(part) for name, part in modules(tree).items()}
+            for tree in (state.params, grads)
+        ]
+        return loss, *norms
+
+    with parallel.use(run.parts.mesh):
+        compiled = jax.jit(look, out_shardings=parallel.replicated(run.parts.mesh))
+        loss, params, grads = jax.device_get(compiled(state, batch))
+
+    def number(x: Any) -> float | str:
+        return float(x) if np.isfinite(x) else str(float(x))
+
+    start = (step - 1) * run.config.batch_size
+    return {
+        "step": step,
+        "loss": number(loss),
+        "records": [int(i) for i in run.order.ids(start, run.config.batch_size)],
+        "parameter_norm": {name: number(x) for name, x in params.items()},
+        "gradient_norm": {name: number(x) for name, x in grads.items()},
+    }
+
+
+def stop(run: Run, state: TrainState, step: int) -> NoReturn:
+    """Writes nonfinite-<step>.json into the run folder and ends the run.
+
+    Raises:
+      UserError: always; names the step, the file and what to try.
+    """
+    found = inspect(run, state, step)
+    path = run.workdir / f"nonfinite-{step}.json"
+    if jax.process_index() == 0:
+        write_bytes(path, to_json(found))
+    saved = complete_steps(run.workdir / "checkpoints")
+    newest = f"the newest checkpoint is of step {saved[-1]}" if saved else "there is no checkpoint"
+    raise UserError(
+        f"step {step}: the loss or its gradient is not finite; records and norms by module are in "
+        f"{path}, {newest}. Try a lower config.optimizer.lr, a longer warm-up or dtype float32."
+    )

@@ -1,0 +1,272 @@
+"""Everything that a run is made of, put together once before the first step."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from big_retrieval import parallel, schema
+from big_retrieval.batch import Batch
+from big_retrieval.checks import check
+from big_retrieval.config import Config
+from big_retrieval.data.build import field_specs, make_source, make_tokenizer
+from big_retrieval.data.pipeline import FieldSpec, Order, Timed, train_batches
+from big_retrieval.data.sources import Source
+from big_retrieval.data.text import Tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.evals.evaluators import Evaluator, make_evaluators
+from big_retrieval.losses.objective import Objective, make_objective
+from big_retrieval.manifest import read_meta, to_json, write_bytes
+from big_retrieval.models.towers import RetrievalModel, make_model
+from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.identity import claim, versions
+from big_retrieval.train.logging import say
+from big_retrieval.train.optimizer import make_optimizer
+from big_retrieval.train.state import TrainState, abstract_params, abstract_state, count_parameters
+from big_retrieval.train.step import Step, abstract_batch, compile_step, make_step
+
+
+@dataclass(frozen=True)
+class Model:
+    """The parts that need no data and no run folder; full-size configs are compiled from this.
+
+    Attributes:
+      config: checked.
+      mesh: the devices.
+      model: towers and heads.
+      objective: from representations to the loss.
+      tx: the optimiser.
+      step: the training step, not compiled.
+      draw: makes the initial state on the mesh.
+      abstract: the state without values, with shardings.
+      parameters: number of parameters per part.
+    """
+
+    config: Config
+    mesh: Mesh
+    model: RetrievalModel
+    objective: Objective
+    tx: optax.GradientTransformation
+    step: Step
+    draw: Callable[[], TrainState]
+    abstract: Any
+    parameters: Mapping[str, int]
+
+
+def build_model(config: Config, mesh: Mesh, *, vocab_size: int, total_steps: int) -> Model:
+    """Model, objective, optimiser and step of a checked config, with nothing allocated.
+
+    Args:
+      config: checked.
+      mesh: the devices.
+      vocab_size: of the tokenizer.
+      total_steps: the length of the run.
+
+    Raises:
+      UserError: an optimiser rule that matches no parameter.
+    """
+    model = make_model(config, vocab_size)
+    objective = make_objective(config)
+    boxed = abstract_params(model, objective.scalars())
+    params = nn.unbox(boxed)
+    tx, learning_rate = make_optimizer(config.optimizer, params, total_steps)
+    averaged = config.optimizer.ema_decay is not None
+    draw, abstract = abstract_state(
+        model, objective.scalars(), tx, mesh, averaged=averaged, seed=config.seed
+    )
+    step = make_step(config, model, objective, tx, learning_rate)
+    return Model(config, mesh, model, objective, tx, step, draw, abstract, count_parameters(params))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, ready to go.
+
+    Attributes:
+      workdir: the run folder.
+      parts: model, optimiser and step.
+      tokenizer: of all text fields.
+      source: the training records.
+      specs: field name -> how it is read.
+      order: from positions to records.
+      rows: the rows of each global batch that this process brings.
+      evaluators: by metric prefix.
+      total_steps: the length.
+    """
+
+    workdir: Path
+    parts: Model
+    tokenizer: Tokenizer
+    source: Source
+    specs: Mapping[str, FieldSpec]
+    order: Order
+    rows: np.ndarray
+    evaluators: Mapping[str, Evaluator]
+    total_steps: int
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.parts.config
+
+    def every(self, key: str) -> int:
+        """An interval of the config in steps, clipped to the run's length."""
+        return min(getattr(self.config, key), self.total_steps)
+
+    def batches(self, first: int, last: int) -> "Batches":
+        """The global batches of the steps first + 1 .. last."""
+        c = self.config
+        arrays = train_batches(
+            self.source,
+            fields=self.specs,
+            order=self.order,
+            batch_size=c.batch_size,
+            rows=self.rows,
+            start_batch=first,
+            stop_batch=last,
+            workers=c.loader.workers,
+            threads=c.loader.threads,
+            prefetch=c.loader.prefetch,
+        )
+        return Batches(arrays, self)
+
+    def digest(self, batch: int) -> str:
+        """A fingerprint of the record ids of one batch, counted from 0."""
+        return self.order.digest(batch * self.config.batch_size, self.config.batch_size)
+
+    def compile_step(self) -> Step:
+        """Compiles the training step for this run's shapes, and says how long it took."""
+        return compile_step(
+            self.parts.step,
+            self.parts.abstract,
+            abstract_batch(self.config, self.parts.mesh),
+            self.parts.mesh,
+        )
+
+    def open_checkpoints(self) -> Checkpoints:
+        """The checkpoints of the run folder."""
+        files = {
+            "config.json": to_json(schema.to_plain(self.config)),
+            "tokenizer.json": self.tokenizer.to_json().encode(),
+        }
+        c = self.config
+        return Checkpoints(
+            self.workdir / "checkpoints",
+            files=files,
+            best_metric=c.best_metric,
+            best_mode=c.best_mode,
+            say=say,
+        )
+
+    def meta(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """What a checkpoint says about itself besides the arrays."""
+        return {
+            "step": step,
+            "position": step * self.config.batch_size,
+            "next_records": self.digest(step),
+            "metrics": dict(metrics),
+            "total_steps": self.total_steps,
+            "vocab_size": self.tokenizer.vocab_size,
+            "versions": versions(),
+        }
+
+    def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
+        """The newest intact state with its step, or a fresh state with None.
+
+        Raises:
+          UserError: the data or the tokenizer are not those that the checkpoint was made with.
+        """
+        step = checkpoints.newest()
+        if step is None:
+            with parallel.use(self.parts.mesh):
+                return self.parts.draw(), None
+        folder = checkpoints.root / str(step)
+        if read_meta(folder)["next_records"] != self.digest(step):
+            raise UserError(
+                f"{folder} goes on with other records than config.data gives now (its number of "
+                "records has changed): restore the data, or start anew in another --workdir."
+            )
+        if (folder / "tokenizer.json").read_text() != self.tokenizer.to_json():
+            raise UserError(
+                f"{folder} was trained with another tokenizer than config.tokenizer gives now: "
+                "restore it, or start anew in another --workdir."
+            )
+        return checkpoints.restore(step, self.parts.abstract), step
+
+
+class Batches:
+    """Global batches on the mesh, with the time spent waiting for them."""
+
+    def __init__(self, arrays: Iterator[dict[str, Any]], run: Run) -> None:
+        """Wraps what the pipeline yields on this process."""
+        self._arrays = Timed(arrays)
+        self._run = run
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> Batch:
+        run = self._run
+        return parallel.to_batch(
+            next(self._arrays), run.parts.mesh, run.rows, run.config.batch_size
+        )
+
+    def lap(self) -> float:
+        """Seconds waited since the last call."""
+        return self._arrays.lap()
+
+
+def run_length(config: Config, records: int) -> int:
+    """Steps of a run; `total_steps` wins over `total_examples`, that over `total_epochs`."""
+    if config.total_steps is not None:
+        return config.total_steps
+    examples = config.total_examples or (config.total_epochs or 0) * records
+    return max(1, round(examples / config.batch_size))
+
+
+def set_up(config: Config, workdir: Path) -> Run:
+    """Checks everything that can be checked and puts the run together.
+
+    Raises:
+      UserError: an impossible configuration or mesh, missing data, a run folder that cannot be
+        written or belongs to another run.
+    """
+    check(config)
+    mesh = parallel.make_mesh(config)
+    source = make_source(config.data)
+    eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
+    claim(workdir, config)
+    tokenizer = _tokenizer(config, source, workdir)
+    specs = field_specs(config, tokenizer)
+    total_steps = run_length(config, len(source))
+    parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
+    encoder = Encoder(parts.model, mesh, config.batch_size)
+    return Run(
+        workdir=workdir,
+        parts=parts,
+        tokenizer=tokenizer,
+        source=source,
+        specs=specs,
+        order=Order(len(source), config.seed),
+        rows=parallel.local_rows(mesh, config.batch_size),
+        evaluators=make_evaluators(config, eval_sources, specs, encoder),
+        total_steps=total_steps,
+    )
+
+
+def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:
+    """The run's tokenizer, kept in the run folder so that a resumed run need not learn it again."""
+    kept = workdir / "tokenizer.json"
+    if kept.exists():
+        return Tokenizer.load(kept)
+    tokenizer = make_tokenizer(config, source)
+    if jax.process_index() == 0:
+        write_bytes(kept, tokenizer.to_json().encode())
+    return tokenizer

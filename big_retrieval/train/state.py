@@ -1,0 +1,104 @@
+"""TrainState: everything that a step changes, and how it comes into being on a mesh."""
+
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from big_retrieval.models.towers import RetrievalModel
+from big_retrieval import parallel
+
+
+@flax.struct.dataclass
+class TrainState:
+    """The state of a run; one checkpoint holds it together with the data position.
+
+    Attributes:
+      step: int32 [], finished steps.
+      params: parameter tree; learned scalars of the loss are under `scalars`.
+      opt_state: the optimiser's.
+      ema: running average of `params`, or an empty tree.
+      key: the run's random key; the step folds its number into it.
+      first_bad_step: int32 [], the first step whose loss or gradient was not finite, or -1. From
+        then on nothing changes any more.
+    """
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+    ema: Any
+    key: jax.Array
+    first_bad_step: jax.Array
+
+    @property
+    def weights(self) -> Any:
+        """What evaluators, search and exports use: the average where one is kept."""
+        return self.ema or self.params
+
+
+def init_params(model: RetrievalModel, scalars: dict[str, float], key: jax.Array) -> Any:
+    """Draws the parameters, leaves boxed with their logical axis names."""
+    variables = model.init(key, model.example_inputs())
+    learned = {name: jnp.asarray(value, jnp.float32) for name, value in scalars.items()}
+    return {**variables["params"], "scalars": learned}
+
+
+def abstract_params(model: RetrievalModel, scalars: dict[str, float]) -> Any:
+    """Shapes, types and names of the parameters, with nothing allocated (boxed)."""
+    return jax.eval_shape(lambda key: init_params(model, scalars, key), jax.random.key(0))
+
+
+def abstract_state(
+    model: RetrievalModel,
+    scalars: dict[str, float],
+    tx: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    averaged: bool,
+    seed: int = 0,
+) -> tuple[Any, Any]:
+    """The state without its values.
+
+    Args:
+      model: towers and heads.
+      scalars: learned scalars of the loss with their starts.
+      tx: the optimiser.
+      mesh: where the state will live.
+      averaged: whether a running average of the parameters is kept.
+      seed: of the run.
+
+    Returns:
+      (a function without arguments that draws the state, the abstract state with shardings).
+    """
+
+    def draw(boxed: bool = False) -> TrainState:
+        init_key, run_key = jax.random.split(jax.random.key(seed))
+        params = init_params(model, scalars, init_key)
+        params = params if boxed else nn.unbox(params)
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            opt_state=tx.init(params),
+            ema=jax.tree.map(jnp.copy, params) if averaged else {},
+            key=run_key,
+            first_bad_step=jnp.full((), -1, jnp.int32),
+        )
+
+    shardings = parallel.state_shardings(jax.eval_shape(lambda: draw(boxed=True)), mesh)
+    shapes = jax.eval_shape(draw)
+    abstract = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
+    )
+    return jax.jit(draw, out_shardings=shardings), abstract
+
+
+def count_parameters(params: Any) -> dict[str, int]:
+    """Number of parameters per top-level part (tower, head, scalars)."""
+    sizes = {}
+    for name, part in nn.unbox(params).items():
+        sizes[name] = sum(x.size for x in jax.tree.leaves(part))
+    return sizes

@@ -1,0 +1,135 @@
+"""The training step: one pure function from (state, batch) to (state, metrics)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Config
+from big_retrieval.losses.objective import Objective
+from big_retrieval.models.towers import RetrievalModel
+from big_retrieval import parallel
+from big_retrieval.train.optimizer import names_of, trainable
+from big_retrieval.train.state import TrainState
+
+Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
+
+
+def without_scalars(params: Any) -> Any:
+    """The part of the parameters that the model owns."""
+    return {name: part for name, part in params.items() if name != "scalars"}
+
+
+def encode(
+    model: RetrievalModel, params: Any, fields: Any, key: jax.Array | None = None
+) -> Reps:
+    """Representations of some fields; with a key in training mode (dropout), else without."""
+    rngs = None if key is None else {"dropout": key}
+    variables = {"params": without_scalars(params)}
+    return model.apply(variables, fields, train=key is not None, rngs=rngs)  # type: ignore
+
+
+def make_loss(model: RetrievalModel, objective: Objective) -> Callable[..., Any]:
+    """The loss as a function of (parameters, batch, key) -> (scalar, metrics)."""
+
+    def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        reps = encode(model, params, batch.fields, key)
+        return objective(reps, batch, params["scalars"])
+
+    return loss
+
+
+def make_step(
+    config: Config,
+    model: RetrievalModel,
+    objective: Objective,
+    tx: optax.GradientTransformation,
+    learning_rate: optax.Schedule,
+) -> Step:
+    """Builds the step; not yet compiled.
+
+    A step whose loss or gradient is not finite changes nothing but `first_bad_step`, and neither
+    does any later one: the loop looks at it when it logs.
+
+    Args:
+      config: of the run.
+      model: towers and heads.
+      objective: from representations to the loss.
+      tx: the optimiser.
+      learning_rate: by finished steps, for the log.
+    """
+    loss_fn = make_loss(model, objective)
+    decay = config.optimizer.ema_decay
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+        key = jax.random.fold_in(state.key, state.step)
+        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+            state.params, batch, key
+        )
+        moving = trainable(state.params, config.optimizer)
+        grad_norm = optax.global_norm([g for n, g in names_of(grads).items() if moving[n]])
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        params = {**params, "scalars": objective.bound(params["scalars"])}  # type: ignore
+        ema = state.ema
+        if decay is not None:
+            ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, ema, params)
+        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, ema=ema)  # type: ignore
+        rate = learning_rate(state.step)
+        state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+        metrics = {
+            "loss": loss,
+            "grad_norm": grad_norm,
+            "learning_rate": rate,
+            **metrics,
+            "first_bad_step": state.first_bad_step,
+        }
+        return state, metrics
+
+    return step
+
+
+def _guard(old: TrainState, new: TrainState, finite: jax.Array) -> TrainState:
+    """The new state if every step so far was finite, else the old one with the step marked."""
+    good = finite & (old.first_bad_step < 0)
+    kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
+    mark = jnp.where(finite | (old.first_bad_step >= 0), old.first_bad_step, old.step + 1)
+    return kept.replace(first_bad_step=mark)
+
+
+def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.Compiled:
+    """Compiles the step ahead of time; the state's buffers are reused (donated).
+
+    Args:
+      step: from `make_step`.
+      state: the state or its abstract form, with shardings.
+      batch: a batch or its abstract form, with shardings.
+      mesh: the devices.
+    """
+    shardings = jax.tree.map(lambda x: x.sharding, state)
+    jitted = jax.jit(
+        step, donate_argnums=0, out_shardings=(shardings, parallel.replicated(mesh))
+    )
+    with parallel.use(mesh):
+        return jitted.lower(state, batch).compile()
+
+
+def abstract_batch(config: Config, mesh: Mesh) -> Batch:
+    """Shapes, types and shardings of a global batch, with nothing allocated."""
+    sharding = parallel.batch_sharding(mesh)
+
+    def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((config.batch_size, *shape), dtype, sharding=sharding)
+
+    fields: dict[str, Any] = {}
+    for name, field in config.fields.items():
+        if field.kind == "image":
+            fields[name] = {"pixels": array(jnp.uint8, field.size, field.size, 3)}
+        else:
+            ids, mask = array(jnp.int32, field.length), array(jnp.bool_, field.length)
+            fields[name] = {"ids": ids, "mask": mask}
+    return Batch(fields=fields, valid=array(jnp.bool_), document_id=array(jnp.int32))  # type: ignore

@@ -1,0 +1,45 @@
+"""Stopping on SIGTERM (preemption) and Ctrl-C, at the end of a step and on all processes alike."""
+
+import signal
+from types import FrameType
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+
+class StopSignal:
+    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        """Installs nothing yet."""
+        self._asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        # Under jax.distributed its own notice of SIGTERM makes all processes stop at one step.
+        wanted = [signal.SIGINT] if _distributed() else [signal.SIGINT, signal.SIGTERM]
+        for number in wanted:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def requested(self, step: int) -> bool:
+        """Whether to save and stop after this step; the same answer on every process."""
+        if _distributed() and multihost_utils.reached_preemption_sync_point(step):
+            return True
+        if jax.process_count() > 1:
+            return False  # a signal that only one process saw must not split the run
+        return self._asked
+
+
+def _distributed() -> bool:
+    return jax.distributed.is_initialized()

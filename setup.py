@@ -1,0 +1,50 @@
+"""Installation metadata of big_retrieval; tool settings live in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+BASE = [
+    "absl-py>=2.1",
+    "etils[epath]>=1.9",
+    "flax>=0.12,<0.14",
+    "grain>=0.2.16",
+    "jax>=0.10,<0.13",
+    "ml_collections>=1.1",
+    "numpy>=2.0",
+    "optax>=0.2.5",
+    "orbax-checkpoint>=0.12,<0.13",
+    "pillow>=11",
+    "tensorboardX>=2.6",
+    "tensorflow-datasets>=4.9.9",
+    "tokenizers>=0.22",
+    "transformers>=5.0",
+]
+
+EXTRAS = {
+    "dev": [
+        "hypothesis>=6.100",
+        "pyright>=1.1.400",
+        "pytest>=8.3",
+        "ruff>=0.12",
+    ],
+    "cuda": ["jax[cuda12]>=0.10,<0.13"],
+    "tpu": ["jax[tpu]>=0.10,<0.13"],
+    "torch": ["torch==2.13.0"],
+}
+
+setup(
+    name="big_retrieval",
+    version="0.1.0",
+    description="Contrastive retrieval models in JAX/Flax: pretrain, evaluate, search, explain and export them.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8") if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
+    package_data={"big_retrieval": ["py.typed"]},
+    install_requires=BASE,
+    extras_require=EXTRAS,
+)

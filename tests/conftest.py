@@ -1,0 +1,26 @@
+"""Set up before jax is imported: eight virtual CPU devices and a compilation cache."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+CACHE = Path(__file__).parent.parent / ".cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest  # noqa: E402
+from absl import flags  # noqa: E402
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden-dir", default=None, help="a folder laid out like tests/golden/data")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_flags() -> None:
+    """Grain's worker processes read absl flags, which nothing parses under pytest."""
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()

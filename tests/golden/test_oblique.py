@@ -1,0 +1,271 @@
+"""Reference values of "Design of the Topology for Contrastive Visual-Textual Alignment".
+
+What the arrays are and the tolerances: data/oblique/README.md. Every array of a file is compared with
+something, or goes into something that is compared.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.models.bert import TextTransformer
+from big_retrieval.models.heads import Projection
+from big_retrieval.models.vit import VisionTransformer
+from big_retrieval.similarity import topology
+
+Case = Mapping[str, np.ndarray]
+
+OBLIQUE = topology("oblique")
+TOPOLOGIES = {
+    "sphere_ip": "sphere",
+    "euclid_l2": "euclidean",
+    "oblique_ip": "oblique",
+    "oblique_geo": "geodesic",
+}
+both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
+
+# Reference name -> (our path, change). Modules first: what stands before `.weight` and `.bias`.
+DENSE = {
+    "visual.transformer.resblocks.{i}.attn.out_proj": "image/layers_{i}/attention/out",
+    "visual.transformer.resblocks.{i}.mlp.c_fc": "image/layers_{i}/mlp/fc1",
+    "visual.transformer.resblocks.{i}.mlp.c_proj": "image/layers_{i}/mlp/fc2",
+    "transformer.encoder.layers.{i}.self_attn.out_proj": "text/layers_{i}/attention/out",
+    "transformer.encoder.layers.{i}.linear1": "text/layers_{i}/mlp/fc1",
+    "transformer.encoder.layers.{i}.linear2": "text/layers_{i}/mlp/fc2",
+}
+NORMS = {
+    "visual.ln_pre": "image/ln_pre",
+    "visual.ln_post": "image/ln_post",
+    "visual.transformer.resblocks.{i}.ln_1": "image/layers_{i}/ln_1",
+    "visual.transformer.resblocks.{i}.ln_2": "image/layers_{i}/ln_2",
+    "ln_embedding": "text/ln_embedding",
+    "ln_final": "text/ln_final",
+    "transformer.encoder.layers.{i}.norm1": "text/layers_{i}/ln_1",
+    "transformer.encoder.layers.{i}.norm2": "text/layers_{i}/ln_2",
+}
+QKV = {  # three stacked arrays in the reference
+    "visual.transformer.resblocks.{i}.attn": "image/layers_{i}/attention",
+    "transformer.encoder.layers.{i}.self_attn": "text/layers_{i}/attention",
+}
+WEIGHTS = {
+    "logit_scale": ("scale", "same"),
+    "visual.class_embedding": ("image/class_embedding", "same"),
+    "visual.positional_embedding": ("image/position_embedding", "same"),
+    "visual.conv1.weight": ("image/patch_embedding/kernel", "patches"),
+    "visual.proj": ("image_head/kernel", "same"),
+    "token_embedding.weight": ("text/token_embedding", "same"),
+    "positional_embedding": ("text/position_embedding", "same"),
+    "text_projection": ("text_head/kernel", "same"),
+    **{f"{theirs}.weight": (f"{ours}/kernel", "transpose") for theirs, ours in DENSE.items()},
+    **{f"{theirs}.bias": (f"{ours}/bias", "same") for theirs, ours in DENSE.items()},
+    **{f"{theirs}.weight": (f"{ours}/scale", "same") for theirs, ours in NORMS.items()},
+    **{f"{theirs}.bias": (f"{ours}/bias", "same") for theirs, ours in NORMS.items()},
+    **{
+        f"{theirs}.in_proj_weight": (f"{ours}/qkv/kernel", "transpose")
+        for theirs, ours in QKV.items()
+    },
+    **{f"{theirs}.in_proj_bias": (f"{ours}/qkv/bias", "same") for theirs, ours in QKV.items()},
+}
+CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "same": lambda x: x,
+    "transpose": np.transpose,  # [out, in] -> [in, out]
+    "patches": lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),  # [W, 3, P, P] -> [.., W]
+}
+
+
+def to_ours(case: Case, prefix: str) -> dict[str, np.ndarray]:
+    """All arrays of a prefix as {our path: array in our layout}; a name outside WEIGHTS fails."""
+    out: dict[str, np.ndarray] = {}
+    for name in (key.removeprefix(prefix) for key in case if key.startswith(prefix)):
+        layer = next((part for part in name.split(".") if part.isdigit()), "")
+        general = name.replace(f".{layer}.", ".{i}.") if layer else name
+        path, change = WEIGHTS[general]
+        pieces = {path: case[prefix + name]}
+        if "/qkv/" in path:
+            split = np.split(case[prefix + name], 3)
+            parts = ("query", "key", "value")
+            pieces = {path.replace("qkv", p): x for p, x in zip(parts, split, strict=True)}
+        out |= {p.format(i=layer): CHANGES[change](x) for p, x in pieces.items()}
+    return out
+
+
+def compare(ours: Mapping[str, Any], expected: Case, precision: str, gradients: bool) -> None:
+    """Same names, same values at the README's tolerances."""
+    assert set(ours) == set(expected)
+    assert expected, "nothing to compare"
+    for name, value in expected.items():
+        tolerance = {"rtol": 1e-7, "atol": 1e-9}
+        if precision == "float32":
+            tolerance = {"rtol": 1e-3 if gradients else 1e-4, "atol": 2e-5}
+        elif value.dtype == np.float32:
+            tolerance = {"rtol": 1e-5, "atol": 2e-6}
+        assert np.asarray(ours[name]).dtype == precision, name
+        np.testing.assert_allclose(ours[name], value, **tolerance, err_msg=name)
+
+
+class Model:
+    """Both towers and heads at the sizes of a model_*.npz."""
+
+    def __init__(self, case: Case, dtype: Any, **execution: Any) -> None:
+        self.case, self.dtype = case, dtype
+        c = json.loads(str(case["config_json"]))
+        m, flat = c["n_class_tokens"], to_ours(case, "param.")
+        types = {"dtype": dtype, "param_dtype": dtype}
+        self.image = VisionTransformer(
+            patch=c["vision_patch_size"],
+            width=c["vision_width"],
+            depth=c["vision_layers"],
+            heads=c["vision_heads"],
+            mlp=flat["image/layers_0/mlp/fc1/bias"].size,
+            class_tokens=m,
+            **types,
+            **execution,
+        )
+        self.text = TextTransformer(
+            vocab_size=c["vocab_size"],
+            width=c["transformer_width"],
+            depth=c["transformer_layers"],
+            heads=c["transformer_heads"],
+            mlp=flat["text/layers_0/mlp/fc1/bias"].size,
+            class_tokens=m,
+            **types,
+            **execution,
+        )
+        self.head = Projection(c["output_dim"], **types)
+        self.params = flax.traverse_util.unflatten_dict(
+            {tuple(path.split("/")): jnp.asarray(x, dtype) for path, x in flat.items()}
+        )
+        self.pixels = jnp.asarray(case["image"].transpose(0, 2, 3, 1), dtype)
+        self.words = (jnp.asarray(case["input_ids"]), jnp.asarray(case["attention_mask"]))
+
+    def loss(self, params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The README's loss, and every intermediate result under its name there."""
+        image, states = self.image.apply(
+            {"params": params["image"]}, self.pixels, mutable=["intermediates"]
+        )
+        inner = states["intermediates"]
+        out = {"vision.ln_pre": inner["embedding"][0], "vision.ln_post": inner["final"][0]}
+        out |= {f"vision.block{i}": x for i, x in enumerate(inner["layer_outputs"])}
+        text, states = self.text.apply(
+            {"params": params["text"]}, *self.words, mutable=["intermediates"]
+        )
+        inner = states["intermediates"]
+        out |= {"text.ln_embedding": inner["embedding"][0], "text.ln_final": inner["final"][0]}
+        out |= {f"text.layer{i}": x for i, x in enumerate(inner["layer_outputs"])}
+        out["image_features"] = self.head.apply({"params": params["image_head"]}, image)
+        out["text_features"] = self.head.apply({"params": params["text_head"]}, text)
+        a, b = OBLIQUE.project(out["image_features"]), OBLIQUE.project(out["text_features"])
+        out["logits_per_image"] = OBLIQUE.score(a, b)
+        rows, scale = min(len(a), len(b)), jnp.exp(params["scale"])
+        out["loss"], _ = contrastive_loss(a[:rows], b[:rows], score=OBLIQUE.score, scale=scale)
+        return out["loss"], out
+
+
+@both_precisions
+@pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scan"])
+@pytest.mark.golden("oblique", "model_*.npz")
+def test_model(case: Case, precision: str, scan: bool) -> None:
+    """All intermediate results, features, logits, the loss and every gradient."""
+    with jax.enable_x64(precision == "float64"):
+        model = Model(case, jnp.dtype(precision), scan=scan)
+        grads, out = jax.jit(jax.grad(model.loss, has_aux=True))(model.params)
+    expected = {k.removeprefix("out."): x for k, x in case.items() if k.startswith("out.")}
+    compare(out, expected, precision, gradients=False)
+    grads = flax.traverse_util.flatten_dict(grads, sep="/")
+    compare(grads, to_ours(case, "grad."), precision, gradients=True)
+    if precision == "float32":
+        expected = {k.removeprefix("out32."): x for k, x in case.items() if k.startswith("out32.")}
+        compare({name: out[name] for name in expected}, expected, precision, gradients=False)
+
+
+@pytest.mark.golden("oblique", "model_*.npz")
+def test_weights_are_all_of_the_model(case: Case) -> None:
+    """The reference's parameters are ours, name by name and shape by shape."""
+    model = Model(case, jnp.float32)
+    key = jax.random.key(0)
+    trees = {
+        "image": jax.eval_shape(model.image.init, key, model.pixels),
+        "text": jax.eval_shape(model.text.init, key, *model.words),
+    }
+    for name, variables in trees.items():
+        ours = flax.traverse_util.flatten_dict(nn.unbox(variables["params"]), sep="/")
+        theirs = flax.traverse_util.flatten_dict(model.params[name], sep="/")
+        assert {n: x.shape for n, x in ours.items()} == {n: x.shape for n, x in theirs.items()}
+    used = {"param", "grad", "out", "out32", "config_json", "image", "input_ids", "attention_mask"}
+    assert {name.split(".")[0] for name in case} == used
+
+
+def cross_entropy(logits: jax.Array) -> jax.Array:
+    """Mean over rows, the diagonal being right."""
+    return jnp.mean(jax.nn.logsumexp(logits, axis=1) - jnp.diagonal(logits))
+
+
+@both_precisions
+@pytest.mark.golden("oblique", "topology.npz", prefixes=True)
+def test_topology(case: Case, precision: str) -> None:
+    """Scores, both directions' losses, their mean and its gradients, for the four topologies."""
+    shape = (-1, int(case["m"]), int(case["n"]))
+    assert {name.split(".")[0] for name in case if "." in name} == set(TOPOLOGIES)
+    for theirs, ours in TOPOLOGIES.items():
+        top = topology(ours)
+
+        def loss(image: jax.Array, text: jax.Array, t: jax.Array, top: Any = top) -> Any:
+            a, b = top.project(image.reshape(shape)), top.project(text.reshape(shape))
+            value, _ = contrastive_loss(a, b, score=top.score, scale=jnp.exp(t))
+            scores = top.score(a, b)
+            logits = jnp.exp(t) * scores
+            directions = {"loss_i2t": cross_entropy(logits), "loss_t2i": cross_entropy(logits.T)}
+            return value, {"loss": value, "neg_distance": scores, **directions}
+
+        names = ("image", "text", "log_temperature")
+        with jax.enable_x64(precision == "float64"):
+            inputs = [jnp.asarray(case[name], precision) for name in names]
+            grads, out = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*inputs)
+        prefix = f"{theirs}."
+        expected = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
+        expected_grads = {k: expected.pop(k) for k in list(expected) if k.startswith("grad_")}
+        compare(out, expected, precision, gradients=False)
+        named = {f"grad_{name}": grad for name, grad in zip(names, grads, strict=True)}
+        compare(named, expected_grads, precision, gradients=True)
+
+
+@both_precisions
+@pytest.mark.golden("oblique", "zero_shot.npz", prefixes=True)
+def test_zero_shot(case: Case, precision: str) -> None:
+    """Scores averaged over the prompts of a class, the class they choose and how often it is right."""
+    shape = (int(case["m"]), int(case["n"]))
+    classes, prompts = case["prompts"].shape[:2]
+    assert {name.split(".")[0] for name in case if "." in name} == set(TOPOLOGIES)
+    for theirs, ours in TOPOLOGIES.items():
+        top = topology(ours)
+        with jax.enable_x64(precision == "float64"):
+            image = jnp.asarray(case["image"], precision).reshape(-1, *shape)
+            text = jnp.asarray(case["prompts"], precision).reshape(classes * prompts, *shape)
+            scores = top.score(top.project(image), top.project(text))  # [B, C*P]
+            scores = jnp.mean(scores.reshape(-1, classes, prompts), axis=-1)  # [B, C]
+        compare({"scores": scores}, {"scores": case[f"{theirs}.scores"]}, precision, False)
+        if precision == "float64":  # in float32 a near tie could fall to the other side
+            chosen = np.argmax(scores, axis=1)
+            np.testing.assert_array_equal(chosen, case[f"{theirs}.pred"])
+            right = np.mean(chosen == case["label"])
+            np.testing.assert_allclose(right, case[f"{theirs}.acc"], rtol=1e-12)
+
+
+@pytest.mark.golden("oblique", "tokenizer*.npz")
+def test_tokenizer(case: Case) -> None:
+    """WordPiece ids and masks."""
+    from big_retrieval.data.text import wordpiece_tokenizer
+
+    tokenizer = wordpiece_tokenizer([str(word) for word in case["vocab"]])
+    strings = [str(text) for text in case["strings"]]
+    ids, mask = tokenizer.encode(strings, int(case["max_len"]))
+    np.testing.assert_array_equal(ids, case["input_ids"])
+    np.testing.assert_array_equal(mask, case["attention_mask"].astype(bool))
