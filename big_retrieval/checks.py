@@ -34,7 +34,9 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
     sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
     for name, size in sizes.items():
         if size == 0 or size < -1:
-            raise UserError(f"config.mesh.{name} is {size}; it must be positive, or -1 for the rest.")
+            raise UserError(
+                f"config.mesh.{name} is {size}; it must be positive, or -1 for the rest."
+            )
     free = [name for name, size in sizes.items() if size == -1]
     if len(free) > 1:
         raise UserError(f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be.")
@@ -182,7 +184,7 @@ def _sides(c: Config) -> Iterator[str]:
         )
     for name in ("scalars", *(f"{field}_head" for field in c.fields)):
         if name in c.towers:
-            yield f"config.towers.{name}: this name is taken by another part of the model; rename it."
+            yield f"config.towers.{name}: another part of the model has this name; rename it."
 
 
 def _temperature(c: Config) -> Iterator[str]:

@@ -5,6 +5,7 @@ become a `UserError` here; everything else that goes wrong is a bug and keeps it
 """
 
 import difflib
+import itertools
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from big_retrieval import config as configs
@@ -30,7 +31,6 @@ LENGTHS = ("total_steps", "total_examples", "total_epochs")
 def run(main: Callable[[], Any]) -> None:
     """Parses the command line and calls `main`; exits with status 2 on a user's mistake."""
     prepare_environment()
-    flags.FLAGS.set_default("verbosity", -1)  # of libraries: warnings and errors
     try:
         app.run(lambda argv: _guarded(main), flags_parser=parse)
     except UserError as problem:
@@ -52,6 +52,8 @@ def prepare_environment() -> None:
 
 
 def _guarded(main: Callable[[], Any]) -> None:
+    if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
+        logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
     try:
         main()
     except UserError as problem:
@@ -93,7 +95,7 @@ def parse(argv: Sequence[str]) -> list[str]:
 def _check_file(argv: Sequence[str]) -> None:
     """A clear word about --config before ml_collections runs the file."""
     values = [arg.split("=", 1)[1] for arg in argv if re.match(r"--?config=", arg)]
-    values += [b for a, b in zip(argv, argv[1:], strict=False) if re.fullmatch(r"--?config", a)]
+    values += [b for a, b in itertools.pairwise(argv) if re.fullmatch(r"--?config", a)]
     for value in values:
         path = Path(value.split(":", 1)[0])
         if not path.is_file():
@@ -137,9 +139,9 @@ def _line_in_config(problem: Exception) -> str | None:
     frames = traceback.extract_tb(problem.__traceback__)
     package = str(Path(__file__).parent)
     for frame in reversed(frames):
-        if "get_config" in frame.name or "/configs/" in frame.filename:
-            if not frame.filename.startswith(package) and "site-packages" not in frame.filename:
-                return f"{frame.filename}, line {frame.lineno}"
+        theirs = not frame.filename.startswith(package) and "site-packages" not in frame.filename
+        if theirs and (frame.name == "get_config" or "/configs/" in frame.filename):
+            return f"{frame.filename}, line {frame.lineno}"
     if isinstance(problem, SyntaxError):
         return f"{problem.filename}, line {problem.lineno}"
     return None
@@ -156,7 +158,9 @@ def load_config() -> Config:
     if CONFIG.value is None:
         raise UserError("--config is missing, e.g. --config=configs/quickstart.py.")
     raw = CONFIG.value
-    given = [key for key in LENGTHS if key in config_flags.get_override_values(flags.FLAGS["config"])]
+    given = [
+        key for key in LENGTHS if key in config_flags.get_override_values(flags.FLAGS["config"])
+    ]
     if given:
         with raw.unlocked():
             for key in LENGTHS:

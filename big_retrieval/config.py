@@ -26,6 +26,7 @@ import ml_collections
 from big_retrieval import schema
 from big_retrieval.errors import UserError
 
+Editable = Any  # a ConfigDict, whose attributes have no static types
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Remat = Literal["none", "block", "dots"]
 
@@ -121,12 +122,15 @@ class Tokenizer:
     vocab_size: int = 8192  # of a learned vocabulary, at most
 
 
+SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
+
+
 @dataclass(frozen=True)
 class Scenes:
     """Generated images of two coloured shapes in relation, with captions."""
 
     type: Literal["scenes"] = "scenes"
-    split: Literal["train", "validation", "test", "colours", "shapes"] = "train"
+    split: SceneSplit = "train"
     size: int = 32
     count: int | None = None  # None: all of the split
     seed: int = 0
@@ -271,7 +275,7 @@ VIT_SIZES = {  # patch, width, depth, heads, mlp
 }
 
 
-def base() -> ml_collections.ConfigDict:
+def base() -> Editable:
     """The defaults, as the ConfigDict that config files change."""
     return schema.to_config_dict(Config())
 
@@ -285,7 +289,7 @@ def load(raw: Any) -> Config:
     return schema.parse(Config, raw)
 
 
-def entry(value: Any, **changes: Any) -> ml_collections.ConfigDict:
+def entry(value: Any, **changes: Any) -> Editable:
     """A dataclass of this file with some values changed, as a part to assign in a config file.
 
     Raises:
@@ -298,7 +302,7 @@ def entry(value: Any, **changes: Any) -> ml_collections.ConfigDict:
     return schema.to_config_dict(dataclasses.replace(value, **changes))
 
 
-def vit(size: str = "B/16", **changes: Any) -> ml_collections.ConfigDict:
+def vit(size: str = "B/16", **changes: Any) -> Editable:
     """A vision tower of a published size (`VIT_SIZES`), with any of its keys changed."""
     if size not in VIT_SIZES:
         raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
@@ -307,7 +311,7 @@ def vit(size: str = "B/16", **changes: Any) -> ml_collections.ConfigDict:
 
 
 def image_text(
-    c: ml_collections.ConfigDict, *, dim: int, spheres: int | None = None, size: int = 224,
+    c: Editable, *, dim: int, spheres: int | None = None, size: int = 224,
     length: int = 77,
 ) -> None:  # fmt: skip
     """Gives `c` one image field (document side) and one text field (query side).
@@ -355,7 +359,7 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
     return SimpleNamespace(**values)
 
 
-def runlocal(c: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+def runlocal(c: Editable) -> Editable:
     """Shrinks a config to what two CPU cores train in about a minute, through the same code.
 
     The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink, the
@@ -382,7 +386,7 @@ def runlocal(c: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     return c
 
 
-def _shrink_field(part: ml_collections.ConfigDict) -> None:
+def _shrink_field(part: Editable) -> None:
     if part.kind == "image":
         part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
     else:

@@ -1,4 +1,6 @@
-"""Trains: `python -m big_retrieval.main --config=configs/X.py[:arg] [--workdir=DIR] [--config.a.b=v]`.
+"""Trains a configuration.
+
+    python -m big_retrieval.main --config=configs/X.py[:arg] [--workdir=DIR] [--config.a.b=v]
 
 Several processes (hosts) start the same command. Where JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
 and JAX_PROCESS_ID are set they find each other by these; on a TPU pod or under SLURM, with

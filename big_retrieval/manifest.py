@@ -77,7 +77,9 @@ def complete_steps(root: Path) -> list[int]:
     """Steps whose folder has a manifest, ascending."""
     if not root.is_dir():
         return []
-    return sorted(int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).exists())
+    return sorted(
+        int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).exists()
+    )
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

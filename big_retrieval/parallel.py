@@ -6,7 +6,7 @@ codebase names a device.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -35,7 +35,7 @@ RULES: tuple[tuple[str, Any], ...] = (
 )
 
 
-def make_mesh(config: Config, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
     """The mesh of a run, over all devices of all processes unless given.
 
     Raises:
@@ -109,7 +109,7 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
     sharding = batch_sharding(mesh)
 
     def put(local: np.ndarray) -> jax.Array:
-        def rows_of(index: tuple[slice, ...]) -> np.ndarray:
+        def rows_of(index: Any) -> np.ndarray:
             start = index[0].start or 0
             stop = batch_size if index[0].stop is None else index[0].stop
             first = int(np.searchsorted(rows, start))

@@ -158,7 +158,8 @@ def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
     if len(args) != len(raw):
         raise UserError(f"{path} is {tuple(raw)!r}; it must have {len(args)} elements.")
     return tuple(
-        _value(arg, item, f"{path}[{i}]") for i, (arg, item) in enumerate(zip(args, raw, strict=True))
+        _value(arg, item, f"{path}[{i}]")
+        for i, (arg, item) in enumerate(zip(args, raw, strict=True))
     )
 
 

@@ -26,7 +26,9 @@ def make_source(config: SourceConfig) -> Source:
 
 def _json_lines(config: JsonLines) -> Source:
     if not config.path:
-        raise UserError("the data source 'jsonl' needs a path, e.g. --config.data.path=pairs.jsonl.")
+        raise UserError(
+            "the data source 'jsonl' needs a path, e.g. --config.data.path=pairs.jsonl."
+        )
     if not Path(config.path).exists():
         how = config.how_to_get or "write one JSON object a line with an image path and captions"
         raise UserError(

@@ -40,9 +40,10 @@ def decode(data: bytes) -> np.ndarray:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I") or image.mode == "F":  # 16-bit PNGs open as I;16 or I
+    if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image).astype(np.float64)  # [H, W]
-        scale = 255.0 / 65535.0 if values.max(initial=0) > 255 else 1.0
+        deep = image.mode.startswith("I;16") or values.max() > 255  # I and F do not say
+        scale = 255.0 / 65535.0 if deep else 1.0
         grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,11 @@ def _clip(ids: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
     for special in (CLIP_START, CLIP_END):
         if special not in ids:
             raise UserError(f"The CLIP vocabulary has no {special}; it is another tokenizer's.")
-    inner = tokenizers.Tokenizer(
-        models.BPE(ids, merges, unk_token=CLIP_END, end_of_word_suffix="</w>")
-    )
+    try:
+        model = models.BPE(ids, merges, unk_token=CLIP_END, end_of_word_suffix="</w>")
+    except Exception as error:  # the tokenizers package raises plain Exception
+        raise UserError(f"The CLIP merges do not fit their vocabulary ({error}).") from error
+    inner = tokenizers.Tokenizer(model)
     inner.normalizer = normalizers.Sequence(  # type: ignore[assignment]
         [
             normalizers.NFC(),
@@ -148,7 +151,7 @@ def _load_file(kind: str, path: Path) -> Tokenizer:
         return clip_tokenizer(path)
     lines = [line.rstrip("\r") for line in _read(path).split("\n")]
     settings = path.with_name("tokenizer_config.json")
-    known = json.loads(_read(settings)) if settings.is_file() else {}
+    known = _read_json(settings) if settings.is_file() else {}
     return wordpiece_tokenizer(
         lines if lines[-1] else lines[:-1], lowercase=known.get("do_lower_case", True)
     )
@@ -156,11 +159,12 @@ def _load_file(kind: str, path: Path) -> Tokenizer:
 
 def _load_merges(folder: Path) -> Tokenizer:
     """`merges.txt` and `vocab.json` in the layout of CLIP's: words end in </w>."""
-    ids: dict[str, Any] = json.loads(_read(folder / "vocab.json"))
+    ids: dict[str, Any] = _read_json(folder / "vocab.json")
     if not any(token.endswith("</w>") for token in ids):
         return _load_hub(str(folder))
-    lines = (line.split() for line in _read(folder / "merges.txt").split("\n"))
-    return _clip(ids, [(line[0], line[1]) for line in lines if len(line) == 2])
+    lines = [line for line in _read(folder / "merges.txt").split("\n") if line.strip()]
+    pairs = [line.split() for line in lines if not line.startswith("#version")]
+    return _clip(ids, [(pair[0], pair[-1]) for pair in pairs])
 
 
 def _load_hub(name: str) -> Tokenizer:
@@ -185,5 +189,12 @@ def _read(path: str | os.PathLike[str]) -> str:
         if str(path).endswith(".gz"):
             return gzip.decompress(Path(path).read_bytes()).decode("utf-8")
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"The tokenizer file {path} cannot be read ({error}).") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_read(path)))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The tokenizer file {path} is no JSON object ({error}).") from error

@@ -3,15 +3,16 @@
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from tokenizers import normalizers, pre_tokenizers
+
+from big_retrieval.errors import UserError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # of a piece that does not start a word
 
 _MAX_WORD = 100  # characters; the tokenizer makes longer words [UNK], so they teach nothing
-_TEXTS = 100_000  # that are held at a time; of equal ones only one is split
 _MIN_PAIRS = 2  # a pair that occurs once is not worth an entry
 
 
@@ -36,10 +37,13 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
       The entries; id = place.
 
     Raises:
-      ValueError: `vocab_size` has no room for the special tokens.
+      UserError: `vocab_size` has no room for the special tokens.
     """
     if vocab_size < len(SPECIALS):
-        raise ValueError(f"vocab_size {vocab_size} is less than the {len(SPECIALS)} specials.")
+        raise UserError(
+            f"tokenizer.vocab_size {vocab_size} has no room for the {len(SPECIALS)} special "
+            "tokens; use more."
+        )
     words = sorted(_count_words(texts, lowercase).items())
     letters: Counter[str] = Counter()
     spelt = []
@@ -62,14 +66,15 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     splitter = pre_tokenizers.BertPreTokenizer()
+    chunks: Counter[str] = Counter()  # a space always splits, so that equal chunks split alike
+    for text in texts:
+        chunks.update(text.split(" "))
     words: Counter[str] = Counter()
-    left = iter(texts)
-    while part := Counter(islice(left, _TEXTS)):
-        for text, count in part.items():
-            clean = normalizer.normalize_str(text.encode("utf-8", "replace").decode())
-            for word, _ in splitter.pre_tokenize_str(clean):
-                if len(word) <= _MAX_WORD:
-                    words[word] += count
+    for chunk, count in chunks.items():
+        clean = normalizer.normalize_str(chunk.encode("utf-8", "replace").decode())
+        for word, _ in splitter.pre_tokenize_str(clean):
+            if len(word) <= _MAX_WORD:
+                words[word] += count
     return words
 
 

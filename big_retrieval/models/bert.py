@@ -12,8 +12,8 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.encoder import Norm, Remat, layers_flops, run_layers, stored_rows
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
+from big_retrieval.models.transformer import Norm, Remat, layers_flops, run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
@@ -98,8 +98,11 @@ class TextTransformer(nn.Module):
                 f"texts have {length - self.class_tokens + 1} tokens, but the text tower was built "
                 f"for at most {spare}: shorten the field's length."
             )
-        words = self._table("token_embedding", self.vocab_size, "vocab", std=0.02)
-        positions = self._table("position_embedding", rows, "position", std=0.01)
+        # CLIP's starts; without ln_embedding the tables set the scale of the residual stream and, at
+        # CLIP's, a few steps of Adam would overrun them: there they start as the vision tower's.
+        stds = (0.02, 0.01) if self.norm == "post" else (self.width**-0.5, self.width**-0.5)
+        words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
+        positions = self._table("position_embedding", rows, "position", std=stds[1])
         # An id outside the vocabulary gives NaN here, which the training loop notices.
         x = jnp.take(words, ids, axis=0)  # [B, L+M-1, W]
         return (x + positions[:length]).astype(self.dtype)

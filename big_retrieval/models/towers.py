@@ -58,11 +58,12 @@ class RetrievalModel(nn.Module):
         points = {}
         for name in sorted(inputs):
             field, arrays = self.fields[name], inputs[name]
+            tower: Any = towers[field.tower]
             if isinstance(field, ImageField):
                 images = normalise(arrays["pixels"], field)  # [B, S, S, 3]
-                tokens = towers[field.tower](images.astype(self.dtype), train=train)  # [B, M, D]
+                tokens = tower(images.astype(self.dtype), train=train)  # [B, M, D]
             else:
-                tokens = towers[field.tower](arrays["ids"], arrays["mask"], train=train)
+                tokens = tower(arrays["ids"], arrays["mask"], train=train)
             raw = self._head(name, field.head)(tokens)  # [B, M, N]
             points[name] = topology.project(raw)
         return Reps(points=points)
@@ -76,7 +77,7 @@ class RetrievalModel(nn.Module):
     def forward_flops(self) -> int:
         """Operations of the matrix products of one row of a batch, all fields, forward."""
         total = 0
-        for name, field in self.fields.items():
+        for field in self.fields.values():
             tower = make_tower(self.towers[field.tower], self.vocab_size, parent=None)
             size = field.size if isinstance(field, ImageField) else field.length
             total += tower.flops(size)

@@ -13,7 +13,6 @@ from jax.nn import initializers
 
 from big_retrieval.config import VIT_SIZES
 from big_retrieval.errors import UserError
-from big_retrieval.models.encoder import Remat, layers_flops, run_layers, stored_rows
 from big_retrieval.models.layers import (
     BlockInit,
     Dense,
@@ -23,6 +22,7 @@ from big_retrieval.models.layers import (
     parameter,
     uniform,
 )
+from big_retrieval.models.transformer import Remat, layers_flops, run_layers, stored_rows
 
 # Published sizes as keyword arguments: VisionTransformer(**SIZES["B/16"], class_tokens=16).
 SIZES: dict[str, dict[str, int]] = {

@@ -14,8 +14,8 @@ from big_retrieval import schema
 from big_retrieval.config import FREE_ON_RESUME, Config
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json, write_bytes
-from big_retrieval.train.optimizer import names_of
 from big_retrieval.parallel import fetch
+from big_retrieval.train.optimizer import names_of
 
 PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 

@@ -31,7 +31,7 @@ PEAK_FLOPS = {  # dense bf16 per chip, from the vendors' data sheets
 }
 
 
-def peak_flops(device: jax.Device) -> float | None:
+def peak_flops(device: Any) -> float | None:
     """The chip's dense bf16 peak in FLOP/s, or None where it is not known (CPUs)."""
     kind = device.device_kind
     return next((peak for name, peak in PEAK_FLOPS.items() if kind.startswith(name)), None)
@@ -174,7 +174,7 @@ class Progress:
         self._waited += waited
 
     def measure(self) -> dict[str, float]:
-        """Figures since the last call: examples/s, data wait (share), MFU where the peak is known."""
+        """Since the last call: examples/s, data wait (share), MFU where the peak is known."""
         self.pause()
         seconds, steps, waited = max(self._seconds, 1e-9), self._steps, self._waited
         self._seconds = self._waited = 0.0

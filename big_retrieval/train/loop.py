@@ -88,7 +88,7 @@ def _steps(
         batch_size=run.config.batch_size,
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
     )
-    step, previous = first, None
+    step, previous, values = first, None, {}
     with StopSignal() as stop, parallel.use(run.parts.mesh):
         for step in range(first + 1, last + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was

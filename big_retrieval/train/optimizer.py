@@ -6,7 +6,7 @@ one that matches no parameter is an error, because it is nearly always a misspel
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from big_retrieval.config import Optimizer, Schedule
 from big_retrieval.errors import UserError
 
 # Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
+Default = Callable[[str, Any], float]
 NEVER_DECAYED = r".*(class_embedding|position_embedding)"
 
 
@@ -64,7 +65,10 @@ def make_schedule(config: Schedule, total_steps: int) -> optax.Schedule:
 
 
 def factors(
-    params: Any, rules: Sequence[tuple[str, float]], key: str, default: Any = 1.0
+    params: Any,
+    rules: Sequence[tuple[str, float]],
+    key: str,
+    default: Default = lambda name, x: 1.0,
 ) -> dict[str, float]:
     """The factor of every parameter under rules.
 
@@ -72,13 +76,13 @@ def factors(
       params: the parameter tree; only names and ranks are read.
       rules: (regular expression, factor); the last whole match holds.
       key: the configuration's name of the rules, for messages.
-      default: the factor of what no rule matches, a number or a function of (name, parameter).
+      default: the factor of what no rule matches, a function of (name, parameter).
 
     Raises:
       UserError: a rule that is no regular expression, or that matches no parameter.
     """
     flat = names_of(params)
-    out = {name: default(name, x) if callable(default) else default for name, x in flat.items()}
+    out = {name: default(name, x) for name, x in flat.items()}
     for pattern, factor in rules:
         try:
             hits = [name for name in flat if re.fullmatch(pattern, name)]
@@ -147,7 +151,7 @@ def make_optimizer(
     train = trainable(params, config)
 
     def learning_rate(count: Any) -> jax.Array:
-        return config.lr * shape(count)
+        return jnp.asarray(config.lr * shape(count))
 
     parts = []
     if config.clip_norm is not None:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from big_retrieval.models.towers import RetrievalModel
 from big_retrieval import parallel
+from big_retrieval.models.towers import RetrievalModel
 
 
 @flax.struct.dataclass

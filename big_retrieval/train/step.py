@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel
-from big_retrieval import parallel
 from big_retrieval.train.optimizer import names_of, trainable
 from big_retrieval.train.state import TrainState
 
@@ -24,9 +24,7 @@ def without_scalars(params: Any) -> Any:
     return {name: part for name, part in params.items() if name != "scalars"}
 
 
-def encode(
-    model: RetrievalModel, params: Any, fields: Any, key: jax.Array | None = None
-) -> Reps:
+def encode(model: RetrievalModel, params: Any, fields: Any, key: jax.Array | None = None) -> Reps:
     """Representations of some fields; with a key in training mode (dropout), else without."""
     rngs = None if key is None else {"dropout": key}
     variables = {"params": without_scalars(params)}
@@ -63,21 +61,18 @@ def make_step(
       learning_rate: by finished steps, for the log.
     """
     loss_fn = make_loss(model, objective)
-    decay = config.optimizer.ema_decay
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
-        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key
-        )
+        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
         moving = trainable(state.params, config.optimizer)
         grad_norm = optax.global_norm([g for n, g in names_of(grads).items() if moving[n]])
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         params = {**params, "scalars": objective.bound(params["scalars"])}  # type: ignore
         ema = state.ema
-        if decay is not None:
-            ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, ema, params)
+        if config.optimizer.ema_decay is not None:
+            ema = optax.incremental_update(params, ema, 1 - config.optimizer.ema_decay)
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, ema=ema)  # type: ignore
         rate = learning_rate(state.step)
         state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(grad_norm))
@@ -111,9 +106,7 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
       mesh: the devices.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
-    jitted = jax.jit(
-        step, donate_argnums=0, out_shardings=(shardings, parallel.replicated(mesh))
-    )
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, parallel.replicated(mesh)))
     with parallel.use(mesh):
         return jitted.lower(state, batch).compile()
 

@@ -9,7 +9,7 @@ from jax.experimental import multihost_utils
 
 
 class StopSignal:
-    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts at once."""
+    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts."""
 
     def __init__(self) -> None:
         """Installs nothing yet."""

@@ -1,8 +1,8 @@
 """Finds the reference values: `@pytest.mark.golden("oblique", "model_*.npz")`.
 
 The mark gives a test the argument `case` once per file that matches (test id: the file's stem), or,
-with `prefixes=True`, once per `<prefix>.` of the array names inside (id: stem-prefix). Files come from
-`--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test.
+with `prefixes=True`, once per `<prefix>.` of the array names inside (id: stem-prefix). Files come
+from `--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test.
 """
 
 import dataclasses

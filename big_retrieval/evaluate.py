@@ -1,0 +1,41 @@
+"""Evaluates a finished run again: `python -m big_retrieval.evaluate --workdir=RUN`.
+
+Reads nothing but a checkpoint folder. The numbers go to the screen and to RUN/evaluation.json.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+
+STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
+
+
+def main() -> None:
+    """Loads the model and runs all of its evaluators."""
+    if not cli.WORKDIR.value:
+        raise UserError("--workdir is missing: the run folder to evaluate.")
+    workdir = Path(cli.WORKDIR.value)
+    from big_retrieval.data.build import field_specs, make_source
+    from big_retrieval.evals import evaluators as evals
+    from big_retrieval.loading import load
+    from big_retrieval.manifest import to_json, write_bytes
+    from big_retrieval.train.logging import say, table
+
+    trained = load(workdir, step=STEP.value, batch_size=256)
+    say(f"evaluating {trained.folder}")
+    config = trained.config
+    sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
+    specs = field_specs(config, trained.tokenizer)
+    evaluators = evals.make_evaluators(config, sources, specs, trained.encoder)
+    found = evals.run(evaluators, set(evaluators), trained.weights, say)
+    table(found)
+    target = workdir / "evaluation.json"
+    write_bytes(target, to_json({**found, "checkpoint": trained.folder.name}))
+    say(f"written to {target}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

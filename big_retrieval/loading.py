@@ -1,0 +1,156 @@
+"""Using a trained model: one checkpoint folder is all it takes."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval import manifest, parallel, similarity
+from big_retrieval.config import Config, Mesh
+from big_retrieval.data import images as image_functions
+from big_retrieval.data.build import field_specs
+from big_retrieval.data.pipeline import eval_batches
+from big_retrieval.data.sources import Texts
+from big_retrieval.data.text import Tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.models.towers import make_model
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model out of a checkpoint, with its tokenizer and preprocessing.
+
+    Attributes:
+      folder: the checkpoint that it came from.
+      config: of the run that trained it.
+      tokenizer: of its text fields.
+      weights: parameters; the running average where the run kept one.
+      encoder: encodes on this machine's devices.
+    """
+
+    folder: Path
+    config: Config
+    tokenizer: Tokenizer
+    weights: Any
+    encoder: Encoder
+
+    def encode_texts(self, texts: Sequence[str], field: str = "text") -> np.ndarray:
+        """Points [n, M, N] of some texts."""
+        spec = field_specs(self.config, self.tokenizer)[field]
+        return self._encode(Texts(list(texts), column=spec.column), field)
+
+    def encode_images(self, images: Sequence[Any], field: str = "image") -> np.ndarray:
+        """Points [n, M, N] of some images: files, PIL images or uint8 arrays [H, W, 3]."""
+        spec = field_specs(self.config, self.tokenizer)[field]
+        return self._encode(_Images(images, spec.column), field)
+
+    def score(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Scores [rows, columns] of points [rows, M, N] with points [columns, M, N].
+
+        Higher is closer; the temperature is not in it, as it changes no order.
+        """
+        return np.asarray(similarity.topology(self.config.topology).score(a, b))
+
+    def _encode(self, source: Any, field: str) -> np.ndarray:
+        if field not in self.config.fields:
+            known = ", ".join(sorted(self.config.fields))
+            raise UserError(f"the model has no field {field!r}; it has: {known}.")
+        specs = field_specs(self.config, self.tokenizer)
+        batches = eval_batches(
+            source, specs, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
+        )
+        return self.encoder.points(self.weights, field, batches)[0]
+
+
+class _Images:
+    """Images at hand as a source of records."""
+
+    name = "images"
+    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init__(self, images: Sequence[Any], column: str) -> None:
+        self._images, self._column = images, column
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image = self._images[index]
+        if isinstance(image, str | Path):
+            image = image_functions.decode(Path(image).read_bytes())
+        elif isinstance(image, Image.Image):
+            image = np.asarray(image.convert("RGB"))
+        return {self._column: image}
+
+    def captions(self) -> Any:
+        return iter(())
+
+
+def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> TrainedModel:
+    """Opens a run folder, a folder of checkpoints or one checkpoint folder.
+
+    Every checksum is verified first; nothing is unpickled.
+
+    Args:
+      path: the folder.
+      step: which checkpoint; None takes the newest intact one.
+      batch_size: rows encoded at a time.
+
+    Raises:
+      UserError: no usable checkpoint.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
+    root = root / "checkpoints" if (root / "checkpoints").is_dir() else root
+    folder = manifest.newest_intact(root, step)
+    config = read_config(folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    mesh = parallel.make_mesh(_any_mesh(config), jax.local_devices())
+    model = make_model(config, tokenizer.vocab_size)
+    averaged = config.optimizer.ema_decay is not None
+    weights = restore_params(folder, "ema" if averaged else "params")
+    weights = jax.device_put(weights, parallel.replicated(mesh))
+    return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
+
+
+def read_config(folder: Path) -> Config:
+    """The typed config.json of a run or checkpoint folder."""
+    return configs.load(json.loads((folder / "config.json").read_text()))
+
+
+def _any_mesh(config: Config) -> Config:
+    """The config with all devices along the data axis, whatever mesh trained it."""
+    devices = len(jax.local_devices())
+    return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)
+
+
+def restore_params(folder: Path, name: str = "params") -> Any:
+    """A parameter tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+
+    Args:
+      folder: a verified checkpoint folder.
+      name: which tree of the state: `params` or `ema`.
+    """
+    state = (folder / "state").resolve()
+    with ocp.PyTreeCheckpointer() as orbax:
+        tree = orbax.metadata(state).item_metadata.tree[name]
+        item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
+        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+        restored = orbax.restore(
+            state,
+            args=ocp.args.PyTreeRestore(
+                item={name: item}, restore_args={name: args}, partial_restore=True
+            ),
+        )
+    return restored[name]

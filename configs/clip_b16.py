@@ -1,0 +1,16 @@
+"""The oblique paper's own CLIP: the recipe of oblique_b16.py, one class token, on the sphere.
+
+"Design of the Topology for Contrastive Visual-Textual Alignment", Table 2, "our-impl.":
+139,952,129 parameters, temperature at most 100.
+"""
+
+from big_retrieval import config
+from configs import oblique_b16
+
+
+def get_config(arg: str = "") -> config.Editable:
+    """Arguments: runlocal, batch (32768)."""
+    args = config.parse_arg(arg, batch=32768)
+    c = oblique_b16.get_config(f"n=512,m=1,batch={args.batch}")
+    c.topology = "sphere"
+    return config.runlocal(c) if args.runlocal else c

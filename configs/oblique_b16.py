@@ -1,0 +1,43 @@
+"""The oblique paper's large run: ViT-B/16 with 16 class tokens of 32 dimensions, Multi(32,16).
+
+"Design of the Topology for Contrastive Visual-Textual Alignment", Table 2. Known from the paper
+and the published weights: the model (139,368,449 parameters), 224 pixels, context 77, training from
+scratch on about 500M pairs, temperature at most 100/16, and by the weights' name 32 epochs at batch
+32k. The optimiser's recipe is not published; what is marked "ours" follows common CLIP practice.
+"""
+
+from big_retrieval import config
+
+
+def get_config(arg: str = "") -> config.Editable:
+    """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768)."""
+    args = config.parse_arg(arg, n=32, m=16, batch=32768)
+    c = config.base()
+
+    # Run
+    c.total_epochs, c.batch_size = 32, args.batch
+    c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
+
+    # Model
+    c.towers.image = config.vit("B/16", class_tokens=args.m, remat="block", scan=True)
+    c.towers.text = config.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
+    config.image_text(c, dim=args.n, size=224, length=77)
+    c.topology = "oblique"
+    c.temperature.max = 100 / args.m  # as published
+    c.temperature.init = 1 / 0.07 / args.m  # ours: CLIP's start, for scores m times as wide
+
+    # Optimiser: ours
+    c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1
+    c.optimizer.schedule.warmup_steps = 2500
+
+    # Data
+    c.tokenizer.path = "bert-base-uncased"
+    pairs = config.JsonLines(
+        path="data/pairs/train.jsonl",
+        how_to_get="the paper's 500M pairs are not public; write your own pairs, one JSON object a "
+        'line: {"image": "relative/path.jpg", "captions": ["..."]}',
+    )
+    c.data = config.entry(pairs)
+    validation = config.entry(pairs, path="data/pairs/validation.jsonl")
+    c.evals.validation = config.entry(config.Retrieval(), data=validation)
+    return config.runlocal(c) if args.runlocal else c

@@ -1,0 +1,161 @@
+"""Image functions: what is decoded, cropped and resized, and when nothing is."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from big_retrieval.data import images
+
+
+def encoded(image, kind="PNG", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def picture(rows, columns, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (rows, columns, 3), np.uint8)
+
+
+def test_png_comes_back_exactly():
+    image = picture(5, 7)
+    np.testing.assert_array_equal(images.decode(encoded(Image.fromarray(image))), image)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("L", "PNG"), ("P", "PNG"), ("LA", "PNG"), ("1", "PNG"), ("CMYK", "JPEG"), ("I", "TIFF")],
+)
+def test_any_mode_becomes_rgb(mode, kind):
+    grey = np.full((16, 16, 3), 255, np.uint8)
+    grey[:, 8:] = 0
+    found = images.decode(
+        encoded(Image.fromarray(grey).convert("L").convert("RGB").convert(mode), kind)
+    )
+    assert found.shape == (16, 16, 3)
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - grey).max() < 8
+
+
+def test_sixteen_bits_are_scaled():
+    values = np.array([[0, 257 * 3, 257 * 100, 65535]], np.uint16)
+    found = images.decode(encoded(Image.fromarray(values)))
+    assert found[0, :, 0].tolist() == [0, 3, 100, 255]
+    dark = images.decode(encoded(Image.fromarray(values // 300)))
+    assert dark.max() == 1
+
+
+def test_transparency_lies_over_white():
+    rgba = np.zeros((1, 3, 4), np.uint8)
+    rgba[0, 1] = (200, 0, 0, 255)
+    rgba[0, 2] = (0, 0, 0, 128)
+    found = images.decode(encoded(Image.fromarray(rgba)))[0].tolist()
+    assert found == [[255, 255, 255], [200, 0, 0], [127, 127, 127]]
+
+
+def test_palette_transparency_lies_over_white():
+    image = Image.new("P", (2, 1), 0)
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    found = images.decode(encoded(image, transparency=0))[0].tolist()
+    assert found == [[255, 255, 255], [40, 50, 60]]
+
+
+def test_exif_orientation_is_applied():
+    image = picture(4, 6)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    found = images.decode(encoded(Image.fromarray(image), exif=exif))
+    np.testing.assert_array_equal(found, np.rot90(image, -1))
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", b"\x89PNG\r\n\x1a\n1234"])
+def test_no_image(data):
+    with pytest.raises(ValueError, match="not a readable image"):
+        images.decode(data)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_cut_file_is_an_error(kind):
+    data = encoded(Image.fromarray(picture(40, 40)), kind)
+    with pytest.raises(ValueError, match="not a readable image"):
+        images.decode(data[: len(data) // 2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 60),
+    columns=st.integers(1, 60),
+    size=st.integers(1, 40),
+    scale=st.tuples(st.floats(0.05, 1), st.floats(0.05, 1)).map(sorted).map(tuple),
+    ratio=st.tuples(st.floats(0.3, 3), st.floats(0.3, 3)).map(sorted).map(tuple),
+    seed=st.integers(0, 99),
+)
+def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, ratio, seed):
+    image = picture(rows, columns)
+    a, b = (
+        images.random_resized_crop(
+            image, size, scale=scale, ratio=ratio, rng=np.random.default_rng(seed)
+        )
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(a, b)
+    assert a.shape == (size, size, 3)
+    assert a.dtype == np.uint8
+    box = images._crop_box(rows, columns, scale, ratio, np.random.default_rng(seed))
+    top, left, height, width = box
+    assert 0 <= top < top + height <= rows
+    assert 0 <= left < left + width <= columns
+
+
+def test_crops_keep_the_asked_share_and_ratio():
+    rng = np.random.default_rng(0)
+    boxes = [images._crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
+    shares = np.array([height * width / 200_000 for _, _, height, width in boxes])
+    ratios = np.array([width / height for _, _, height, width in boxes])
+    assert 0.199 < shares.min() < 0.22
+    assert 0.58 < shares.max() < 0.601
+    assert 0.74 < ratios.min() < 0.80
+    assert 1.27 < ratios.max() < 1.34
+    assert np.std([top for top, *_ in boxes]) > 30
+
+
+def test_a_full_scale_means_no_crop_and_no_draw():
+    image = picture(20, 30)
+    rng = np.random.default_rng(0)
+    found = images.random_resized_crop(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
+    np.testing.assert_array_equal(found, images.resize(image, 8, 8))
+    assert rng.random() == np.random.default_rng(0).random()
+
+
+def test_nothing_is_copied_where_nothing_changes():
+    image = picture(8, 8)
+    assert images.resize(image, 8, 8) is image
+    assert np.shares_memory(images.resize_center_crop(image, 8), image)
+    rng = np.random.default_rng(0)
+    assert images.random_resized_crop(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng) is image
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
+def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns):
+    image = picture(rows, columns)
+    found = images.resize_center_crop(image, 10)
+    assert found.shape == (10, 10, 3)
+    scale = 10 / min(rows, columns)
+    whole = np.asarray(
+        Image.fromarray(image).resize(
+            (int(columns * scale), int(rows * scale)), Image.Resampling.BICUBIC
+        )
+    )
+    top, left = round((whole.shape[0] - 10) / 2), round((whole.shape[1] - 10) / 2)
+    np.testing.assert_array_equal(found, whole[top : top + 10, left : left + 10])
+
+
+def test_flip_mirrors_left_and_right():
+    image = picture(3, 4)
+    np.testing.assert_array_equal(images.flip(image)[:, 0], image[:, -1])
+    np.testing.assert_array_equal(images.flip(images.flip(image)), image)

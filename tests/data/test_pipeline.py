@@ -1,0 +1,280 @@
+"""Batches: the same whatever reads them, and honest about what a flip makes untrue."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from big_retrieval.data.pipeline import (
+    FieldSpec,
+    Order,
+    Timed,
+    eval_batches,
+    eval_items,
+    has_word,
+    train_batches,
+)
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.sources import Texts
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import UserError
+
+SOURCE = Scenes("train", count=50, size=20)
+TOKENIZER = wordpiece_tokenizer(learn_wordpiece(SOURCE.captions(), 300))
+IMAGE = FieldSpec("image", "image", size=16, crop_scale=(0.5, 1.0), flip=0.5)
+TEXT = FieldSpec("text", "captions", length=18, tokenizer=TOKENIZER)
+FIELDS = {"image": IMAGE, "text": TEXT}
+
+
+class Tagged:
+    """Images whose left half is dark; captions by turns with and without a forbidden word."""
+
+    name, classes, prompts = "tagged", {}, {}
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        image = np.full((8, 8, 3), 200, np.uint8)
+        image[:, :4] = 0
+        return {"image": image, "captions": self.texts(index, "captions"), "number": index}
+
+    def texts(self, index, column):
+        return ("Left of it", "RIGHT!") if index % 2 else ("leftover", "bright", "above")
+
+    def captions(self):
+        return (text for index in range(40) for text in self.texts(index, "captions"))
+
+
+class Broken(Tagged):
+    def __getitem__(self, index):
+        raise ZeroDivisionError(f"record {index}")
+
+
+def run(source=SOURCE, fields=FIELDS, size=16, rows=None, seed=3, start=1, stop=6, **reading):
+    return list(
+        train_batches(
+            source,
+            fields=fields,
+            order=Order(len(source), seed),
+            batch_size=size,
+            rows=np.arange(size) if rows is None else rows,
+            start_batch=start,
+            stop_batch=stop,
+            **reading,
+        )
+    )
+
+
+def leaves(batch):
+    found = {}
+    for name, value in batch.items():
+        for key, array in value.items() if isinstance(value, dict) else [("", value)]:
+            found[name, key] = array
+    return found
+
+
+def assert_same(first, second):
+    assert len(first) == len(second) > 0
+    for a, b in zip(map(leaves, first), map(leaves, second), strict=True):
+        assert a.keys() == b.keys()
+        for name, array in a.items():
+            assert array.dtype == b[name].dtype
+            np.testing.assert_array_equal(array, b[name], err_msg=str(name))
+
+
+def test_shapes_and_types():
+    batch = run(stop=2)[0]
+    found = {name: (array.dtype.name, array.shape) for name, array in leaves(batch).items()}
+    assert found == {
+        ("image", "pixels"): ("uint8", (16, 16, 16, 3)),
+        ("text", "ids"): ("int32", (16, 18)),
+        ("text", "mask"): ("bool", (16, 18)),
+        ("record", ""): ("int64", (16,)),
+        ("valid", ""): ("bool", (16,)),
+    }
+    assert batch["valid"].all()
+
+
+def test_batches_hold_the_records_of_their_positions():
+    order = Order(50, 3)
+    found = np.concatenate([batch["record"] for batch in run(start=0, stop=7)])
+    assert found.tolist() == order.ids(0, 7 * 16)
+    assert sorted(found[:50]) == sorted(found[50:100]) == list(range(50))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_change_nothing(threads):
+    assert_same(run(threads=0), run(threads=threads, prefetch=1 + threads % 3))
+
+
+def test_worker_processes_change_nothing():
+    assert_same(run(), run(workers=2, threads=1))
+
+
+def test_any_split_of_the_rows_gives_the_same_rows():
+    whole = run()
+    halves = [run(rows=np.arange(8)), run(rows=np.arange(8, 16))]
+    mixed = run(rows=np.array([13, 2, 7]))
+    for place, batch in enumerate(map(leaves, whole)):
+        first, second = (leaves(half[place]) for half in halves)
+        for name, array in batch.items():
+            np.testing.assert_array_equal(np.concatenate([first[name], second[name]]), array)
+            np.testing.assert_array_equal(leaves(mixed[place])[name], array[[13, 2, 7]])
+
+
+def test_a_run_begins_anywhere():
+    assert_same(run(start=1, stop=6)[3:], run(start=4, stop=6))
+    assert run(start=4, stop=4) == []
+
+
+def test_the_order_of_the_fields_changes_nothing():
+    assert_same(run(), run(fields={"text": TEXT, "image": IMAGE}))
+
+
+def test_epochs_and_seeds_draw_anew():
+    first, second = run(size=50, start=0, stop=2, threads=0)
+    other = run(size=50, start=0, stop=1, seed=4)[0]
+    for batch in (second, other):
+        same = 0
+        for record in range(50):
+            a, b = (np.flatnonzero(x["record"] == record)[0] for x in (first, batch))
+            same += np.array_equal(first["image"]["pixels"][a], batch["image"]["pixels"][b])
+        assert same < 5
+
+
+def test_all_captions_of_a_record_get_their_turn():
+    tokenizer = wordpiece_tokenizer(learn_wordpiece(Tagged().captions(), 100))
+    fields = {"text": replace(TEXT, tokenizer=tokenizer)}
+    seen = {
+        (int(record), tuple(ids))
+        for batch in run(Tagged(), fields, size=40, start=0, stop=20)
+        for record, ids in zip(batch["record"], batch["text"]["ids"].tolist(), strict=True)
+    }
+    assert len(seen) == 20 * 2 + 20 * 3
+
+
+def test_captions_about_sides_forbid_the_flip_and_others_do_not():
+    fields = {"image": replace(IMAGE, size=8, crop_scale=(1.0, 1.0)), "text": TEXT}
+    flips = {True: 0, False: 0}
+    for batch in run(Tagged(), fields, size=40, start=0, stop=10):
+        for record, image in zip(batch["record"], batch["image"]["pixels"], strict=True):
+            flips[bool(record % 2)] += image[0, 0, 0] != 0
+    assert flips[True] == 0
+    assert 60 < flips[False] < 140  # of 200
+    free = {**fields, "image": replace(fields["image"], flip=1.0, flip_unsafe_words=())}
+    batch = run(Tagged(), free, size=40, start=0, stop=1)[0]
+    assert (batch["image"]["pixels"][:, 0, 0, 0] == 200).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("the LEFT one", True), ("right.", True), ("leftover", False), ("bright", False), ("", False)],
+)
+def test_has_word(text, found):
+    assert has_word(["above", text], ("left", "right")) is found
+    assert not has_word([text], ())
+
+
+def test_no_crop_and_no_flip_give_the_image_itself():
+    fields = {"image": FieldSpec("image", "image", size=20)}
+    batch = run(fields=fields, stop=2)[0]
+    for record, image in zip(batch["record"], batch["image"]["pixels"], strict=True):
+        np.testing.assert_array_equal(image, SOURCE[int(record)]["image"])
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [{"threads": 0}, {"threads": 2}, pytest.param({"workers": 1}, id="worker process")],
+)
+def test_errors_come_through_as_they_are(reading):
+    with pytest.raises(ZeroDivisionError, match="record"):
+        run(Broken(), **reading)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (replace(TEXT, column="title"), "no column 'title'"),
+        (replace(TEXT, column="image"), "column 'image'"),
+        (replace(IMAGE, column="captions"), "column 'captions' is no uint8 image"),
+        (replace(TEXT, tokenizer=None), "has no tokenizer"),
+        (replace(TEXT, length=1), "length 1"),
+    ],
+)
+def test_fields_that_do_not_fit_are_named(field, message):
+    with pytest.raises(UserError, match=message):
+        run(fields={"field": field}, stop=2)
+
+
+def test_evaluation_goes_through_every_image_once():
+    batches = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16))
+    assert [batch["valid"].sum() for batch in batches] == [16, 16, 16, 2]
+    assert all(batch["image"]["pixels"].shape == (16, 16, 16, 3) for batch in batches)
+    records = np.concatenate([batch["record"] for batch in batches])
+    assert records.tolist() == [*range(50), *[-1] * 14]
+    again = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16, threads=0))
+    assert_same(batches, again)
+
+
+def test_evaluation_goes_through_every_text_once():
+    texts = [t for i in range(40) for t in Tagged().texts(i, "captions")]
+    owners = [i for i in range(40) for _ in Tagged().texts(i, "captions")]
+    batches = list(eval_batches(Tagged(), {"text": TEXT}, field="text", batch_size=32))
+    valid = np.concatenate([batch["valid"] for batch in batches])
+    records = np.concatenate([batch["record"] for batch in batches])
+    ids = np.concatenate([batch["text"]["ids"] for batch in batches])
+    mask = np.concatenate([batch["text"]["mask"] for batch in batches])
+    assert len(valid) == 128
+    assert valid.tolist() == [True] * 100 + [False] * 28
+    assert records[valid].tolist() == owners
+    np.testing.assert_array_equal(ids[valid], TOKENIZER.encode(texts, 18)[0])
+    assert (mask[~valid].sum(1) == 2).all()  # start and end: nothing downstream divides by zero
+    assert len(eval_items(Tagged(), TEXT)) == 100
+
+
+def test_evaluation_by_rows():
+    whole = list(eval_batches(SOURCE, FIELDS, field="text", batch_size=12))
+    part = list(eval_batches(SOURCE, FIELDS, field="text", batch_size=12, rows=np.array([5, 11])))
+    assert len(part) == len(whole) == 21
+    for a, b in zip(whole, part, strict=True):
+        for name, array in leaves(a).items():
+            np.testing.assert_array_equal(array[[5, 11]], leaves(b)[name])
+
+
+def test_evaluation_of_plain_texts():
+    batch = next(eval_batches(Texts(["a circle"]), {"text": TEXT}, field="text", batch_size=2))
+    assert batch["valid"].tolist() == [True, False]
+    assert batch["record"].tolist() == [0, -1]
+
+
+def test_timed_measures_waiting_only():
+    def slow():
+        for number in range(3):
+            time.sleep(0.02)
+            yield {"number": number}
+
+    timed = Timed(slow())
+    assert [next(timed)["number"], next(timed)["number"]] == [0, 1]
+    waited = timed.lap()
+    assert waited == timed.seconds > 0
+    time.sleep(0.02)
+    assert timed.lap() == 0
+    assert [batch["number"] for batch in timed] == [2]
+    assert timed.seconds > waited
+    timed.close()
+
+
+def test_closing_stops_a_run():
+    batches = Timed(
+        train_batches(
+            SOURCE, fields=FIELDS, order=Order(50, 0), batch_size=4, rows=np.arange(4),
+            start_batch=0, stop_batch=10**9,
+        )
+    )  # fmt: skip
+    next(batches)
+    batches.close()
+    with pytest.raises(StopIteration):
+        next(batches)

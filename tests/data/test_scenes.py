@@ -1,0 +1,210 @@
+"""Generated scenes: held-out pairs, unique captions, and records that depend on nothing else."""
+
+import pickle
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval.data import scenes as scenes_module
+from big_retrieval.data import shapes
+from big_retrieval.data.scenes import COLOURS, COUNTS, RELATIONS, SHAPES, SIZES, Scenes, pairs_of
+from big_retrieval.errors import UserError
+
+PHRASE = rf"({'|'.join(SIZES)}) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
+CAPTION = re.compile(rf"^(.*?){PHRASE}(.*?){PHRASE}(.*)$")
+
+
+def read(caption):
+    """Understands a caption: (object, object, relation) told from the left or upper object."""
+    match = CAPTION.match(caption)
+    assert match is not None, caption
+    before, *rest = match.groups()
+    first, between, second = tuple(rest[:3]), rest[3], tuple(rest[4:7])
+    found = [r for r in RELATIONS if re.search(rf"\b{r}\b", before + between)]
+    assert len(found) == 1, caption
+    if found[0] in before:  # "left of the b is a a"
+        first, second = second, first
+    if found[0] in ("right of", "below"):
+        return second, first, {"right of": "left of", "below": "above"}[found[0]]
+    return first, second, found[0]
+
+
+def shown(record):
+    """The same from the attribute columns."""
+    objects = [
+        (SIZES[record[f"{w}_size"]], COLOURS[record[f"{w}_colour"]], SHAPES[record[f"{w}_shape"]])
+        for w in ("first", "second")
+    ]
+    relation = RELATIONS[record["relation"]]
+    if relation in ("right of", "below"):
+        return objects[1], objects[0], {"right of": "left of", "below": "above"}[relation]
+    return objects[0], objects[1], relation
+
+
+def pair(record):
+    kinds = [
+        record[f"{w}_shape"] * len(COLOURS) + record[f"{w}_colour"] for w in ("first", "second")
+    ]
+    return tuple(sorted(kinds))
+
+
+@pytest.mark.parametrize("split", COUNTS)
+def test_every_caption_tells_what_the_record_shows(split):
+    source = Scenes(split, count=100)
+    for index in range(100):
+        record = source[index]
+        assert len(set(record["captions"])) == scenes_module.CAPTIONS
+        assert {read(caption) for caption in record["captions"]} == {shown(record)}
+        assert record["id"] == f"scenes-{split}-{index:06d}"
+
+
+def test_captions_use_every_template_relation_and_both_points_of_view():
+    captions = list(Scenes("train", count=300).captions())
+    heads = Counter(re.sub("|".join(RELATIONS), "R", re.sub(PHRASE, "X", c)) for c in captions)
+    assert len(heads) == len(scenes_module.TEMPLATES) >= 6
+    assert min(heads.values()) > len(captions) / 16
+    for index in range(50):
+        said = " ".join(Scenes("train", count=300).texts(index, "captions"))
+        words = {relation for relation in RELATIONS if relation in said}
+        assert words in ({"left of", "right of"}, {"above", "below"})
+
+
+def test_held_out_pairs_never_appear_in_training():
+    parts = {p: set(map(tuple, pairs_of(p).tolist())) for p in ("train", "validation", "test")}
+    assert sum(map(len, parts.values())) == 64 * 65 // 2 == len(set.union(*parts.values()))
+    assert 0.07 < len(parts["test"]) / 2080 < 0.13
+    assert 0.015 < len(parts["validation"]) / 2080 < 0.045
+    for split, part in (("train", "train"), ("validation", "validation"), ("test", "test")):
+        source = Scenes(split, size=16, count=None if split != "train" else 2000)
+        assert {pair(source[i]) for i in range(len(source))} <= parts[part]
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_caption_of_an_evaluation_split_belongs_to_one_image(split, seed):
+    source = Scenes(split, seed=seed)
+    owners = {}
+    meanings = set()
+    for index in range(len(source)):
+        texts = source.texts(index, "captions")
+        meanings.add(read(texts[0]))
+        for text in texts:
+            assert owners.setdefault(text, index) == index
+    assert len(meanings) == len(source) == COUNTS[split]
+
+
+@pytest.mark.parametrize(("split", "label"), [("colours", "colour"), ("shapes", "shape")])
+def test_zero_shot_splits(split, label):
+    source = Scenes(split, size=16)
+    counts = Counter()
+    held_out = set(map(tuple, pairs_of("test").tolist()))
+    for index in range(len(source)):
+        record = source[index]
+        assert record[f"first_{label}"] == record[f"second_{label}"] == record[label]
+        assert pair(record) in held_out
+        counts[record[label]] += 1
+    assert counts == dict.fromkeys(range(8), 50)
+    assert source.classes == {label: COLOURS if label == "colour" else SHAPES}
+    prompts = source.prompts[label]
+    assert len(set(prompts)) == 16
+    for name in source.classes[label]:
+        for prompt in prompts:
+            first, second, _ = read(prompt.replace("{}", name))
+            assert name in first
+            assert name in second
+    assert Scenes("test").classes == Scenes("test").prompts == {}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    split=st.sampled_from(list(COUNTS)),
+    seed=st.integers(0, 2**32),
+    counts=st.tuples(st.integers(1, 400), st.integers(1, 400)),
+    data=st.data(),
+)
+def test_a_record_does_not_depend_on_the_count(split, seed, counts, data):
+    index = data.draw(st.integers(0, min(counts) - 1))
+    a, b = (Scenes(split, size=16, count=count, seed=seed)[index] for count in counts)
+    np.testing.assert_array_equal(a.pop("image"), b.pop("image"))
+    assert a == b
+
+
+def test_records_agree_across_blocks_threads_and_pickling():
+    source = Scenes("train", count=1500)
+    again = pickle.loads(pickle.dumps(source))
+    assert len(again) == 1500
+    assert again.name == source.name
+    indices = [1023, 1024, 1499, 3]
+    with ThreadPoolExecutor(4) as pool:
+        threaded = list(pool.map(lambda i: source[i]["image"], indices * 5))
+    for index, image in zip(indices * 5, threaded, strict=True):
+        np.testing.assert_array_equal(image, again[index]["image"])
+
+
+def test_seeds_and_splits_give_other_scenes():
+    images = [Scenes("train", seed=0)[0], Scenes("train", seed=1)[0], Scenes("test", seed=0)[0]]
+    assert len({record["image"].tobytes() for record in images}) == 3
+
+
+@pytest.mark.parametrize("size", [16, 17, 32, 50, 224])
+def test_any_size_shows_both_objects(size):
+    source = Scenes("test", size=size, count=24)
+    for index in range(24):
+        record = source[index]
+        image = record["image"].astype(int)
+        assert record["image"].dtype == np.uint8
+        assert image.shape == (size, size, 3)
+        coloured = np.ptp(image, axis=-1) > 60  # backgrounds are grey
+        halves = (
+            (coloured[:, : size // 2], coloured[:, (size + 1) // 2 :])
+            if record["relation"] < 2
+            else (coloured[: size // 2], coloured[(size + 1) // 2 :])
+        )
+        assert min(half.sum() for half in halves) > 0.008 * size**2
+
+
+def test_shapes_differ_when_small():
+    pictures = [shapes.mask(shape, shapes.RADII[1] * 32) for shape in range(len(SHAPES))]
+    for a in range(len(SHAPES)):
+        for b in range(a):
+            assert np.abs(pictures[a] - pictures[b]).sum() > 5  # pixels
+
+
+def test_an_object_is_where_and_what_its_columns_say():
+    for record in map(Scenes("test").__getitem__, range(40)):
+        upper_left, lower_right, relation = shown(record)
+        image = record["image"].astype(int)
+        part = image[:16] if relation == "above" else image[:, :16]
+        paints = np.array(list(shapes.COLOURS.values()))
+        near = np.abs(part[:, :, None] - paints).max(-1) <= 14  # within the noise
+        assert COLOURS[near.sum((0, 1)).argmax()] == upper_left[1]
+        rest = image[16:] if relation == "above" else image[:, 16:]
+        near = np.abs(rest[:, :, None] - paints).max(-1) <= 14
+        assert COLOURS[near.sum((0, 1)).argmax()] == lower_right[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "dev"}, "train, validation, test"),
+        ({"split": "train", "size": 8}, "size 8"),
+        ({"split": "train", "count": 0}, "count 0"),
+        ({"split": "train", "seed": -1}, "seed -1"),
+        ({"split": "test", "count": 100_000}, "unique scenes"),
+    ],
+)
+def test_user_errors(arguments, message):
+    with pytest.raises(UserError, match=message):
+        Scenes(**arguments)
+
+
+def test_indices_end():
+    source = Scenes("test", count=3)
+    for index in (3, -1):
+        with pytest.raises(IndexError):
+            source[index]

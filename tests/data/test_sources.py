@@ -1,0 +1,63 @@
+"""Sources: the protocol and its helpers."""
+
+import numpy as np
+import pytest
+
+from big_retrieval.data.jsonl import JsonLines
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.sources import Source, Texts, as_image, as_texts, column_of, texts_of
+from big_retrieval.errors import UserError
+
+
+class Plain:
+    """A source without `texts`."""
+
+    name, classes, prompts = "plain", {}, {}
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"captions": [f"text {index}", "more"], "image": np.zeros((2, 2, 3), np.uint8)}
+
+    def captions(self):
+        return iter(("text 0", "more", "text 1", "more"))
+
+
+def test_all_sources_follow_the_protocol(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"image": "a.png", "captions": "a"}\n')
+    for source in (Scenes("test", count=2), Texts(["a"]), JsonLines(tmp_path / "a.jsonl"), Plain()):
+        assert isinstance(source, Source)
+
+
+def test_texts_is_a_source():
+    texts = Texts(["a", "b"], column="query")
+    assert len(texts) == 2
+    assert texts[1] == {"query": ("b",)}
+    assert list(texts.captions()) == ["a", "b"]
+
+
+def test_texts_of_works_with_and_without_the_short_way():
+    scenes = Scenes("test", count=2)
+    assert texts_of(Plain(), 1, "captions") == ("text 1", "more")
+    assert texts_of(scenes, 1, "captions") == scenes[1]["captions"]
+    assert texts_of(scenes, 1, "id") == ("scenes-test-000001",)
+
+
+@pytest.mark.parametrize("value", [3, [], ["a", 3], None, {"a": 1}])
+def test_what_is_no_text_is_named(value):
+    with pytest.raises(UserError, match="column 'title'"):
+        as_texts(value, "title", "here")
+
+
+@pytest.mark.parametrize(
+    "value", ["a", np.zeros((2, 2, 3)), np.zeros((2, 2), np.uint8), np.zeros((2, 2, 4), np.uint8)]
+)
+def test_what_is_no_image_is_named(value):
+    with pytest.raises(UserError, match="column 'picture'"):
+        as_image(value, "picture", "here")
+
+
+def test_a_missing_column_names_the_known_ones():
+    with pytest.raises(UserError, match="no column 'c'; they have a, b"):
+        column_of({"b": 1, "a": 2}, "c", "here")

@@ -1,0 +1,132 @@
+"""The contrastive loss against its definition, with weights, padding, ties and many devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.similarity import topology
+
+TOP = topology("oblique")
+
+
+def pair(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(rows, 2, 4))
+    return a, a + 0.8 * rng.normal(size=a.shape)
+
+
+def plain(scores: np.ndarray, scale: float, weight: np.ndarray) -> float:
+    """Equation 2 in numpy, row by row."""
+    total = 0.0
+    for i, w in enumerate(weight):
+        row, column = np.exp(scale * scores[i]), np.exp(scale * scores[:, i])
+        total -= w * 0.5 * (np.log(row[i] / row.sum()) + np.log(column[i] / column.sum()))
+    return total / weight.sum()
+
+
+def run(a: np.ndarray, b: np.ndarray, scale: float = 3.0, **rest: np.ndarray | None) -> tuple:
+    p, q = TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))
+    arrays = {name: None if x is None else jnp.asarray(x) for name, x in rest.items()}
+    return contrastive_loss(p, q, score=TOP.score, scale=scale, **arrays)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equals_equation_2(weighted: bool) -> None:
+    with jax.enable_x64(True):
+        a, b = pair(0, 6)
+        weight = np.array([1.0, 0.5, 2.0, 0.0, 3.0, 1.0]) if weighted else np.ones(6)
+        loss, _ = run(a, b, weight=weight if weighted else None)
+        scores = np.asarray(TOP.score(TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))))
+        np.testing.assert_allclose(loss, plain(scores, 3.0, weight), rtol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [0.0, 7.0, np.nan])
+def test_padding_is_as_if_absent(padding: float) -> None:
+    """Invalid rows count neither above nor below the line, whatever they hold and weigh."""
+    with jax.enable_x64(True):
+        a, b = pair(0, 7)
+        weight = np.array([1.0, 0.5, 9.0, 2.0, 9.0, 3.0, 1.0])
+        valid = np.array([True, True, False, True, False, True, True])
+        a[~valid] = padding
+        b[~valid] = padding
+
+        def loss(a: jax.Array, b: jax.Array, t: jax.Array, w: jax.Array, v: jax.Array | None):
+            return contrastive_loss(a, b, score=TOP.score, scale=jnp.exp(t), weight=w, valid=v)
+
+        grad = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+        t = jnp.asarray(1.1)
+        (got, metrics), grads = grad(jnp.asarray(a), jnp.asarray(b), t, weight, valid)
+        (expected, want), clean = grad(
+            jnp.asarray(a[valid]), jnp.asarray(b[valid]), t, weight[valid], None
+        )
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    np.testing.assert_allclose(metrics["accuracy"], want["accuracy"])
+    for g, c in zip(grads[:2], clean[:2], strict=True):
+        np.testing.assert_allclose(g[valid], c, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(g[~valid], 0.0)
+    np.testing.assert_allclose(grads[2], clean[2], rtol=1e-9)
+
+
+def test_nothing_valid_is_zero() -> None:
+    a, b = pair(0, 3)
+    loss, metrics = run(a, b, valid=np.zeros(3, bool))
+    assert float(loss) == 0.0
+    assert float(metrics["accuracy"]) == 0.0
+
+
+def test_accuracy_is_strict() -> None:
+    """The share of rows that beat all others, both directions; ties lose."""
+    eye = np.eye(4)[:, None, :]
+    assert float(run(eye, eye)[1]["accuracy"]) == 1.0
+    same = np.ones((4, 1, 4))
+    assert float(run(same, same)[1]["accuracy"]) == 0.0
+    swapped = eye[[1, 0, 2, 3]]
+    assert float(run(eye, swapped)[1]["accuracy"]) == 0.5
+    # b's rows 0 and 1 both equal a's row 0: a's rows 0 (tie) and 1 lose, b's row 0 wins.
+    double = eye[[0, 0, 2, 3]]
+    assert float(run(eye, double)[1]["accuracy"]) == pytest.approx(0.5 * (2 / 4 + 3 / 4))
+
+
+def test_accuracy_has_no_gradient_and_scale_has() -> None:
+    a, b = (TOP.project(jnp.asarray(x, jnp.float32)) for x in pair(0, 5))
+
+    def both(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+        loss, metrics = contrastive_loss(a, b, score=TOP.score, scale=scale)
+        return loss, metrics["accuracy"]
+
+    slopes = jax.jacrev(both)(jnp.asarray(2.0))
+    assert float(slopes[0]) != 0.0
+    assert float(slopes[1]) == 0.0
+
+
+@pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
+def test_eight_devices_equal_one(name: str) -> None:
+    """Rows sharded under jit: value and gradients as of a plain float64 computation."""
+    top = topology(name)
+    a, b = pair(0, 16)
+    valid = np.arange(16) < 13
+
+    def loss(a: jax.Array, b: jax.Array, t: jax.Array, valid: jax.Array) -> jax.Array:
+        p, q = top.project(a), top.project(b)
+        return contrastive_loss(p, q, score=top.score, scale=jnp.exp(t), valid=valid)[0]
+
+    grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
+    with jax.enable_x64(True):
+        expected = jax.device_get(grad(jnp.asarray(a), jnp.asarray(b), jnp.asarray(1.0), valid))
+    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+    rows = NamedSharding(mesh, P("data"))
+    placed = [jax.device_put(x, rows) for x in (np.float32(a), np.float32(b))]
+    got = grad(*placed, jnp.asarray(1.0), jax.device_put(valid, rows))
+    for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert np.max(np.abs(g - e)) <= 1e-5 * np.max(np.abs(e))
+
+
+def test_different_numbers_of_rows() -> None:
+    a, b = pair(0, 4)
+    with pytest.raises(UserError, match=r"4.*3"):
+        run(a, b[:3])

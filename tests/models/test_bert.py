@@ -1,0 +1,100 @@
+"""The text tower: class tokens, masks, lengths, norms."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+from test_vit import count_dots
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.bert import TextTransformer, tile_first
+
+SMALL: dict[str, Any] = {"vocab_size": 30, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
+IDS = np.array([[1, 7, 9, 2, 0, 0], [1, 5, 2, 0, 0, 0]])
+MASK = IDS > 0
+
+
+def tower_and_variables(**changes: Any) -> tuple[TextTransformer, Any]:
+    tower = TextTransformer(**{**SMALL, **changes})
+    return tower, nn.unbox(tower.init(jax.random.key(0), IDS, MASK))
+
+
+def test_tile_first() -> None:
+    tiled = tile_first(jnp.asarray(IDS), 3)
+    np.testing.assert_array_equal(tiled[0], [1, 1, 1, 7, 9, 2, 0, 0])
+    np.testing.assert_array_equal(tile_first(jnp.asarray(MASK), 1), MASK)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_shapes_and_names(norm: str) -> None:
+    tower, variables = tower_and_variables(class_tokens=3, norm=norm)
+    params = variables["params"]
+    assert params["position_embedding"].shape == (6 + 2, 16)
+    assert params["token_embedding"].shape == (30, 16)
+    assert ("ln_embedding" in params) == (norm == "post")
+    assert "ln_final" in params
+    y = np.asarray(tower.apply(variables, IDS, MASK))
+    assert y.shape == (2, 3, 16)
+    assert np.max(np.abs(y[:, 0] - y[:, 1])) > 1e-3  # positions alone tell the tokens apart
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_padding_changes_nothing(norm: str) -> None:
+    """Neither what stands at masked positions nor how many there are; real words do."""
+    tower, variables = tower_and_variables(class_tokens=2, norm=norm)
+    y = tower.apply(variables, IDS, MASK)
+    other = np.where(MASK, IDS, 13)
+    np.testing.assert_array_equal(tower.apply(variables, other, MASK.astype(np.int32)), y)
+    np.testing.assert_allclose(tower.apply(variables, IDS[:, :4], MASK[:, :4]), y, atol=1e-5)
+    assert not np.allclose(tower.apply(variables, other, np.ones_like(MASK)), y, atol=1e-3)
+    words = np.where(IDS == 7, 8, IDS)
+    assert not np.allclose(tower.apply(variables, words, MASK)[0], y[0], atol=1e-4)
+
+
+def test_length() -> None:
+    tower, variables = tower_and_variables(class_tokens=2)
+    long = np.ones((2, 7), np.int32)
+    with pytest.raises(UserError, match=r"7 tokens.*at most 6"):
+        tower.apply(variables, long, long)
+    roomy, variables = tower_and_variables(class_tokens=2, max_length=9)
+    assert variables["params"]["position_embedding"].shape == (10, 16)
+    assert roomy.apply(variables, long, long).shape == (2, 2, 16)
+    with pytest.raises(UserError, match=r"6 tokens.*at most 5"):
+        tower_and_variables(max_length=5)
+
+
+def test_unknown_id_is_not_a_number() -> None:
+    """An id outside the vocabulary must not pass for another word."""
+    tower, variables = tower_and_variables()
+    assert np.all(np.isnan(tower.apply(variables, np.where(IDS == 7, 30, IDS), MASK)[0]))
+
+
+def test_dropout_and_half_precision() -> None:
+    tower, variables = tower_and_variables(dropout=0.3)
+    still = tower.apply(variables, IDS, MASK)
+    rngs = {"dropout": jax.random.key(1)}
+    assert not np.allclose(tower.apply(variables, IDS, MASK, train=True, rngs=rngs), still)
+    half = TextTransformer(**SMALL, dtype=jnp.bfloat16).apply(variables, IDS, MASK)
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(half), still, atol=0.1)
+
+
+def test_logical_names_and_initial_deviations() -> None:
+    tower = TextTransformer(**{**SMALL, "width": 64, "vocab_size": 200}, max_length=200)
+    boxed = tower.init(jax.random.key(0), IDS, MASK)
+    specs = nn.get_partition_spec(boxed)["params"]
+    assert specs["token_embedding"] == P("vocab", "embed")
+    assert specs["position_embedding"] == P("position", "embed")
+    params = nn.unbox(boxed)["params"]
+    np.testing.assert_allclose(np.std(params["token_embedding"]), 0.02, rtol=0.05)
+    np.testing.assert_allclose(np.std(params["position_embedding"]), 0.01, rtol=0.05)
+
+
+def test_flops_are_those_of_the_program() -> None:
+    tower, variables = tower_and_variables(class_tokens=3)
+    program = jax.make_jaxpr(tower.apply)(variables, IDS[:1], MASK[:1])
+    assert tower.flops(6) == count_dots(program.jaxpr) > 0

@@ -1,0 +1,57 @@
+"""The projection: shared by tokens, contiguous blocks, wide accumulation."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.heads import Projection
+
+
+def tokens(m: int, width: int = 12) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(3, m, width)).astype(np.float32)
+
+
+def test_one_kernel_for_all_tokens() -> None:
+    x, head = tokens(4), Projection(6)
+    variables = nn.unbox(head.init(jax.random.key(0), x))
+    assert jax.tree.map(jnp.shape, variables) == {"params": {"kernel": (12, 6)}}
+    expected = x @ np.asarray(variables["params"]["kernel"])
+    np.testing.assert_allclose(head.apply(variables, x), expected, rtol=1e-5, atol=1e-6)
+    assert head.flops(12, 4) == 2 * 4 * 12 * 6
+
+
+def test_spheres_are_contiguous_blocks() -> None:
+    x = tokens(1)
+    variables = Projection(6).init(jax.random.key(0), x)
+    plain = np.asarray(Projection(6).apply(variables, x))
+    blocks = np.asarray(Projection(6, spheres=3).apply(variables, x))
+    assert blocks.shape == (3, 3, 2)
+    np.testing.assert_array_equal(blocks[:, 1], plain[:, 0, 2:4])
+
+
+def test_spheres_that_do_not_fit() -> None:
+    with pytest.raises(UserError, match="has 4 class tokens"):
+        Projection(6, spheres=3).init(jax.random.key(0), tokens(4))
+    with pytest.raises(UserError, match=r"head.dim 6 is no multiple of head.spheres 4"):
+        Projection(6, spheres=4).init(jax.random.key(0), tokens(1))
+
+
+def test_half_precision_accumulates_wide() -> None:
+    """bfloat16 operands, float32 sums: exact up to the operands' rounding."""
+    x, head = tokens(2, 256), Projection(8, dtype=jnp.bfloat16)
+    variables = nn.unbox(head.init(jax.random.key(0), x))
+    y = head.apply(variables, x)
+    assert y.dtype == jnp.float32
+    kernel = np.asarray(variables["params"]["kernel"].astype(jnp.bfloat16), np.float64)
+    exact = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64) @ kernel
+    np.testing.assert_allclose(y, exact, atol=1e-5)
+
+
+def test_initial_deviation_and_names() -> None:
+    boxed = Projection(128).init(jax.random.key(0), tokens(1, 64))
+    assert nn.get_partition_spec(boxed)["params"]["kernel"] == P("embed", "point")
+    np.testing.assert_allclose(np.std(nn.unbox(boxed)["params"]["kernel"]), 64**-0.5, rtol=0.03)

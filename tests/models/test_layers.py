@@ -1,0 +1,202 @@
+"""Attention, MLP, LayerNorm and the initial values against plain formulas."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import (
+    ACTIVATIONS,
+    Attention,
+    BlockInit,
+    Dense,
+    LayerNorm,
+    Mlp,
+    dropout,
+    flat_matmul,
+)
+
+W, H, F = 12, 3, 20
+INITS = BlockInit.vision(W, F)
+WIDE: dict[str, Any] = {"dtype": jnp.float64, "param_dtype": jnp.float64}
+
+
+def draw(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def randomised(params: Any) -> Any:
+    """Every parameter random, biases and scales too, so that none can be forgotten."""
+    leaves, tree = jax.tree.flatten(nn.unbox(params))
+    values = [jnp.asarray(draw(i, *x.shape), x.dtype) for i, x in enumerate(leaves)]
+    return jax.tree.unflatten(tree, values)
+
+
+def plain_attention(p: Any, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """One row, one head, one query at a time."""
+    q, k, v = (x @ p[n]["kernel"] + p[n]["bias"] for n in ("query", "key", "value"))
+    out, d = np.zeros_like(x), W // H
+    for b, h in np.ndindex(len(x), H):
+        part, kept = slice(h * d, (h + 1) * d), mask[b].astype(bool)
+        for i in range(x.shape[1]):
+            logits = k[b, kept, part] @ q[b, i, part] / math.sqrt(d)
+            weights = np.exp(logits) / np.exp(logits).sum()
+            out[b, i, part] = weights @ v[b, kept, part]
+    return out @ p["out"]["kernel"] + p["out"]["bias"]
+
+
+def test_attention_is_the_formula() -> None:
+    with jax.enable_x64(True):
+        x, mask = draw(0, 2, 5, W), np.array([[1, 1, 1, 1, 1], [1, 1, 0, 1, 0]])
+        layer = Attention(H, INITS, **WIDE)
+        params = randomised(layer.init(jax.random.key(0), x)["params"])
+        masked = layer.apply({"params": params}, x, jnp.asarray(mask))
+        open_ = layer.apply({"params": params}, x)
+        p = jax.tree.map(np.asarray, params)
+    np.testing.assert_allclose(masked, plain_attention(p, x, mask), rtol=1e-10)
+    np.testing.assert_allclose(open_, plain_attention(p, x, np.ones((2, 5))), rtol=1e-10)
+
+
+def test_attention_of_a_fully_masked_row_is_finite() -> None:
+    x, mask = jnp.asarray(draw(0, 2, 4, W), jnp.float32), jnp.array([[1, 1, 1, 0], [0, 0, 0, 0]])
+    layer = Attention(H, INITS)
+    params = nn.unbox(layer.init(jax.random.key(0), x))
+    value, grads = jax.value_and_grad(lambda p: jnp.sum(layer.apply(p, x, mask) ** 2))(params)
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(UserError, match="width 12 is not a multiple of heads 5"):
+        Attention(5, INITS).init(jax.random.key(0), jnp.zeros((1, 2, W)))
+
+
+def test_activations() -> None:
+    x = np.linspace(-4, 4, 33)
+    exact = [0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x]
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    with jax.enable_x64(True):
+        values = {name: np.asarray(f(jnp.asarray(x))) for name, f in ACTIVATIONS.items()}
+    np.testing.assert_allclose(values["gelu"], exact, atol=1e-12)
+    np.testing.assert_allclose(values["gelu_tanh"], 0.5 * x * (1 + np.tanh(inner)), atol=1e-12)
+    np.testing.assert_array_equal(values["relu"], np.maximum(x, 0))
+    assert np.max(np.abs(values["gelu"] - values["gelu_tanh"])) > 1e-5
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_mlp_is_the_formula(activation: str) -> None:
+    with jax.enable_x64(True):
+        x, layer = draw(0, 2, 3, W), Mlp(F, INITS, activation, **WIDE)
+        p = randomised(layer.init(jax.random.key(0), x)["params"])
+        inner = ACTIVATIONS[activation](x @ p["fc1"]["kernel"] + p["fc1"]["bias"])
+        expected = inner @ p["fc2"]["kernel"] + p["fc2"]["bias"]
+        got = layer.apply({"params": p}, x)
+    assert p["fc1"]["kernel"].shape == (W, F)
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+
+
+def test_unknown_activation() -> None:
+    with pytest.raises(UserError, match=r"'swish'.*gelu, gelu_tanh, relu"):
+        Mlp(F, INITS, "swish").init(jax.random.key(0), jnp.zeros((1, 2, W)))
+
+
+def test_layer_norm_is_the_formula() -> None:
+    with jax.enable_x64(True):
+        x, layer = 3 + draw(0, 2, 3, W), LayerNorm(**WIDE)
+        p = randomised(layer.init(jax.random.key(0), x)["params"])
+        got = layer.apply({"params": p}, x)
+        normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        np.testing.assert_allclose(got, normal * p["scale"] + p["bias"], rtol=1e-10)
+
+
+def test_layer_norm_statistics_are_wide() -> None:
+    """bfloat16 goes in and out; sums in bfloat16 would lose a small spread on a large mean."""
+    x = jnp.asarray(64 + draw(0, 1, 512), jnp.bfloat16)
+    layer = LayerNorm(dtype=jnp.bfloat16)
+    y = layer.apply(layer.init(jax.random.key(0), x), x)
+    assert y.dtype == jnp.bfloat16
+    exact = np.asarray(x, np.float64)
+    exact = (exact - exact.mean()) / exact.std()
+    np.testing.assert_allclose(np.asarray(y, np.float64), exact, atol=0.02)
+
+
+def test_dense_types_and_bias() -> None:
+    x = jnp.asarray(draw(0, 2, 3, W), jnp.float32)
+    layer = Dense(4, ("embed", "mlp"), INITS.qkv, INITS.fc1_bias, dtype=jnp.bfloat16)
+    variables = nn.unbox(layer.init(jax.random.key(0), x))
+    assert {v.dtype for v in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert layer.apply(variables, x).dtype == jnp.bfloat16
+    assert (
+        flat_matmul(x, variables["params"]["kernel"], jnp.bfloat16, jnp.float32).dtype == "float32"
+    )
+    bare = Dense(4, ("embed", "mlp"), INITS.qkv, use_bias=False)
+    assert set(bare.init(jax.random.key(0), x)["params"]) == {"kernel"}
+
+
+def test_logical_names() -> None:
+    x = jnp.zeros((1, 2, W))
+    specs = nn.get_partition_spec(Attention(H, INITS).init(jax.random.key(0), x))["params"]
+    assert specs["query"]["kernel"] == P("embed", "heads")
+    assert specs["value"]["bias"] == P("heads")
+    assert specs["out"]["kernel"] == P("heads", "embed")
+    specs = nn.get_partition_spec(Mlp(F, INITS).init(jax.random.key(0), x))["params"]
+    assert specs["fc1"]["kernel"] == P("embed", "mlp")
+    assert specs["fc2"]["kernel"] == P("mlp", "embed")
+    assert specs["fc2"]["bias"] == P("embed")
+    specs = nn.get_partition_spec(LayerNorm().init(jax.random.key(0), x))["params"]
+    assert specs["scale"] == specs["bias"] == P("embed")
+
+
+def test_initial_values() -> None:
+    """Bounds and deviations of both recipes; attention biases start at 0."""
+    width, hidden, depth = 256, 512, 6
+    x = jnp.zeros((1, 2, width))
+
+    def params(module: nn.Module) -> Any:
+        return nn.unbox(module.init(jax.random.key(0), x)["params"])
+
+    vision, text = BlockInit.vision(width, hidden), BlockInit.text(width, depth)
+    attention, mlp = params(Attention(4, vision)), params(Mlp(hidden, vision))
+    bounds = {"query": math.sqrt(6 / (4 * width)), "out": width**-0.5}
+    for name, bound in bounds.items():
+        assert bound * 0.99 < np.max(np.abs(attention[name]["kernel"])) <= bound
+    assert not any(np.any(part["bias"]) for part in attention.values())
+    for name, fan_in in {"fc1": width, "fc2": hidden}.items():
+        for part in ("kernel", "bias"):
+            assert fan_in**-0.5 * 0.9 < np.max(np.abs(mlp[name][part])) <= fan_in**-0.5
+    attention, mlp = params(Attention(4, text)), params(Mlp(hidden, text))
+    deviations = [
+        (attention["key"]["kernel"], width**-0.5),
+        (attention["out"]["kernel"], width**-0.5 * (2 * depth) ** -0.5),
+        (mlp["fc1"]["kernel"], (2 * width) ** -0.5),
+        (mlp["fc2"]["kernel"], width**-0.5 * (2 * depth) ** -0.5),
+    ]
+    for kernel, std in deviations:
+        np.testing.assert_allclose(np.std(kernel), std, rtol=0.02)
+    assert not np.array_equal(attention["query"]["kernel"], attention["key"]["kernel"])
+
+
+def test_dropout_is_off_without_rate_or_training() -> None:
+    x = jnp.ones((3, 4))
+    assert dropout(x, 0.0, deterministic=False) is x
+    assert dropout(x, 0.5, deterministic=True) is x
+
+
+def test_attention_dropout_keeps_the_mean() -> None:
+    """Dropped weights are made up for: many draws average to the result without dropout."""
+    x = jnp.asarray(draw(0, 1, 6, W), jnp.float32)
+    layer = Attention(H, INITS, dropout=0.3, deterministic=False)
+    params = {"params": randomised(layer.init(jax.random.key(0), x)["params"])}
+    still = Attention(H, INITS).apply(params, x)
+    draws = jax.jit(jax.vmap(lambda key: layer.apply(params, x, rngs={"dropout": key})))(
+        jax.random.split(jax.random.key(1), 4000)
+    )
+    assert float(jnp.std(draws, axis=0).min()) > 0.0
+    error = jnp.abs(jnp.mean(draws, axis=0) - still) / (jnp.std(draws, axis=0) / 4000**0.5)
+    assert float(jnp.max(error)) < 5.0

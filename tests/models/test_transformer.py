@@ -1,0 +1,216 @@
+"""The stack of blocks: the same numbers in every execution, and the count of operations."""
+
+import itertools
+from typing import Any
+
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import BlockInit
+from big_retrieval.models.transformer import Block, layers_flops, run_layers
+
+W, H, F, DEPTH = 8, 2, 16, 2
+EXECUTIONS = list(itertools.product([False, True], ["none", "block", "dots"]))
+
+
+class Stack(nn.Module):
+    """Nothing but the blocks."""
+
+    norm: str = "pre"
+    scan: bool = False
+    remat: Any = "none"
+    dropout: float = 0.0
+    depth: int = DEPTH
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False):
+        block = {
+            "heads": H,
+            "hidden": F,
+            "inits": BlockInit.text(W, self.depth),
+            "norm": self.norm,
+            "dropout": self.dropout,
+            "deterministic": not train,
+            "dtype": self.dtype,
+            "param_dtype": self.dtype,
+        }
+        rest = {"depth": self.depth, "scan": self.scan, "remat": self.remat}
+        return run_layers(self, block, x, mask, **rest)
+
+
+def inputs(rows: int = 2, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(rows, length, W))
+    return x, np.arange(length) < np.array([[length], [length - 2]]).repeat(rows // 2, 0)
+
+
+def variables(stack: Stack, x: Any) -> Any:
+    return nn.unbox(stack.init(jax.random.key(0), x))
+
+
+def test_block_is_its_formula() -> None:
+    """Pre- and post-LN from their parts."""
+    with jax.enable_x64(True):
+        x, mask = inputs()
+        for norm in ("pre", "post"):
+            types = {"dtype": jnp.float64, "param_dtype": jnp.float64}
+            block = Block(H, F, BlockInit.text(W, 1), norm=norm, **types)
+            params = nn.unbox(block.init(jax.random.key(0), x))
+
+            bound = block.bind(params)
+            captured = bound.apply(params, x, mask, capture_intermediates=True, mutable=True)
+            inner = captured[1]["intermediates"]
+            calls = {name: inner[name]["__call__"][0] for name in inner if name != "__call__"}
+
+            def ln(name: str, y: np.ndarray, p: Any = params["params"]) -> np.ndarray:
+                y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+                return y * p[name]["scale"] + p[name]["bias"]
+
+            if norm == "pre":
+                np.testing.assert_allclose(calls["ln_1"], ln("ln_1", x), rtol=1e-9)
+                middle = x + calls["attention"]
+                np.testing.assert_allclose(calls["ln_2"], ln("ln_2", middle), rtol=1e-9)
+                expected = middle + calls["mlp"]
+            else:
+                middle = ln("ln_1", x + calls["attention"])
+                np.testing.assert_allclose(calls["ln_1"], middle, rtol=1e-9)
+                expected = ln("ln_2", middle + calls["mlp"])
+            np.testing.assert_allclose(captured[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_executions_agree(norm: str) -> None:
+    """Scanned or not, recomputed or not: values, gradients, intermediates, parameter names."""
+    with jax.enable_x64(True):
+        x, mask = inputs()
+        reference = Stack(norm, dtype=jnp.float64)
+        params = variables(reference, x)
+        results = {}
+        for scan, remat in EXECUTIONS if norm == "pre" else [(False, "none"), (True, "block")]:
+            stack = Stack(norm, scan, remat, dtype=jnp.float64)
+            own = variables(stack, x)
+            jax.tree.map(np.testing.assert_array_equal, own, params)
+
+            def loss(p: Any, x: Any, stack: Stack = stack) -> Any:
+                y, state = stack.apply(p, x, mask, mutable=["intermediates"])
+                return jnp.sum(jnp.sin(3 * y)), state["intermediates"]["layer_outputs"]
+
+            grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+            results[scan, remat] = jax.device_get(grad(params, x))
+    expected = results.pop((False, "none"))
+    assert len(expected[0][1]) == DEPTH
+    assert all(np.any(g != 0) for g in jax.tree.leaves(expected[1][0])) or norm == "pre"
+    for got in results.values():
+        jax.tree.map(
+            lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-9, atol=1e-12), got, expected
+        )
+
+
+def test_layers_start_different() -> None:
+    params = variables(Stack(), jnp.zeros((1, 2, W)))["params"]
+    assert sorted(params) == [f"layers_{i}" for i in range(DEPTH)]
+    flat = [flax.traverse_util.flatten_dict(params[f"layers_{i}"], sep="/") for i in range(DEPTH)]
+    for name in (n for n in flat[0] if n.endswith("kernel")):
+        assert not np.array_equal(flat[0][name], flat[1][name]), name
+
+
+@pytest.mark.parametrize("remat", ["none", "block"])
+@pytest.mark.parametrize("scan", [False, True])
+def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
+    """Random by key and by layer, the same for the same key, off outside training."""
+    x, _ = inputs(2, 4)
+    x = jnp.asarray(x, jnp.float32)
+    stack = Stack(scan=scan, remat=remat, dropout=0.5)
+    params = variables(stack, x)
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        def loss(p: Any) -> Any:
+            rngs, kept = {"dropout": key}, ["intermediates"]
+            y, state = stack.apply(p, x, train=True, rngs=rngs, mutable=kept)
+            return jnp.sum(y**2), (y, state["intermediates"]["layer_outputs"])
+
+        grads, (y, outputs) = jax.grad(loss, has_aux=True)(params)
+        return y, outputs, grads
+
+    y, outputs, grads = run(jax.random.key(1))
+    np.testing.assert_array_equal(y, run(jax.random.key(1))[0])
+    assert not np.allclose(y, run(jax.random.key(2))[0])
+    assert not np.allclose(y, stack.apply(params, x))
+    assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
+    silent = np.asarray([np.asarray(o - i) == 0 for i, o in itertools.pairwise((x, *outputs))])
+    assert not np.array_equal(silent[0], silent[1])  # elements that both branches dropped
+    assert 0.1 < silent.mean() < 0.4  # 0.5^2 of the elements
+
+
+def test_remat_saves_memory() -> None:
+    """The compiler's own count of temporary memory in the backward pass."""
+    x = jnp.zeros((16, 32, W))
+    sizes = {}
+    for remat in ("none", "dots", "block"):
+        stack = Stack(remat=remat, scan=True, depth=8)
+        params = variables(stack, x)
+        loss = jax.jit(jax.grad(lambda p, s=stack: jnp.sum(s.apply(p, x) ** 2)))
+        analysis = loss.lower(params).compile().memory_analysis()
+        sizes[remat] = analysis.temp_size_in_bytes
+    assert sizes["block"] < sizes["dots"] < sizes["none"]
+    assert sizes["block"] < 0.5 * sizes["none"]
+
+
+def test_scan_program_does_not_grow_with_depth() -> None:
+    """Products in the traced program: one block's, at any depth."""
+    x = jnp.zeros((1, 4, W))
+    counts = []
+    for depth in (2, 6):
+        stack = Stack(scan=True, depth=depth)
+        params = variables(stack, x)
+        counts.append(str(jax.make_jaxpr(stack.apply)(params, x)).count("dot_general"))
+    assert counts[0] == counts[1] == 8
+
+
+def test_eight_devices_equal_one() -> None:
+    """Rows, width and heads split by logical rules, scanned and not: the same numbers."""
+    x, mask = inputs(4, 5)
+    x = jnp.asarray(x, jnp.float32)
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    rules = (
+        ("batch", ("data", "fsdp")), ("embed", "fsdp"), ("heads", "tensor"), ("mlp", "tensor"),
+        ("length", None), ("embed_act", None),
+    )  # fmt: skip
+    params = variables(Stack(), x)
+    expected = jax.grad(lambda p: jnp.sum(jnp.sin(Stack().apply(p, x, mask))))(params)
+    for scan in (False, True):
+        stack = Stack(scan=scan)
+        boxed = jax.eval_shape(stack.init, jax.random.key(0), x)
+        specs = nn.get_partition_spec(boxed)
+        shardings = nn.logical_to_mesh_sharding(specs, mesh, rules)
+        placed = jax.device_put(params, shardings)
+        kernel = placed["params"]["layers_1"]["mlp"]["fc1"]["kernel"]
+        assert kernel.addressable_shards[0].data.shape == (W // 2, F // 2)
+        with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+            grad = jax.jit(jax.grad(lambda p, s=stack: jnp.sum(jnp.sin(s.apply(p, x, mask)))))
+            got = jax.device_get(grad(placed))
+        jax.tree.map(
+            lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5), got, expected
+        )
+
+
+def test_unknown_words() -> None:
+    x = jnp.zeros((1, 2, W))
+    with pytest.raises(UserError, match="remat 'blok' is unknown"):
+        Stack(remat="blok").init(jax.random.key(0), x)
+    with pytest.raises(UserError, match="norm 'middle' is unknown"):
+        Stack(norm="middle").init(jax.random.key(0), x)
+
+
+def test_layers_flops_by_hand() -> None:
+    # One layer, L = 3, W = 2, F = 5. Projections: 4 of [3,2]x[2,2] = 12 multiply-adds each, 48.
+    # Scores [3,2]x[2,3] = 18, sums [3,3]x[3,2] = 18. MLP: [3,2]x[2,5] and back, 30 each, 60.
+    assert layers_flops(3, 2, 1, 5) == 2 * (48 + 18 + 18 + 60)
+    assert layers_flops(3, 2, 7, 5) == 7 * 2 * 144

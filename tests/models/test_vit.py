@@ -1,0 +1,146 @@
+"""The vision tower: patches, positions, sizes, operation counts."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.bert import TextTransformer
+from big_retrieval.models.heads import Projection
+from big_retrieval.models.vit import SIZES, VisionTransformer, patchify
+
+SMALL: dict[str, Any] = {"patch": 4, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
+
+
+def images(rows: int = 2, size: int = 8) -> jax.Array:
+    return jax.random.normal(jax.random.key(0), (rows, size, size, 3))
+
+
+def count_dots(jaxpr: Any) -> int:
+    """Operations of all dot_generals in a traced program, loops times their length."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            inner = math.prod(eqn.invars[0].aval.shape[i] for i in contracted)
+            total += 2 * math.prod(eqn.outvars[0].aval.shape) * inner
+        for value in eqn.params.values():
+            for sub in value if isinstance(value, tuple) else (value,):
+                inner = getattr(sub, "jaxpr", sub)
+                if hasattr(inner, "eqns"):
+                    total += count_dots(inner) * eqn.params.get("length", 1)
+    return total
+
+
+def test_patchify_order() -> None:
+    """Patches row by row; inside one, rows, columns, channels."""
+    x = np.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
+    patches = patchify(jnp.asarray(x), 2)
+    assert patches.shape == (2, 6, 12)
+    for k, (i, j) in enumerate(np.ndindex(2, 3)):
+        expected = x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].reshape(2, 12)
+        np.testing.assert_array_equal(patches[:, k], expected)
+
+
+def test_size_must_be_a_multiple_of_the_patch() -> None:
+    with pytest.raises(UserError, match=r"10 x 10 is not a multiple of the patch size 4"):
+        VisionTransformer(**SMALL).init(jax.random.key(0), images(size=10))
+
+
+def test_another_image_size_is_told() -> None:
+    tower = VisionTransformer(**SMALL)
+    variables = tower.init(jax.random.key(0), images())
+    with pytest.raises(UserError, match=r"make 10 positions.*built for 5"):
+        tower.apply(variables, images(size=12))
+
+
+def test_class_tokens_are_the_output() -> None:
+    """[B, M, W]; tokens differ; each sees the whole image, through its position too."""
+    tower = VisionTransformer(**SMALL, class_tokens=3)
+    x = images()
+    variables = nn.unbox(tower.init(jax.random.key(0), x))
+    assert variables["params"]["position_embedding"].shape == (3 + 4, 16)
+    y = np.asarray(tower.apply(variables, x))
+    assert y.shape == (2, 3, 16)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert np.max(np.abs(y[:, i] - y[:, j])) > 0.1
+    slope = jax.grad(lambda x: jnp.sum(tower.apply(variables, x)[:, 2] ** 3))(x)
+    assert np.all(np.max(np.abs(slope), axis=(1, 2, 3)) > 0)
+    assert np.all(np.max(np.abs(patchify(slope, 4)), axis=-1) > 0)
+
+
+def test_half_precision() -> None:
+    x = images()
+    tower, half = VisionTransformer(**SMALL), VisionTransformer(**SMALL, dtype=jnp.bfloat16)
+    variables = nn.unbox(tower.init(jax.random.key(0), x))
+    narrow = nn.unbox(half.init(jax.random.key(0), x))
+    jax.tree.map(np.testing.assert_array_equal, narrow, variables)  # parameters stay float32
+    y = half.apply(variables, x)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(y), tower.apply(variables, x), atol=0.1)
+
+
+def test_dropout_only_in_training() -> None:
+    tower = VisionTransformer(**SMALL, dropout=0.3)
+    x = images()
+    variables = tower.init(jax.random.key(0), x)
+    still = tower.apply(variables, x)
+    np.testing.assert_array_equal(still, VisionTransformer(**SMALL).apply(variables, x))
+    moved = tower.apply(variables, x, train=True, rngs={"dropout": jax.random.key(1)})
+    assert not np.allclose(still, moved)
+
+
+def test_logical_names_and_initial_deviations() -> None:
+    tower = VisionTransformer(**{**SMALL, "width": 64}, class_tokens=16)
+    boxed = tower.init(jax.random.key(0), images(size=32))
+    specs = nn.get_partition_spec(boxed)["params"]
+    assert specs["class_embedding"] == P("class_token", "embed")
+    assert specs["position_embedding"] == P("position", "embed")
+    assert specs["patch_embedding"]["kernel"] == P("patch_in", "embed")
+    assert all(
+        isinstance(leaf, nn.LogicallyPartitioned)
+        for leaf in jax.tree.leaves(boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
+    )
+    params = nn.unbox(boxed)["params"]
+    assert set(params["patch_embedding"]) == {"kernel"}
+    for name in ("class_embedding", "position_embedding"):
+        np.testing.assert_allclose(np.std(params[name]), 64**-0.5, rtol=0.1)
+    assert np.max(np.abs(params["patch_embedding"]["kernel"])) <= 48**-0.5
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_flops_are_those_of_the_program(scan: bool) -> None:
+    tower = VisionTransformer(**SMALL, class_tokens=3, scan=scan)
+    variables = tower.init(jax.random.key(0), images(1))
+    program = jax.make_jaxpr(tower.apply)(variables, images(1))
+    assert tower.flops(8) == count_dots(program.jaxpr) > 0
+
+
+def test_flops_of_a_known_size() -> None:
+    """ViT-B/16 at 224 pixels takes 17.56 G multiply-adds (published tables: 17.5 to 17.6)."""
+    assert VisionTransformer(**SIZES["B/16"]).flops(224) == pytest.approx(2 * 17.56e9, rel=2e-3)
+
+
+def parameters(module: nn.Module, *inputs: jax.ShapeDtypeStruct) -> int:
+    shapes = nn.unbox(jax.eval_shape(module.init, jax.random.key(0), *inputs))
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+@pytest.mark.parametrize(("m", "dim", "total"), [(16, 32, 139_368_449), (1, 512, 139_952_129)])
+def test_published_parameter_counts(m: int, dim: int, total: int) -> None:
+    """The sizes of both published models: ViT-B/16 and the text tower, heads, one temperature."""
+    text = {"width": 512, "depth": 12, "heads": 8, "mlp": 2048}
+    pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    words = jax.ShapeDtypeStruct((1, 77), jnp.int32)
+    count = parameters(VisionTransformer(**SIZES["B/16"], class_tokens=m, scan=True), pixels)
+    count += parameters(TextTransformer(30522, **text, class_tokens=m, scan=True), words, words)
+    for width in (768, 512):
+        tokens = jax.ShapeDtypeStruct((1, m, width), jnp.float32)
+        count += parameters(Projection(dim), tokens)
+    assert count + 1 == total
