@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from PIL import Image
@@ -58,7 +59,7 @@ class TrainedModel:
 
         Higher is closer; the temperature is not in it, as it changes no order.
         """
-        return np.asarray(similarity.topology(self.config.topology).score(a, b))
+        return np.asarray(similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b)))
 
     def _encode(self, source: Any, field: str) -> np.ndarray:
         if field not in self.config.fields:

@@ -1,6 +1,7 @@
 """Topologies against their definitions, at their edges, and under jax's transformations."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +84,8 @@ def test_projection_at_zero(name: str, dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         top = topology(name)
         y = top.project(jnp.asarray(x, dtype))
-        gradient = jax.grad(lambda x: jnp.sum(top.project(x) * weights))(jnp.asarray(x, dtype))
+        slope = jax.jit(jax.grad(lambda x: jnp.sum(top.project(x) * weights)))
+        gradient = slope(jnp.asarray(x, dtype))
     assert np.all(np.isfinite(y))
     assert np.all(np.isfinite(gradient))
     np.testing.assert_array_equal(y[0], 0.0)
@@ -120,7 +122,7 @@ def test_equal_points(name: str, dtype: str) -> None:
             return jnp.sum(top.paired(top.project(x), top.project(raw)))
 
         scores = top.paired(top.project(raw), top.project(raw))
-        gradients = [jax.grad(f)(raw) for f in (diagonal, paired)]
+        gradients = [jax.jit(jax.grad(f))(raw) for f in (diagonal, paired)]
     np.testing.assert_allclose(scores, best, atol=1e-3 if dtype == "float32" else 1e-7)
     for gradient in gradients:
         np.testing.assert_allclose(gradient, 0.0, atol=2e-3 if dtype == "float32" else 1e-7)
@@ -153,9 +155,10 @@ def test_geodesic_of_antipodes(dtype: str) -> None:
         far = top.project(jnp.asarray(-x, dtype))
         score = top.paired(top.project(jnp.asarray(x, dtype)), far)
         np.testing.assert_allclose(score, -2 * np.pi, rtol=1e-3)
+        slope = jax.jit(jax.grad(lambda x: top.score(top.project(x), far)[0, 0]))
         for step in (0.0, 1e-7, 1e-5, 1e-3):
             near = jnp.asarray(x + step * draw(1, 1, 4, 8), dtype)
-            gradient = jax.grad(lambda x: top.score(top.project(x), far)[0, 0])(near)
+            gradient = slope(near)
             length = np.linalg.norm(gradient, axis=-1) * np.linalg.norm(near, axis=-1)
             assert np.all(length <= 1.01), (step, length)  # nothing is steeper than an arc
 
@@ -171,7 +174,7 @@ def test_geodesic_slope_at_both_ends() -> None:
                 other = jnp.stack([c, jnp.zeros_like(c)]).reshape(1, 2, 1)
                 return top.score(e, other)[0, 0]
 
-            slope = jax.grad(score)
+            slope = jax.jit(jax.grad(score))
             eps = np.finfo(dtype).eps
             for c in (1.0, 1.0 + eps, 1.0 - eps):  # d(-sqrt(arc^2 + (pi/2)^2)) = 1 / (pi / 2)
                 np.testing.assert_allclose(slope(jnp.asarray(c, dtype)), 2 / np.pi, rtol=1e-5)
@@ -266,7 +269,7 @@ def test_in_shard_map_and_vmap(name: str) -> None:
     """Rows over eight devices, and a batch of problems, give what one call gives."""
     top = topology(name)
     a, b, w = (jnp.asarray(draw(i, 8, *s)) for i, s in enumerate([(3, 4), (3, 4), (8,)]))
-    expected = value_and_gradients(top, a, b, w)
+    expected = jax.jit(partial(value_and_gradients, top))(a, b, w)
     mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
 
     def local(a: jax.Array, b: jax.Array, w: jax.Array) -> tuple:

@@ -219,7 +219,7 @@ class Scenes:
     def _captions(self, index: int) -> tuple[str, ...]:
         first, second, first_size, second_size, relation = self._objects[index].tolist()
         a, b = _phrase(first, first_size), _phrase(second, second_size)
-        views = ((a, b, relation), (b, a, relation))
+        views = ((a, b, relation), (b, a, relation ^ 1))
         draws = self._floats[index]
         texts = []
         for place, template in enumerate(np.argsort(draws[5:13])[:CAPTIONS].tolist()):

@@ -98,8 +98,8 @@ class TextTransformer(nn.Module):
                 f"texts have {length - self.class_tokens + 1} tokens, but the text tower was built "
                 f"for at most {spare}: shorten the field's length."
             )
-        # CLIP's starts; without ln_embedding the tables set the scale of the residual stream and, at
-        # CLIP's, a few steps of Adam would overrun them: there they start as the vision tower's.
+        # CLIP's starts; without ln_embedding the tables set the scale of the residual stream and,
+        # at CLIP's, a few steps of Adam would overrun them: there they start as the vision tower's.
         stds = (0.02, 0.01) if self.norm == "post" else (self.width**-0.5, self.width**-0.5)
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])

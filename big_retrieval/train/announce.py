@@ -18,7 +18,7 @@ def start_up(run: Run) -> None:
     epochs = run.total_steps * batch / records
     lines = {
         "version": f"big_retrieval {big_retrieval.__version__}, jax {jax.__version__}",
-        "devices": f"{jax.device_count()} x {device}, {jax.process_count()} process(es)",
+        "devices": f"{mesh.size} x {device}, {jax.process_count()} process(es)",
         "mesh": axes,
         "parameters": f"{sum(parameters.values()):,} ({parts})",
         "computation": f"{config.dtype}, topology {config.topology}",

@@ -146,15 +146,19 @@ def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
 class Progress:
     """Throughput between two log lines, and the line itself."""
 
-    def __init__(self, *, total: int, batch_size: int, flops_per_example: float) -> None:
+    def __init__(
+        self, *, total: int, batch_size: int, flops_per_example: float, devices: int
+    ) -> None:
         """Starts the clock.
 
         Args:
           total: steps of the run.
           batch_size: global.
           flops_per_example: of forward and backward pass, for MFU.
+          devices: of the mesh.
         """
         self._total, self._batch, self._flops = total, batch_size, flops_per_example
+        self._devices = devices
         self._peak = peak_flops(jax.devices()[0])
         self._seconds = self._waited = 0.0
         self._steps = 0
@@ -183,7 +187,7 @@ class Progress:
         rate = steps * self._batch / seconds
         out = {"examples_per_second": round(rate, 2), "data_wait": round(waited / seconds, 4)}
         if self._peak is not None:
-            out["mfu"] = round(rate * self._flops / (self._peak * jax.device_count()), 4)
+            out["mfu"] = round(rate * self._flops / (self._peak * self._devices), 4)
         return out
 
     def line(self, step: int, row: Mapping[str, Any]) -> str:

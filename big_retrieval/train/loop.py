@@ -7,6 +7,7 @@ crank. The methods of all papers run through it unchanged.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ from big_retrieval.train.state import TrainState
 from big_retrieval.train.stop import StopSignal
 
 
-def train(config: Config, workdir: Path) -> dict[str, Any]:
+def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> dict[str, Any]:
     """Trains, or goes on training, until `total_steps`, `stop_after` or a signal.
 
     Args:
       config: checked configuration.
       workdir: the run folder; made where it is missing, resumed where it holds this run.
+      devices: all of all processes unless given.
 
     Returns:
       What results.json holds; empty when the run was interrupted before its end.
@@ -40,7 +42,7 @@ def train(config: Config, workdir: Path) -> dict[str, Any]:
     started = time.monotonic()
 
     # ---- Devices, data, model, optimiser, evaluators; nothing is computed yet.
-    run = set_up(config, workdir)
+    run = set_up(config, workdir, devices)
     announce.start_up(run)
 
     # ---- The state: restored where the folder has an intact checkpoint, else drawn from the seed.
@@ -67,7 +69,7 @@ def train(config: Config, workdir: Path) -> dict[str, Any]:
         "params_sha256": params_sha256(state.params),
         "steps": run.total_steps,
         "seconds": round(time.monotonic() - started, 2),
-        "devices": jax.device_count(),
+        "devices": run.parts.mesh.size,
         "parameter_count": sum(run.parts.parameters.values()),
         "resumed_from": restored,
     }
@@ -87,6 +89,7 @@ def _steps(
         total=run.total_steps,
         batch_size=run.config.batch_size,
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
+        devices=run.parts.mesh.size,
     )
     step, previous, values = first, None, {}
     with StopSignal() as stop, parallel.use(run.parts.mesh):

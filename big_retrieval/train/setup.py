@@ -1,6 +1,6 @@
 """Everything that a run is made of, put together once before the first step."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,15 +231,20 @@ def run_length(config: Config, records: int) -> int:
     return max(1, round(examples / config.batch_size))
 
 
-def set_up(config: Config, workdir: Path) -> Run:
+def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> Run:
     """Checks everything that can be checked and puts the run together.
+
+    Args:
+      config: typed; not yet checked.
+      workdir: the run folder.
+      devices: all of all processes unless given.
 
     Raises:
       UserError: an impossible configuration or mesh, missing data, a run folder that cannot be
         written or belongs to another run.
     """
     check(config)
-    mesh = parallel.make_mesh(config)
+    mesh = parallel.make_mesh(config, devices)
     source = make_source(config.data)
     eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     claim(workdir, config)

@@ -58,7 +58,7 @@ def test_padding_is_as_if_absent(padding: float) -> None:
         def loss(a: jax.Array, b: jax.Array, t: jax.Array, w: jax.Array, v: jax.Array | None):
             return contrastive_loss(a, b, score=TOP.score, scale=jnp.exp(t), weight=w, valid=v)
 
-        grad = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+        grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
         t = jnp.asarray(1.1)
         (got, metrics), grads = grad(jnp.asarray(a), jnp.asarray(b), t, weight, valid)
         (expected, want), clean = grad(
@@ -99,7 +99,7 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
         loss, metrics = contrastive_loss(a, b, score=TOP.score, scale=scale)
         return loss, metrics["accuracy"]
 
-    slopes = jax.jacrev(both)(jnp.asarray(2.0))
+    slopes = jax.jit(jax.jacrev(both))(jnp.asarray(2.0))
     assert float(slopes[0]) != 0.0
     assert float(slopes[1]) == 0.0
 

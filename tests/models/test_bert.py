@@ -1,5 +1,6 @@
 """The text tower: class tokens, masks, lengths, norms."""
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -20,7 +21,7 @@ MASK = IDS > 0
 
 def tower_and_variables(**changes: Any) -> tuple[TextTransformer, Any]:
     tower = TextTransformer(**{**SMALL, **changes})
-    return tower, nn.unbox(tower.init(jax.random.key(0), IDS, MASK))
+    return tower, nn.unbox(jax.jit(tower.init)(jax.random.key(0), IDS, MASK))
 
 
 def test_tile_first() -> None:
@@ -37,7 +38,7 @@ def test_shapes_and_names(norm: str) -> None:
     assert params["token_embedding"].shape == (30, 16)
     assert ("ln_embedding" in params) == (norm == "post")
     assert "ln_final" in params
-    y = np.asarray(tower.apply(variables, IDS, MASK))
+    y = np.asarray(jax.jit(tower.apply)(variables, IDS, MASK))
     assert y.shape == (2, 3, 16)
     assert np.max(np.abs(y[:, 0] - y[:, 1])) > 1e-3  # positions alone tell the tokens apart
 
@@ -46,13 +47,14 @@ def test_shapes_and_names(norm: str) -> None:
 def test_padding_changes_nothing(norm: str) -> None:
     """Neither what stands at masked positions nor how many there are; real words do."""
     tower, variables = tower_and_variables(class_tokens=2, norm=norm)
-    y = tower.apply(variables, IDS, MASK)
+    run = jax.jit(tower.apply)
+    y = run(variables, IDS, MASK)
     other = np.where(MASK, IDS, 13)
-    np.testing.assert_array_equal(tower.apply(variables, other, MASK.astype(np.int32)), y)
-    np.testing.assert_allclose(tower.apply(variables, IDS[:, :4], MASK[:, :4]), y, atol=1e-5)
-    assert not np.allclose(tower.apply(variables, other, np.ones_like(MASK)), y, atol=1e-3)
+    np.testing.assert_array_equal(run(variables, other, MASK.astype(np.int32)), y)
+    np.testing.assert_allclose(run(variables, IDS[:, :4], MASK[:, :4]), y, atol=1e-5)
+    assert not np.allclose(run(variables, other, np.ones_like(MASK)), y, atol=1e-3)
     words = np.where(IDS == 7, 8, IDS)
-    assert not np.allclose(tower.apply(variables, words, MASK)[0], y[0], atol=1e-4)
+    assert not np.allclose(run(variables, words, MASK)[0], y[0], atol=1e-4)
 
 
 def test_length() -> None:
@@ -70,28 +72,32 @@ def test_length() -> None:
 def test_unknown_id_is_not_a_number() -> None:
     """An id outside the vocabulary must not pass for another word."""
     tower, variables = tower_and_variables()
-    assert np.all(np.isnan(tower.apply(variables, np.where(IDS == 7, 30, IDS), MASK)[0]))
+    assert np.all(np.isnan(jax.jit(tower.apply)(variables, np.where(IDS == 7, 30, IDS), MASK)[0]))
 
 
 def test_dropout_and_half_precision() -> None:
     tower, variables = tower_and_variables(dropout=0.3)
-    still = tower.apply(variables, IDS, MASK)
+    still = jax.jit(tower.apply)(variables, IDS, MASK)
     rngs = {"dropout": jax.random.key(1)}
-    assert not np.allclose(tower.apply(variables, IDS, MASK, train=True, rngs=rngs), still)
-    half = TextTransformer(**SMALL, dtype=jnp.bfloat16).apply(variables, IDS, MASK)
+    training = jax.jit(partial(tower.apply, train=True))
+    assert not np.allclose(training(variables, IDS, MASK, rngs=rngs), still)
+    half = jax.jit(TextTransformer(**SMALL, dtype=jnp.bfloat16).apply)(variables, IDS, MASK)
     assert half.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.float32(half), still, atol=0.1)
 
 
 def test_logical_names_and_initial_deviations() -> None:
     tower = TextTransformer(**{**SMALL, "width": 64, "vocab_size": 200}, max_length=200)
-    boxed = tower.init(jax.random.key(0), IDS, MASK)
+    boxed = jax.jit(tower.init)(jax.random.key(0), IDS, MASK)
     specs = nn.get_partition_spec(boxed)["params"]
     assert specs["token_embedding"] == P("vocab", "embed")
     assert specs["position_embedding"] == P("position", "embed")
     params = nn.unbox(boxed)["params"]
     np.testing.assert_allclose(np.std(params["token_embedding"]), 0.02, rtol=0.05)
     np.testing.assert_allclose(np.std(params["position_embedding"]), 0.01, rtol=0.05)
+    params = nn.unbox(jax.jit(tower.clone(norm="pre").init)(jax.random.key(0), IDS, MASK))["params"]
+    for table in ("token_embedding", "position_embedding"):
+        np.testing.assert_allclose(np.std(params[table]), 64**-0.5, rtol=0.05)
 
 
 def test_flops_are_those_of_the_program() -> None:

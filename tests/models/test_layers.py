@@ -55,7 +55,7 @@ def test_attention_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, mask = draw(0, 2, 5, W), np.array([[1, 1, 1, 1, 1], [1, 1, 0, 1, 0]])
         layer = Attention(H, INITS, **WIDE)
-        params = randomised(layer.init(jax.random.key(0), x)["params"])
+        params = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
         masked = layer.apply({"params": params}, x, jnp.asarray(mask))
         open_ = layer.apply({"params": params}, x)
         p = jax.tree.map(np.asarray, params)
@@ -66,8 +66,9 @@ def test_attention_is_the_formula() -> None:
 def test_attention_of_a_fully_masked_row_is_finite() -> None:
     x, mask = jnp.asarray(draw(0, 2, 4, W), jnp.float32), jnp.array([[1, 1, 1, 0], [0, 0, 0, 0]])
     layer = Attention(H, INITS)
-    params = nn.unbox(layer.init(jax.random.key(0), x))
-    value, grads = jax.value_and_grad(lambda p: jnp.sum(layer.apply(p, x, mask) ** 2))(params)
+    params = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x))
+    grad = jax.jit(jax.value_and_grad(lambda p: jnp.sum(layer.apply(p, x, mask) ** 2)))
+    value, grads = grad(params)
     assert np.isfinite(value)
     assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
 
@@ -93,7 +94,7 @@ def test_activations() -> None:
 def test_mlp_is_the_formula(activation: str) -> None:
     with jax.enable_x64(True):
         x, layer = draw(0, 2, 3, W), Mlp(F, INITS, activation, **WIDE)
-        p = randomised(layer.init(jax.random.key(0), x)["params"])
+        p = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
         inner = ACTIVATIONS[activation](x @ p["fc1"]["kernel"] + p["fc1"]["bias"])
         expected = inner @ p["fc2"]["kernel"] + p["fc2"]["bias"]
         got = layer.apply({"params": p}, x)
@@ -109,7 +110,7 @@ def test_unknown_activation() -> None:
 def test_layer_norm_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, layer = 3 + draw(0, 2, 3, W), LayerNorm(**WIDE)
-        p = randomised(layer.init(jax.random.key(0), x)["params"])
+        p = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
         got = layer.apply({"params": p}, x)
         normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(got, normal * p["scale"] + p["bias"], rtol=1e-10)
@@ -119,7 +120,7 @@ def test_layer_norm_statistics_are_wide() -> None:
     """bfloat16 goes in and out; sums in bfloat16 would lose a small spread on a large mean."""
     x = jnp.asarray(64 + draw(0, 1, 512), jnp.bfloat16)
     layer = LayerNorm(dtype=jnp.bfloat16)
-    y = layer.apply(layer.init(jax.random.key(0), x), x)
+    y = layer.apply(jax.jit(layer.init)(jax.random.key(0), x), x)
     assert y.dtype == jnp.bfloat16
     exact = np.asarray(x, np.float64)
     exact = (exact - exact.mean()) / exact.std()
@@ -129,7 +130,7 @@ def test_layer_norm_statistics_are_wide() -> None:
 def test_dense_types_and_bias() -> None:
     x = jnp.asarray(draw(0, 2, 3, W), jnp.float32)
     layer = Dense(4, ("embed", "mlp"), INITS.qkv, INITS.fc1_bias, dtype=jnp.bfloat16)
-    variables = nn.unbox(layer.init(jax.random.key(0), x))
+    variables = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x))
     assert {v.dtype for v in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     assert layer.apply(variables, x).dtype == jnp.bfloat16
     assert (
@@ -159,7 +160,7 @@ def test_initial_values() -> None:
     x = jnp.zeros((1, 2, width))
 
     def params(module: nn.Module) -> Any:
-        return nn.unbox(module.init(jax.random.key(0), x)["params"])
+        return nn.unbox(jax.jit(module.init)(jax.random.key(0), x)["params"])
 
     vision, text = BlockInit.vision(width, hidden), BlockInit.text(width, depth)
     attention, mlp = params(Attention(4, vision)), params(Mlp(hidden, vision))
@@ -192,7 +193,7 @@ def test_attention_dropout_keeps_the_mean() -> None:
     """Dropped weights are made up for: many draws average to the result without dropout."""
     x = jnp.asarray(draw(0, 1, 6, W), jnp.float32)
     layer = Attention(H, INITS, dropout=0.3, deterministic=False)
-    params = {"params": randomised(layer.init(jax.random.key(0), x)["params"])}
+    params = {"params": randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])}
     still = Attention(H, INITS).apply(params, x)
     draws = jax.jit(jax.vmap(lambda key: layer.apply(params, x, rngs={"dropout": key})))(
         jax.random.split(jax.random.key(1), 4000)

@@ -1,6 +1,7 @@
 """The stack of blocks: the same numbers in every execution, and the count of operations."""
 
 import itertools
+from functools import partial
 from typing import Any
 
 import flax
@@ -51,7 +52,7 @@ def inputs(rows: int = 2, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 
 def variables(stack: Stack, x: Any) -> Any:
-    return nn.unbox(stack.init(jax.random.key(0), x))
+    return nn.unbox(jax.jit(stack.init)(jax.random.key(0), x))
 
 
 def test_block_is_its_formula() -> None:
@@ -61,11 +62,9 @@ def test_block_is_its_formula() -> None:
         for norm in ("pre", "post"):
             types = {"dtype": jnp.float64, "param_dtype": jnp.float64}
             block = Block(H, F, BlockInit.text(W, 1), norm=norm, **types)
-            params = nn.unbox(block.init(jax.random.key(0), x))
-
-            bound = block.bind(params)
-            captured = bound.apply(params, x, mask, capture_intermediates=True, mutable=True)
-            inner = captured[1]["intermediates"]
+            params = nn.unbox(jax.jit(block.init)(jax.random.key(0), x))
+            y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
+            inner = state["intermediates"]
             calls = {name: inner[name]["__call__"][0] for name in inner if name != "__call__"}
 
             def ln(name: str, y: np.ndarray, p: Any = params["params"]) -> np.ndarray:
@@ -81,7 +80,7 @@ def test_block_is_its_formula() -> None:
                 middle = ln("ln_1", x + calls["attention"])
                 np.testing.assert_allclose(calls["ln_1"], middle, rtol=1e-9)
                 expected = ln("ln_2", middle + calls["mlp"])
-            np.testing.assert_allclose(captured[0], expected, rtol=1e-9)
+            np.testing.assert_allclose(y, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -142,7 +141,7 @@ def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     y, outputs, grads = run(jax.random.key(1))
     np.testing.assert_array_equal(y, run(jax.random.key(1))[0])
     assert not np.allclose(y, run(jax.random.key(2))[0])
-    assert not np.allclose(y, stack.apply(params, x))
+    assert not np.allclose(y, jax.jit(stack.apply)(params, x))
     assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
     silent = np.asarray([np.asarray(o - i) == 0 for i, o in itertools.pairwise((x, *outputs))])
     assert not np.array_equal(silent[0], silent[1])  # elements that both branches dropped
@@ -184,7 +183,7 @@ def test_eight_devices_equal_one() -> None:
         ("length", None), ("embed_act", None),
     )  # fmt: skip
     params = variables(Stack(), x)
-    expected = jax.grad(lambda p: jnp.sum(jnp.sin(Stack().apply(p, x, mask))))(params)
+    expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(Stack().apply(p, x, mask)))))(params)
     for scan in (False, True):
         stack = Stack(scan=scan)
         boxed = jax.eval_shape(stack.init, jax.random.key(0), x)

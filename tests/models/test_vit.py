@@ -1,6 +1,7 @@
 """The vision tower: patches, positions, sizes, operation counts."""
 
 import math
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -55,7 +56,7 @@ def test_size_must_be_a_multiple_of_the_patch() -> None:
 
 def test_another_image_size_is_told() -> None:
     tower = VisionTransformer(**SMALL)
-    variables = tower.init(jax.random.key(0), images())
+    variables = jax.jit(tower.init)(jax.random.key(0), images())
     with pytest.raises(UserError, match=r"make 10 positions.*built for 5"):
         tower.apply(variables, images(size=12))
 
@@ -64,13 +65,13 @@ def test_class_tokens_are_the_output() -> None:
     """[B, M, W]; tokens differ; each sees the whole image, through its position too."""
     tower = VisionTransformer(**SMALL, class_tokens=3)
     x = images()
-    variables = nn.unbox(tower.init(jax.random.key(0), x))
+    variables = nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
     assert variables["params"]["position_embedding"].shape == (3 + 4, 16)
-    y = np.asarray(tower.apply(variables, x))
+    y = np.asarray(jax.jit(tower.apply)(variables, x))
     assert y.shape == (2, 3, 16)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert np.max(np.abs(y[:, i] - y[:, j])) > 0.1
-    slope = jax.grad(lambda x: jnp.sum(tower.apply(variables, x)[:, 2] ** 3))(x)
+    slope = jax.jit(jax.grad(lambda x: jnp.sum(tower.apply(variables, x)[:, 2] ** 3)))(x)
     assert np.all(np.max(np.abs(slope), axis=(1, 2, 3)) > 0)
     assert np.all(np.max(np.abs(patchify(slope, 4)), axis=-1) > 0)
 
@@ -78,27 +79,29 @@ def test_class_tokens_are_the_output() -> None:
 def test_half_precision() -> None:
     x = images()
     tower, half = VisionTransformer(**SMALL), VisionTransformer(**SMALL, dtype=jnp.bfloat16)
-    variables = nn.unbox(tower.init(jax.random.key(0), x))
-    narrow = nn.unbox(half.init(jax.random.key(0), x))
+    variables = nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
+    narrow = nn.unbox(jax.jit(half.init)(jax.random.key(0), x))
     jax.tree.map(np.testing.assert_array_equal, narrow, variables)  # parameters stay float32
-    y = half.apply(variables, x)
+    y = jax.jit(half.apply)(variables, x)
     assert y.dtype == jnp.bfloat16
-    np.testing.assert_allclose(np.float32(y), tower.apply(variables, x), atol=0.1)
+    np.testing.assert_allclose(np.float32(y), jax.jit(tower.apply)(variables, x), atol=0.1)
 
 
 def test_dropout_only_in_training() -> None:
     tower = VisionTransformer(**SMALL, dropout=0.3)
     x = images()
-    variables = tower.init(jax.random.key(0), x)
-    still = tower.apply(variables, x)
-    np.testing.assert_array_equal(still, VisionTransformer(**SMALL).apply(variables, x))
-    moved = tower.apply(variables, x, train=True, rngs={"dropout": jax.random.key(1)})
+    variables = jax.jit(tower.init)(jax.random.key(0), x)
+    still = jax.jit(tower.apply)(variables, x)
+    without = jax.jit(VisionTransformer(**SMALL).apply)(variables, x)
+    np.testing.assert_array_equal(still, without)
+    training = jax.jit(partial(tower.apply, train=True))
+    moved = training(variables, x, rngs={"dropout": jax.random.key(1)})
     assert not np.allclose(still, moved)
 
 
 def test_logical_names_and_initial_deviations() -> None:
     tower = VisionTransformer(**{**SMALL, "width": 64}, class_tokens=16)
-    boxed = tower.init(jax.random.key(0), images(size=32))
+    boxed = jax.jit(tower.init)(jax.random.key(0), images(size=32))
     specs = nn.get_partition_spec(boxed)["params"]
     assert specs["class_embedding"] == P("class_token", "embed")
     assert specs["position_embedding"] == P("position", "embed")
@@ -117,7 +120,7 @@ def test_logical_names_and_initial_deviations() -> None:
 @pytest.mark.parametrize("scan", [False, True])
 def test_flops_are_those_of_the_program(scan: bool) -> None:
     tower = VisionTransformer(**SMALL, class_tokens=3, scan=scan)
-    variables = tower.init(jax.random.key(0), images(1))
+    variables = jax.jit(tower.init)(jax.random.key(0), images(1))
     program = jax.make_jaxpr(tower.apply)(variables, images(1))
     assert tower.flops(8) == count_dots(program.jaxpr) > 0
 

@@ -1,0 +1,108 @@
+"""N devices = 1 device: the same records, and losses that agree to 1e-5 over 20 steps."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval.train.loop import train
+from tests.helpers import command, environment, losses, results, rows, tiny
+from tests.helpers import ROOT  # isort: skip
+
+STEPS = 20
+FLAGS = ["--config.total_steps=20", "--config.log_every=1", "--config.checkpoint_every=20"]
+
+
+def agree(a: Path, b: Path) -> None:
+    """Same records in every batch, losses within 1e-5."""
+    assert [r["records"] for r in rows(a)] == [r["records"] for r in rows(b)]
+    one, many = losses(a), losses(b)
+    assert len(one) == STEPS
+    assert one.keys() == many.keys()
+    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on one device."""
+    workdir = tmp_path_factory.mktemp("single")
+    train(tiny(total_steps=STEPS), workdir, jax.devices()[:1])
+    return workdir
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"data": 1, "fsdp": 4, "tensor": 2}]
+)
+def test_eight_devices(single: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
+    shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
+    train(tiny(total_steps=STEPS, **shape), tmp_path)
+    assert results(tmp_path)["devices"] == 8
+    agree(single, tmp_path)
+
+
+def test_workers_and_threads_change_nothing(single: Path, tmp_path: Path) -> None:
+    train(tiny(total_steps=STEPS, loader__threads=1), tmp_path, jax.devices()[:1])
+    assert losses(tmp_path) == losses(single)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def processes(workdir: Path, count: int, devices: int, *flags: str) -> list[subprocess.Popen[str]]:
+    """Starts the same command in several processes that find each other."""
+    address = f"127.0.0.1:{free_port()}"
+    started = []
+    for number in range(count):
+        env = environment(
+            devices,
+            JAX_COORDINATOR_ADDRESS=address,
+            JAX_NUM_PROCESSES=str(count),
+            JAX_PROCESS_ID=str(number),
+        )
+        args = command(
+            "main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}", *flags
+        )
+        started.append(
+            subprocess.Popen(
+                args, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        )
+    return started
+
+
+@pytest.mark.slow
+def test_two_processes_of_four_devices(tmp_path: Path) -> None:
+    env = environment(1)
+    one = [
+        *command("main", "--config=configs/quickstart.py:runlocal"),
+        f"--workdir={tmp_path / 'one'}",
+        *FLAGS,
+    ]
+    subprocess.run(one, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)
+    pair = processes(tmp_path / "two", 2, 4, *FLAGS)
+    try:
+        outputs = [process.communicate(timeout=600)[0] for process in pair]
+    finally:
+        for process in pair:
+            process.kill()
+    assert [process.returncode for process in pair] == [0, 0], outputs
+    assert results(tmp_path / "two")["devices"] == 8
+    assert "finished" in outputs[0]
+    assert "step" not in outputs[1]  # the first process speaks for all
+    agree(tmp_path / "one", tmp_path / "two")
+    one, two = results(tmp_path / "one"), results(tmp_path / "two")
+    for name in one:
+        if "R@" in name or "accuracy" in name:
+            assert abs(one[name] - two[name]) < 0.011, name  # a near-tie may fall the other way
+
+
+def test_environment_is_as_the_tests_need_it() -> None:
+    assert jax.device_count() == 8
+    assert int(os.environ["NPROC"]) >= 8

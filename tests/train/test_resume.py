@@ -1,0 +1,271 @@
+"""Resumed = uninterrupted, bit for bit; on other devices, to 1e-5; damage is noticed."""
+
+import dataclasses
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import manifest
+from big_retrieval.errors import UserError
+from big_retrieval.train.loop import train
+from tests.helpers import ROOT, command, environment, losses, results, rows, tiny
+
+ONE = jax.devices()[:1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run of 8 steps."""
+    workdir = tmp_path_factory.mktemp("whole")
+    train(tiny(), workdir, ONE)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run stopped behind step 6, with checkpoints 3 and 6."""
+    workdir = tmp_path_factory.mktemp("stopped")
+    assert train(tiny(stop_after=6), workdir, ONE) == {}
+    assert not (workdir / "results.json").exists()
+    assert manifest.complete_steps(workdir / "checkpoints") == [3, 6]
+    return workdir
+
+
+def same(a: Path, b: Path) -> None:
+    assert losses(a) == losses(b)
+    assert results(a)["params_sha256"] == results(b)["params_sha256"]
+
+
+@pytest.mark.parametrize("extra", [{}, {"optimizer__ema_decay": 0.9}])
+def test_stop_and_go_on_is_bit_identical(tmp_path: Path, extra: dict[str, float]) -> None:
+    train(tiny(**extra), tmp_path / "whole", ONE)
+    train(tiny(stop_after=4, **extra), tmp_path / "parts", ONE)
+    train(tiny(stop_after=5, **extra), tmp_path / "parts", ONE)
+    train(tiny(**extra), tmp_path / "parts", ONE)
+    same(tmp_path / "whole", tmp_path / "parts")
+    assert results(tmp_path / "parts")["resumed_from"] == 5
+    assert results(tmp_path / "whole")["resumed_from"] is None
+
+
+def test_a_stop_between_log_lines_leaves_no_extra_row(tmp_path: Path) -> None:
+    train(tiny(log_every=4), tmp_path / "whole", ONE)
+    train(tiny(log_every=4, stop_after=3), tmp_path / "parts", ONE)
+    train(tiny(log_every=4), tmp_path / "parts", ONE)
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    before = losses(tmp_path / "run")
+    again = train(tiny(), tmp_path / "run", ONE)
+    assert again["params_sha256"] == results(whole)["params_sha256"]
+    assert losses(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(("first", "then"), [(8, 2), (8, 1), (1, 8)])
+def test_other_number_of_devices(whole: Path, tmp_path: Path, first: int, then: int) -> None:
+    train(tiny(stop_after=4), tmp_path, jax.devices()[:first])
+    train(tiny(), tmp_path, jax.devices()[:then])
+    assert results(tmp_path)["resumed_from"] == 4
+    assert [r["records"] for r in rows(tmp_path)] == [r["records"] for r in rows(whole)]
+    expected, found = losses(whole), losses(tmp_path)
+    assert expected.keys() == found.keys()
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+def test_onto_another_mesh(whole: Path, tmp_path: Path) -> None:
+    train(tiny(stop_after=4, mesh__fsdp=2, mesh__tensor=2), tmp_path)
+    train(tiny(mesh__fsdp=4), tmp_path)
+    np.testing.assert_allclose(
+        list(losses(tmp_path).values()), list(losses(whole).values()), rtol=1e-5
+    )
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def test_every_flipped_bit_is_noticed(stopped: Path, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    original = stopped / "checkpoints" / "6"
+    assert manifest.damage(original) is None
+    names = [p.relative_to(original) for p in files_of(original)]
+    assert len(names) > 8
+    for place, name in enumerate([*names, *rng.choices(names, k=20)]):
+        folder = tmp_path / str(place)
+        shutil.copytree(original, folder)
+        flip(folder / name, rng)
+        assert manifest.damage(folder) is not None, name
+
+
+def test_damaged_checkpoint_is_named_moved_aside_and_replaced(
+    whole: Path, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "6"
+    array = max(files_of(newest / "state"), key=lambda p: p.stat().st_size)
+    flip(array, random.Random(1))
+    train(tiny(), tmp_path / "run", ONE)
+    assert "checkpoints/6 is damaged" in capsys.readouterr().out
+    assert results(tmp_path / "run")["resumed_from"] == 3
+    assert (tmp_path / "run" / "checkpoints" / "6.damaged").is_dir()
+    same(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize("how", ["no manifest", "file missing", "file cut", "manifest cut"])
+def test_half_written_checkpoints(whole: Path, stopped: Path, tmp_path: Path, how: str) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "6"
+    array = max(files_of(newest / "state"), key=lambda p: p.stat().st_size)
+    if how == "no manifest":
+        (newest / "manifest.json").unlink()
+    elif how == "file missing":
+        array.unlink()
+    elif how == "file cut":
+        array.write_bytes(array.read_bytes()[:-1])
+    else:
+        raw = (newest / "manifest.json").read_bytes()
+        (newest / "manifest.json").write_bytes(raw[: len(raw) // 2])
+    train(tiny(), tmp_path / "run", ONE)
+    assert results(tmp_path / "run")["resumed_from"] == 3
+    same(whole, tmp_path / "run")
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(
+    whole: Path, stopped: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "loss": 123.0}\n{"step": 8, "lo')  # killed while writing
+    train(tiny(), tmp_path / "run", ONE)
+    same(whole, tmp_path / "run")
+    curves = (tmp_path / "run" / "curves.csv").read_text().splitlines()
+    assert curves[0].startswith("step,")
+    assert len(curves) == 9
+
+
+def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    from big_retrieval import config as configs
+
+    test = configs.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
+    metric = "retrieval/test/text_to_image/mean_rank"
+    config = tiny(
+        evals={"test": test}, checkpoint_every=1, total_steps=6, best_metric=metric, best_mode="min"
+    )
+    train(config, tmp_path, ONE)
+    kept = manifest.complete_steps(tmp_path / "checkpoints")
+    scores = {
+        row["step"]: row[metric]
+        for row in map(__import__("json").loads, (tmp_path / "metrics.jsonl").open())
+        if metric in row
+    }
+    assert len(scores) == 6
+    best = min(scores, key=lambda step: (scores[step], -step))
+    assert kept == sorted({5, 6, best})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 32}, ["config.batch_size", "16", "32"]),
+        ({"optimizer__lr": 0.5}, ["config.optimizer.lr", "0.002", "0.5"]),
+        ({"total_steps": 9}, ["config.total_steps", "8", "9"]),
+        ({"data__count": 99}, ["config.data.count", "100", "99"]),
+    ],
+)
+def test_another_config_in_the_folder_is_refused(
+    stopped: Path, tmp_path: Path, change: dict, words: list[str]
+) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    with pytest.raises(UserError) as problem:
+        train(tiny(**change), tmp_path / "run", ONE)
+    assert all(word in str(problem.value) for word in words), problem.value
+
+
+def test_what_may_change_on_resume(whole: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    config = tiny(checkpoint_every=100, eval_every=5, loader__prefetch=1)
+    train(config, tmp_path / "run", ONE)
+    same(whole, tmp_path / "run")
+
+
+def test_other_data_is_noticed_by_the_next_records(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    meta = tmp_path / "run" / "checkpoints" / "6" / "meta.json"
+    meta.write_text(meta.read_text().replace('"next_records": "', '"next_records": "0'))
+    manifest.write_manifest(meta.parent)
+    with pytest.raises(UserError, match="other records"):
+        train(tiny(), tmp_path / "run", ONE)
+
+
+def run(workdir: Path, *flags: str) -> list[str]:
+    return [
+        *command("main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"),
+        *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
+        *flags,
+    ]
+
+
+def launch(args: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        args, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def finish(args: list[str]) -> str:
+    done = subprocess.run(args, cwd=ROOT, env=environment(), capture_output=True, timeout=600)
+    assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    finish(run(tmp_path / "whole"))
+    length = time.monotonic() - begin
+    rng = random.Random(2)
+    for kill in range(10):
+        process = launch(run(tmp_path / f"cut{kill}"))
+        try:
+            process.wait(timeout=length * (kill + rng.random()) / 10)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        finish(run(tmp_path / f"cut{kill}"))
+        same(tmp_path / "whole", tmp_path / f"cut{kill}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_saves_and_exits_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    finish(run(tmp_path / "whole"))
+    process = launch(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
+    while not ((tmp_path / "cut" / "metrics.jsonl").exists() and losses(tmp_path / "cut")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    output = process.communicate(timeout=300)[0].decode()
+    assert process.returncode == 0, output
+    if "finished" not in output:
+        assert "the same command goes on from here" in output
+        assert manifest.complete_steps(tmp_path / "cut" / "checkpoints")
+    finish(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
+    same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_config_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tiny().seed = 3  # type: ignore
