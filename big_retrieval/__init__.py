@@ -7,7 +7,7 @@
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]  # noqa: F822
+__all__ = ["__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

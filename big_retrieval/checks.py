@@ -4,12 +4,27 @@ Each check yields sentences; the first one becomes the error. They need no accel
 so that a mistake shows within a second and not after an hour of start-up.
 """
 
+import dataclasses
+import difflib
 from collections.abc import Iterator
 
-from big_retrieval.config import Bert, Config, ImageField, Retrieval, ViT
+from big_retrieval.config import (
+    Bert,
+    Config,
+    ImageField,
+    Retrieval,
+    Scenes,
+    Source,
+    TextField,
+    ViT,
+    ZeroShot,
+)
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
+LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
+SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
+MOST_SCENES = 10_000_000  # their parameters are held in memory
 AT_LEAST_ONE = ("total_steps", "total_examples", "total_epochs", "stop_after")
 
 
@@ -19,7 +34,7 @@ def check(config: Config) -> None:
     Raises:
       UserError: names the keys and the remedy.
     """
-    for part in (_run, _optimizer, _towers, _fields, _sides, _temperature, _evals, _loader):
+    for part in CHECKS:
         for sentence in part(config):
             raise UserError(sentence)
 
@@ -31,15 +46,10 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
       UserError: the axes do not multiply to the devices, or the batch does not divide over them.
     """
     mesh = config.mesh
-    sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
-    for name, size in sizes.items():
-        if size == 0 or size < -1:
-            raise UserError(
-                f"config.mesh.{name} is {size}; it must be positive, or -1 for the rest."
-            )
+    for sentence in _mesh(config):
+        raise UserError(sentence)
+    sizes = dataclasses.asdict(mesh)
     free = [name for name, size in sizes.items() if size == -1]
-    if len(free) > 1:
-        raise UserError(f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be.")
     fixed = 1
     for size in sizes.values():
         fixed *= 1 if size == -1 else size
@@ -60,7 +70,19 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
     return sizes["data"], sizes["fsdp"], sizes["tensor"]
 
 
+def _mesh(c: Config) -> Iterator[str]:
+    sizes = dataclasses.asdict(c.mesh)
+    for name, size in sizes.items():
+        if size == 0 or size < -1:
+            yield f"config.mesh.{name} is {size}; it must be positive, or -1 for the rest."
+    free = [name for name, size in sizes.items() if size == -1]
+    if len(free) > 1:
+        yield f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be."
+
+
 def _run(c: Config) -> Iterator[str]:
+    if not 0 <= c.seed < LIMIT:
+        yield f"config.seed is {c.seed}; it must be from 0 to {LIMIT - 1}."
     for key in POSITIVE:
         if getattr(c, key) < 1:
             yield f"config.{key} is {getattr(c, key)}; it must be at least 1."
@@ -68,6 +90,9 @@ def _run(c: Config) -> Iterator[str]:
         value = getattr(c, key)
         if value is not None and value <= 0:
             yield f"config.{key} is {value}; it must be positive."
+    for key in (*POSITIVE, "total_steps", "stop_after", "eval_every"):
+        if (getattr(c, key) or 0) >= LIMIT:
+            yield f"config.{key} is {getattr(c, key)}; it must be below {LIMIT}."
     if c.total_steps is None and c.total_examples is None and c.total_epochs is None:
         yield "the run has no length: set config.total_steps, total_examples or total_epochs."
     if c.total_steps is None and None not in (c.total_examples, c.total_epochs):
@@ -124,6 +149,8 @@ def _fields(c: Config) -> Iterator[str]:
         tower = c.towers[field.tower]
         if isinstance(tower, ViT) != isinstance(field, ImageField):
             yield f"{path} is of kind {field.kind!r}; config.towers.{field.tower} cannot read that."
+        if isinstance(field, ImageField) and field.size < 1:
+            yield f"{path}.size is {field.size}; it must be at least 1."
         if isinstance(field, ImageField) and isinstance(tower, ViT) and field.size % tower.patch:
             yield (
                 f"{path}.size {field.size} does not divide by config.towers.{field.tower}.patch "
@@ -215,16 +242,89 @@ def _evals(c: Config) -> Iterator[str]:
                 yield f"{path}.{key} is {field!r}, which config.fields lacks (it has: {known})."
         if ev.every is not None and ev.every < 0:
             yield f"{path}.every is {ev.every}; it must be 0 (at the end only) or more."
-        if isinstance(ev, Retrieval) and (not ev.recall_at or min(ev.recall_at) < 1):
-            yield f"{path}.recall_at is {ev.recall_at}; it must hold ranks from 1 on."
-        if isinstance(ev, Retrieval) and ev.chunk < 1:
-            yield f"{path}.chunk is {ev.chunk}; it must be at least 1."
-        if not isinstance(ev, Retrieval) and any("{}" not in prompt for prompt in ev.prompts):
-            yield f"{path}.prompts: each prompt needs a {{}} where the class name goes."
-    starts = [f"{ev.type}/{name}/" for name, ev in c.evals.items()]
-    if c.best_metric and not c.best_metric.startswith(tuple(starts)):
-        known = ", ".join(sorted(starts)) or "none"
-        yield f"config.best_metric {c.best_metric!r} belongs to no evaluator (they give: {known})."
+        yield from _retrieval(path, ev) if isinstance(ev, Retrieval) else _zero_shot(c, path, ev)
+    known = sorted(metric for name in c.evals for metric in metrics_of(c, name))
+    if c.best_metric and c.best_metric not in known:
+        near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
+        yield f"config.best_metric {c.best_metric!r} is of no evaluator in config.evals; {hint}"
+
+
+def metrics_of(c: Config, name: str) -> list[str]:
+    """The names of the metrics of one evaluator of `config.evals`."""
+    ev = c.evals[name]
+    if not isinstance(ev, Retrieval):
+        return [f"{ev.type}/{name}/{metric}" for metric in ("accuracy", "top5_accuracy")]
+    ways = (f"{ev.query}_to_{ev.document}", f"{ev.document}_to_{ev.query}")
+    metrics = [*(f"R@{k}" for k in ev.recall_at), "mean_rank", "median_rank"]
+    return [f"{ev.type}/{name}/{way}/{metric}" for way in ways for metric in metrics]
+
+
+def _retrieval(path: str, ev: Retrieval) -> Iterator[str]:
+    if ev.query == ev.document:
+        yield f"{path}.query and {path}.document are both {ev.query!r}; give it two fields."
+    if not ev.recall_at or min(ev.recall_at) < 1:
+        yield f"{path}.recall_at is {ev.recall_at}; it must hold ranks from 1 on."
+    if ev.chunk < 1:
+        yield f"{path}.chunk is {ev.chunk}; it must be at least 1."
+
+
+def _zero_shot(c: Config, path: str, ev: ZeroShot) -> Iterator[str]:
+    for key, name, kind in (("image", ev.image, ImageField), ("text", ev.text, TextField)):
+        if not isinstance(c.fields.get(name), kind):
+            yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
+    for prompt in ev.prompts:
+        if "{}" not in prompt:
+            yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
+    own = bool(ev.classes and ev.prompts)
+    if not isinstance(ev.data, Scenes):
+        if not own:
+            yield f"{path}: own data need the names in {path}.classes and {path}.prompts."
+        return
+    label, count = SCENE_LABELS.get(ev.data.split, ("", 0))
+    if ev.label != label and not own:
+        splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
+        yield (
+            f"{path}.label is {ev.label!r}, which {path}.data.split {ev.data.split!r} lacks "
+            f"(labels: {splits}); change one of them."
+        )
+    if ev.label == label and ev.classes and len(ev.classes) != count:
+        yield f"{path}.classes has {len(ev.classes)} names; label {label!r} needs {count}."
+
+
+def _data(c: Config) -> Iterator[str]:
+    yield from _source("config.data", c.data)
+    for name, ev in c.evals.items():
+        yield from _source(f"config.evals.{name}.data", ev.data)
+    for name, field in c.fields.items():
+        path = f"config.fields.{name}.column"
+        image = "image" if isinstance(c.data, Scenes) else c.data.image
+        if isinstance(field, ImageField) and field.column != image:
+            yield f"{path} is {field.column!r}; the images of config.data are in {image!r}."
+        if isinstance(field, TextField) and isinstance(c.data, Scenes):
+            if field.column != "captions":
+                yield f"{path} is {field.column!r}; the texts of generated scenes are in 'captions'."
+    t = c.tokenizer
+    if not t.path and t.type != "wordpiece":
+        yield (
+            f"config.tokenizer.type {t.type!r} needs config.tokenizer.path (a file, folder or hub "
+            "name); only 'wordpiece' can be learned from the captions."
+        )
+    if not t.path and t.vocab_size < 32:
+        yield f"config.tokenizer.vocab_size is {t.vocab_size}; a learned one needs at least 32."
+
+
+def _source(path: str, source: Source) -> Iterator[str]:
+    if not isinstance(source, Scenes):
+        if not source.path:
+            yield f"{path}.path is empty; give the JSON Lines file with your pairs."
+        return
+    if source.size < 16:
+        yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
+    if source.count is not None and not 1 <= source.count <= MOST_SCENES:
+        yield f"{path}.count is {source.count}; it must be from 1 to {MOST_SCENES}, or None."
+    if not 0 <= source.seed < LIMIT:
+        yield f"{path}.seed is {source.seed}; it must be from 0 to {LIMIT - 1}."
 
 
 def _loader(c: Config) -> Iterator[str]:
@@ -232,3 +332,8 @@ def _loader(c: Config) -> Iterator[str]:
         value = getattr(c.loader, key)
         if value < least:
             yield f"config.loader.{key} is {value}; it must be at least {least}."
+
+
+CHECKS = (
+    _mesh, _run, _optimizer, _fields, _towers, _sides, _temperature, _evals, _data, _loader,
+)  # fmt: skip

@@ -5,11 +5,13 @@ become a `UserError` here; everything else that goes wrong is a bug and keeps it
 """
 
 import difflib
+import errno
+import functools
 import itertools
+import operator
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config
+from big_retrieval.config_file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -26,6 +29,13 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+WANTED = {  # what a message of absl says -> what the value must be
+    "literal for int": "a whole number",
+    "string to float": "a number",
+    "Non-boolean": "True or False",
+    "as a ConfigDict": "a group of keys: set its single keys instead",
+}
 
 
 def run(main: Callable[[], Any]) -> None:
@@ -59,13 +69,16 @@ def _guarded(main: Callable[[], Any]) -> None:
     except UserError as problem:
         fail(problem)
     except OSError as problem:
-        if problem.filename is None:
+        if problem.filename is None and problem.errno not in FULL:
             raise
-        fail(UserError(f"{problem.filename}: {problem.strerror}."))
+        where = "writing" if problem.filename is None else problem.filename
+        fail(UserError(f"{where}: {problem.strerror}."))
     except Exception as problem:
+        first = str(problem).strip().partition("\n")[0]
+        if "Unable to initialize backend" in first:
+            fail(UserError(f"{first}: unset the variable JAX_PLATFORMS, or set it to cpu."))
         if "RESOURCE_EXHAUSTED" not in str(problem):
             raise
-        first = str(problem).strip().splitlines()[0]
         fail(
             UserError(
                 f"out of device memory ({first}): lower config.batch_size, set "
@@ -81,70 +94,89 @@ def parse(argv: Sequence[str]) -> list[str]:
       UserError: names the flag, key or file.
     """
     _check_file(argv)
+    given, _ = split_none(argv)
     try:
-        rest = flags.FLAGS(list(argv))
+        rest = flags.FLAGS(given)
     except UserError:
         raise
     except Exception as problem:
-        raise UserError(_sentence(problem, argv)) from problem
+        raise UserError(_sentence(problem)) from problem
     if len(rest) > 1:
         raise UserError(f"{rest[1]!r} is no flag; keys are set as --config.key=value.")
     return rest
 
 
+def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Takes overrides such as --config.temperature.max=None out of a command line.
+
+    absl knows no None for numbers, so `load_config` sets these keys itself.
+
+    Returns:
+      The other arguments, and the keys (`temperature.max`) to set to None.
+    """
+    rest, keys, skip = [], [], False
+    for arg, following in itertools.zip_longest(argv, argv[1:]):
+        match = re.fullmatch(r"--?config\.([^=]+)(=None)?", arg)
+        if skip:
+            skip = False
+        elif match and (match[2] or following == "None"):
+            keys.append(match[1])
+            skip = not match[2]
+        else:
+            rest.append(arg)
+    return rest, keys
+
+
 def _check_file(argv: Sequence[str]) -> None:
-    """A clear word about --config before ml_collections runs the file."""
+    """A clear word about --config before its file runs."""
     values = [arg.split("=", 1)[1] for arg in argv if re.match(r"--?config=", arg)]
     values += [b for a, b in itertools.pairwise(argv) if re.fullmatch(r"--?config", a)]
+    place = [i for i, arg in enumerate(argv) if re.match(r"--?config(=|$)", arg)]
+    early = [arg for arg in argv[: place[0] if place else None] if re.match(OVERRIDE, arg)]
+    if early:
+        where = "stands before" if place else "needs"
+        raise UserError(f"{early[0]} {where} --config: give --config=FILE first, then its keys.")
+    if len(values) > 1:
+        raise UserError(f"--config is given {len(values)} times ({', '.join(values)}); keep one.")
     for value in values:
         path = Path(value.split(":", 1)[0])
-        if not path.is_file():
-            folder = path.parent if path.parent.is_dir() else Path("configs")
-            near = difflib.get_close_matches(path.name, [p.name for p in folder.glob("*.py")], 1)
-            hint = f"; did you mean {folder / near[0]}?" if near else "."
-            raise UserError(f"--config: there is no file {path}{hint}")
+        if path.is_file() and path.suffix == ".py":
+            continue
+        folder = path.parent if path.parent != Path() else Path("configs")
+        names = [file.name for file in folder.glob("*.py")]
+        near = difflib.get_close_matches(f"{path.stem}.py", names, 1)
+        hint = f"; did you mean {folder / near[0]}?" if near else "; give FILE.py or FILE.py:words."
+        if value and path.exists():
+            raise UserError(f"--config: {path} is no Python file{hint}")
+        raise UserError(f"--config: there is no file {str(path) if value else value!r}{hint}")
 
 
-def _sentence(problem: Exception, argv: Sequence[str]) -> str:
-    """What went wrong while flags were parsed, from exceptions of absl and ml_collections."""
-    text = str(problem).strip().replace("\n", " ")
-    cause = problem
-    while cause is not None and not isinstance(cause, UserError):
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, UserError):
-        return str(cause)
-    path = _override_in(problem, argv)
-    if path is not None and isinstance(problem, AttributeError | KeyError):
-        return f"--{path} is not a key of the configuration ({text.strip(chr(34))})."
-    where = _line_in_config(problem)
-    if where:
-        return f"{where}: {type(problem).__name__}: {text}"
-    if path is not None and isinstance(problem, TypeError | ValueError):
-        return f"--{path}: {text}"
+def _sentence(problem: Exception) -> str:
+    """What went wrong while flags were parsed, from exceptions of absl."""
+    for cause in chain(problem):
+        if isinstance(cause, UserError):
+            return str(cause)
+    text = " ".join(str(problem).split())
+    match = re.match(r"flag --(\S+?)=(.*?): (.*)", text)
+    if match:
+        wanted = next((words for sign, words in WANTED.items() if sign in match[3]), match[3])
+        name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
+        given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in sys.argv}
+        return f"{name} is {given.get(match[1]) or match[2]!r}; it must be {wanted}."
+    match = re.match(r"Unknown command line flag '([^']+)'", text)
+    if match:
+        known = [name for name in flags.FLAGS if not name.startswith("config.")]
+        near = difflib.get_close_matches(match[1].split(".")[0], known, 1)
+        rest = match[1].partition(".")[1:]
+        hint = f"did you mean --{near[0]}{''.join(rest)}?" if near else "--help lists them."
+        return f"--{match[1]} is no flag; {hint}"
+    match = re.match(r"Missing value for flag (\S+)", text)
+    if match:
+        return f"{match[1]} has no value; write {match[1]}=VALUE."
     return text or type(problem).__name__
 
 
-def _override_in(problem: Exception, argv: Sequence[str]) -> str | None:
-    """The override that a parsing error is about, found by the key that its message names."""
-    for arg in argv:
-        match = re.match(r"--?(?:no)?(config\.[^=]+)", arg)
-        if match and any(f"'{key}'" in str(problem) or f'"{key}"' in str(problem)
-                         for key in match[1].split(".")[1:]):  # fmt: skip
-            return match[1]
-    return None
-
-
-def _line_in_config(problem: Exception) -> str | None:
-    """File and line of a mistake inside the config file, if it happened there."""
-    frames = traceback.extract_tb(problem.__traceback__)
-    package = str(Path(__file__).parent)
-    for frame in reversed(frames):
-        theirs = not frame.filename.startswith(package) and "site-packages" not in frame.filename
-        if theirs and (frame.name == "get_config" or "/configs/" in frame.filename):
-            return f"{frame.filename}, line {frame.lineno}"
-    if isinstance(problem, SyntaxError):
-        return f"{problem.filename}, line {problem.lineno}"
-    return None
+flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
 
 
 def load_config() -> Config:
@@ -158,14 +190,15 @@ def load_config() -> Config:
     if CONFIG.value is None:
         raise UserError("--config is missing, e.g. --config=configs/quickstart.py.")
     raw = CONFIG.value
-    given = [
-        key for key in LENGTHS if key in config_flags.get_override_values(flags.FLAGS["config"])
-    ]
-    if given:
-        with raw.unlocked():
-            for key in LENGTHS:
-                if key not in given or ("total_steps" in given and key != "total_steps"):
-                    raw[key] = None
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    given = [key for key in LENGTHS if key in overrides]
+    with raw.unlocked():
+        for path in split_none(sys.argv)[1]:
+            *groups, last = path.split(".")
+            functools.reduce(operator.getitem, groups, raw)[last] = None
+        for key in LENGTHS if given else ():
+            if key not in given or ("total_steps" in given and key != "total_steps"):
+                raw[key] = None
     return configs.load(raw)
 
 

@@ -59,7 +59,9 @@ class TrainedModel:
 
         Higher is closer; the temperature is not in it, as it changes no order.
         """
-        return np.asarray(similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b)))
+        return np.asarray(
+            similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
+        )
 
     def _encode(self, source: Any, field: str) -> np.ndarray:
         if field not in self.config.fields:

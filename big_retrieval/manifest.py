@@ -47,6 +47,8 @@ def write_manifest(folder: Path) -> None:
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
+        if name == MANIFEST:
+            continue
         files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
     digest = hashlib.sha256(to_json(files)).hexdigest()
     write_bytes(folder / MANIFEST, to_json({"files": files, "sha256": digest}))

@@ -11,9 +11,10 @@ or `kind`).
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union
 
 import ml_collections
@@ -79,10 +80,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
             raise UserError(unknown_key(path, str(key), hints))
     lost = [key for key in hints if key not in raw]
     if lost:
-        raise UserError(
-            f"{path} has lost its {'keys' if len(lost) > 1 else 'key'} {', '.join(lost)}: change "
-            f"single keys ({path}.{next(iter(raw), lost[0])}=...) instead of replacing the group."
-        )
+        raise UserError(lost_keys(path, lost, next(iter(raw), lost[0])))
     values = {key: _value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
     return cls(**values)
 
@@ -93,6 +91,14 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key, known, 1, 0.5)
     hint = f"did you mean {path}.{near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
     return f"{path}.{key} is not a key of the configuration; {hint}"
+
+
+def lost_keys(path: str, lost: Sequence[str], example: str) -> str:
+    """The sentence for a group that was replaced by a part of itself."""
+    return (
+        f"{path} has lost its {'keys' if len(lost) > 1 else 'key'} {', '.join(lost)}: change "
+        f"single keys ({path}.{example}=...) instead of replacing the group."
+    )
 
 
 def differences(old: Any, new: Any, path: str = "config") -> list[tuple[str, Any, Any]]:
@@ -142,17 +148,18 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
 
 def _scalar(hint: type, raw: Any, path: str) -> Any:
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
-        return float(raw)
+        raw = float(raw) if abs(raw) < 2**1000 else math.inf
     if not isinstance(raw, hint) or (isinstance(raw, bool) and hint is not bool):
-        raise UserError(
-            f"{path} is {raw!r} ({type(raw).__name__}); it must be {_WORDS.get(hint, hint)}."
-        )
+        kind = "" if raw is None else f" ({type(raw).__name__})"
+        raise UserError(f"{path} is {raw!r}{kind}; it must be {_WORDS.get(hint, hint)}.")
+    if isinstance(raw, float) and not math.isfinite(raw):
+        raise UserError(f"{path} is {raw!r}; it must be a finite number.")
     return raw
 
 
 def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(raw, tuple | list):
-        raise UserError(f"{path} is {raw!r}; it must be a tuple.")
+        raise UserError(f"{path} is {raw!r}; it must be a tuple, such as {_example(args)}.")
     if len(args) == 2 and args[1] is Ellipsis:
         args = (args[0],) * len(raw)
     if len(args) != len(raw):
@@ -161,6 +168,13 @@ def _tuple(args: tuple[Any, ...], raw: Any, path: str) -> tuple[Any, ...]:
         _value(arg, item, f"{path}[{i}]")
         for i, (arg, item) in enumerate(zip(args, raw, strict=True))
     )
+
+
+def _example(args: tuple[Any, ...]) -> str:
+    """How a tuple with these elements is written."""
+    words = {int: "1", float: "0.5", str: "'text'"}
+    one = [words.get(arg) or _example(typing.get_args(arg)) for arg in args if arg is not Ellipsis]
+    return f"({one[0]},)" if len(one) == 1 else f"({', '.join(one)})"
 
 
 def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
@@ -174,7 +188,15 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
     if raw.get(tag) not in names:
         given = f"is {raw[tag]!r}" if tag in raw else "is missing"
         raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
-    return parse(names[raw[tag]], raw, path)
+    wanted = names[raw[tag]]
+    strange = set(raw) - set(typing.get_type_hints(wanted))
+    for name, cls in names.items():
+        if strange and set(raw) == set(typing.get_type_hints(cls)):
+            raise UserError(
+                f"{path}.{tag} is {raw[tag]!r}, but the other keys are those of {name!r}: give the "
+                f"whole group in a config file, as config.entry(config.{wanted.__name__}(), ...)."
+            )
+    return parse(wanted, raw, path)
 
 
 def tag_of(cls: Any) -> str:

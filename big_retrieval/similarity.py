@@ -121,18 +121,17 @@ class Euclidean(Topology):
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """See `Topology.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
 
-        Squared distances below the rounding error of that sum, |u|^2 + |v|^2 times the machine
-        epsilon, cannot be told from 0: there the score is 0 and so is its gradient.
+        The sum resolves squared distances down to its rounding error, |u|^2 + |v|^2 times the
+        machine epsilon. Where it finds 0 or less the score is 0, and so is its gradient.
         """
         a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
         squares = jnp.sum(a * a, -1)[:, None] + jnp.sum(b * b, -1)[None, :]  # [rows, columns]
-        squared = squares - 2.0 * jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
-        return -_sqrt_above(squared, jnp.finfo(a.dtype).eps * squares)
+        return -_safe_sqrt(squares - 2.0 * jnp.matmul(a, b.T, precision="highest"))
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """See `Topology.paired`; from the differences, hence more exact than `score` when close."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
-        return -_sqrt_above(jnp.sum(jnp.square(a - b), axis=-1), 0.0)  # [rows]
+        return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,10 +215,10 @@ def _flat_sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[ja
     return a.reshape(a.shape[0], size), b.reshape(b.shape[0], size)  # [rows, M*N], [columns, M*N]
 
 
-def _sqrt_above(x: jax.Array, floor: jax.Array | float) -> jax.Array:
-    """sqrt(x) where x > floor; elsewhere 0, with gradient 0. NaN stays NaN."""
-    below = x <= floor
-    return jnp.where(below, 0.0, jnp.sqrt(jnp.where(below, 1.0, x)))
+def _safe_sqrt(x: jax.Array) -> jax.Array:
+    """sqrt(x) where x > 0; elsewhere 0, with gradient 0. NaN stays NaN."""
+    flat = x <= 0.0
+    return jnp.where(flat, 0.0, jnp.sqrt(jnp.where(flat, 1.0, x)))
 
 
 def _root_of_arcs(cosines: jax.Array, axis: int) -> jax.Array:

@@ -129,6 +129,23 @@ def test_equal_points(name: str, dtype: str) -> None:
 
 
 @both_precisions
+@pytest.mark.parametrize("step", [0.0, 1e-9, 1e-5, 1e-4, 1e-3, 1.0])
+def test_euclidean_gradient_is_bounded(step: float, dtype: str) -> None:
+    """However close two points are, the gradient is finite and about as long as a direction."""
+    x, away = draw(0, 1, 2, 8), draw(1, 1, 2, 8)
+    top = topology("euclidean")
+    with jax.enable_x64(dtype == "float64"):
+        near = jnp.asarray(x + step * away, dtype)
+        slope = jax.jit(jax.grad(lambda a, b: top.score(a, b)[0, 0], argnums=(0, 1)))
+        gradients = slope(jnp.asarray(x, dtype), near)
+    lengths = [np.linalg.norm(g) for g in gradients]
+    assert np.all(np.isfinite(lengths))
+    assert max(lengths) <= 2.0
+    if step == 1.0 or (step >= 1e-5 and dtype == "float64"):
+        np.testing.assert_allclose(lengths, 1.0, rtol=1e-4)
+
+
+@both_precisions
 @pytest.mark.parametrize("angle", [1e-2, 0.5, np.pi / 2, 3.0, np.pi - 1e-2])
 def test_geodesic_gradient_has_unit_length(angle: float, dtype: str) -> None:
     """The gradient of an arc's length by the unit vector at its end has length 1 at any angle."""

@@ -9,24 +9,17 @@ import optax
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import complete_steps, to_json, write_bytes
+from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.setup import Run
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import make_loss
 
 
 def modules(tree: Any) -> dict[str, Any]:
-    """The subtrees that hold arrays, by name: one per layer or table."""
+    """The arrays of a tree by the module that owns them, e.g. `image/layers_0/mlp/fc1`."""
     found: dict[str, Any] = {}
-
-    def walk(name: str, node: Any) -> None:
-        parts = {key: value for key, value in node.items() if isinstance(value, dict)}
-        if len(parts) < len(node):
-            found[name] = node
-            return
-        for key, value in parts.items():
-            walk(f"{name}/{key}" if name else key, value)
-
-    walk("", tree)
+    for name, value in names_of(tree).items():
+        found.setdefault(name.rpartition("/")[0], []).append(value)
     return found
 
 
@@ -49,7 +42,7 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
         key = jax.random.fold_in(state.key, state.step)
         (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
         norms = [
-            {name: optax.global_norm(part) for name, part in modules(tree).items()}
+            {name: optax.tree.norm(part) for name, part in modules(tree).items()}
             for tree in (state.params, grads)
         ]
         return loss, *norms

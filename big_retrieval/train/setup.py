@@ -170,6 +170,7 @@ class Run:
         return {
             "step": step,
             "position": step * self.config.batch_size,
+            "records": len(self.source),
             "next_records": self.digest(step),
             "metrics": dict(metrics),
             "total_steps": self.total_steps,
@@ -188,10 +189,12 @@ class Run:
             with parallel.use(self.parts.mesh):
                 return self.parts.draw(), None
         folder = checkpoints.root / str(step)
-        if read_meta(folder)["next_records"] != self.digest(step):
+        meta, records = read_meta(folder), len(self.source)
+        if (meta["records"], meta["next_records"]) != (records, self.digest(step)):
             raise UserError(
-                f"{folder} goes on with other records than config.data gives now (its number of "
-                "records has changed): restore the data, or start anew in another --workdir."
+                f"{folder} goes on with other records than config.data gives now (it had "
+                f"{meta['records']:,}, now {records:,}): restore the data, or start anew in "
+                "another --workdir."
             )
         if (folder / "tokenizer.json").read_text() != self.tokenizer.to_json():
             raise UserError(

@@ -66,7 +66,7 @@ def make_step(
         key = jax.random.fold_in(state.key, state.step)
         (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
         moving = trainable(state.params, config.optimizer)
-        grad_norm = optax.global_norm([g for n, g in names_of(grads).items() if moving[n]])
+        grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         params = {**params, "scalars": objective.bound(params["scalars"])}  # type: ignore

@@ -11,6 +11,7 @@ import pytest
 
 from big_retrieval.train.loop import train
 from tests.helpers import command, environment, losses, results, rows, tiny
+
 from tests.helpers import ROOT  # isort: skip
 
 STEPS = 20

@@ -1,6 +1,7 @@
 """Resumed = uninterrupted, bit for bit; on other devices, to 1e-5; damage is noticed."""
 
 import dataclasses
+import json
 import random
 import shutil
 import signal
@@ -144,9 +145,7 @@ def test_half_written_checkpoints(whole: Path, stopped: Path, tmp_path: Path, ho
     same(whole, tmp_path / "run")
 
 
-def test_metrics_are_cut_back_to_the_checkpoint(
-    whole: Path, stopped: Path, tmp_path: Path
-) -> None:
+def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "run")
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 7, "loss": 123.0}\n{"step": 8, "lo')  # killed while writing
@@ -169,7 +168,7 @@ def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     kept = manifest.complete_steps(tmp_path / "checkpoints")
     scores = {
         row["step"]: row[metric]
-        for row in map(__import__("json").loads, (tmp_path / "metrics.jsonl").open())
+        for row in map(json.loads, (tmp_path / "metrics.jsonl").open())
         if metric in row
     }
     assert len(scores) == 6
@@ -205,7 +204,8 @@ def test_what_may_change_on_resume(whole: Path, stopped: Path, tmp_path: Path) -
 def test_other_data_is_noticed_by_the_next_records(stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "run")
     meta = tmp_path / "run" / "checkpoints" / "6" / "meta.json"
-    meta.write_text(meta.read_text().replace('"next_records": "', '"next_records": "0'))
+    content = json.loads(meta.read_text())
+    meta.write_text(json.dumps({**content, "records": 101}))
     manifest.write_manifest(meta.parent)
     with pytest.raises(UserError, match="other records"):
         train(tiny(), tmp_path / "run", ONE)

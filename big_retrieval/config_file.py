@@ -1,0 +1,115 @@
+"""Reading a config file and the keys of overrides, with a sentence for every mistake in them."""
+
+import ast
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+from absl import flags
+
+from big_retrieval import schema
+from big_retrieval.errors import UserError
+
+OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
+QUOTES = "\"'"
+
+
+class ConfigFile(flags.ArgumentParser):
+    """Runs the config file; what is wrong in it, or in the keys of overrides, is a UserError."""
+
+    def __init__(self, inner: Any) -> None:
+        """Wraps the parser of ml_collections."""
+        super().__init__()
+        self._inner = inner
+
+    def parse(self, argument: str) -> Any:
+        """What `get_config` returns.
+
+        Raises:
+          UserError: names the file and line, or the override's key.
+        """
+        try:
+            found = self._inner.parse(argument)
+            getattr(found, "keys", None)  # ml_collections tells of an OSError only here
+        except Exception as problem:
+            raise UserError(_mistake_in(argument.split(":", 1)[0], problem)) from problem
+        if not isinstance(found, ml_collections.ConfigDict):
+            raise UserError(
+                f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
+                "c = config.base() and end it with return c."
+            )
+        for arg in sys.argv[1:]:
+            match = re.match(OVERRIDE, arg)
+            if match:
+                _check_key(found, match["key"], arg, negated=bool(match["no"]))
+        return found
+
+
+def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
+    """Raises if an override names no key, or replaces a group by a part of it."""
+    node, path = config, "config"
+    for name in key.split("."):
+        name = name.split("[", 1)[0]
+        if not isinstance(node, ml_collections.ConfigDict):
+            raise UserError(f"{arg}: {path} is a single value: set --{path}=VALUE.")
+        if name not in node:
+            raise UserError(schema.unknown_key(path, name, node))
+        node, path = node[name], f"{path}.{name}"
+    if isinstance(node, ml_collections.ConfigDict):
+        _check_siblings(node, path, arg.partition("=")[2])
+    if negated and not isinstance(node, bool):
+        raise UserError(f"{arg}: {path} is not a True or False; set it as --{path}=value.")
+
+
+def _check_siblings(group: Any, path: str, text: str) -> None:
+    """Raises if a dictionary that is to replace a group lacks some of its keys; {} may."""
+    try:
+        given = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return  # ml_collections finds the words for that
+    lost = [key for key in group if key not in given] if isinstance(given, dict) and given else ()
+    if lost:
+        raise UserError(schema.lost_keys(path, lost, next(iter(given))))
+
+
+def chain(problem: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it."""
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__ or problem.__context__
+
+
+def _mistake_in(file: str, problem: Exception) -> str:
+    """One sentence about an exception that a config file raised."""
+    for cause in chain(problem):
+        text = " ".join(str(cause).split())
+        if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
+            text = f"there is no {text.strip(QUOTES)!r}" if " " not in text else text
+        if isinstance(cause, SyntaxError):
+            line = f", line {cause.lineno}" if cause.lineno else ""
+            return f"{cause.filename or file}{line} is not Python: {cause.msg}."
+        where = _users_line(cause)
+        if isinstance(cause, UserError):
+            own = text.startswith("config argument")  # on the command line, not in the file
+            return text if own or not where else f"{where}: {text}"
+        if where:
+            return f"{where}: {type(cause).__name__}: {text}"
+        if "no attribute 'get_config'" in text:
+            return f"{file} has no function get_config(arg); see configs/quickstart.py."
+        if text.startswith("get_config()"):
+            return f"{file}: {text}; it must be get_config(arg: str = '')."
+    return f"{file}: {type(problem).__name__}: {problem}"
+
+
+def _users_line(problem: BaseException) -> str | None:
+    """File and line of the innermost frame that is neither a library's nor this package's."""
+    libraries = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen")
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        if "site-packages" not in frame.filename and not frame.filename.startswith(libraries):
+            return f"{frame.filename}, line {frame.lineno}"
+    return None

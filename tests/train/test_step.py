@@ -1,0 +1,164 @@
+"""The step: guard against what is not finite, averages, temperature, scan and remat."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval import parallel
+from big_retrieval.errors import UserError
+from big_retrieval.train.loop import train
+from big_retrieval.train.setup import build_model
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import losses, tiny
+
+VOCAB = 50
+
+
+def prepare(**changes: Any) -> tuple[Any, Any, Any]:
+    """(compiled step, fresh state, a random batch) on one device."""
+    config = tiny(**changes)
+    mesh = parallel.make_mesh(config, jax.devices()[:1])
+    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
+    rng = np.random.default_rng(0)
+
+    def draw(x: Any) -> jax.Array:
+        if x.dtype == jnp.bool_:
+            value = np.ones(x.shape, bool)
+        else:
+            value = rng.integers(0, 256 if x.dtype == jnp.uint8 else VOCAB, x.shape)
+        return jax.device_put(value.astype(x.dtype), x.sharding)
+
+    abstract = abstract_batch(config, mesh)
+    return (
+        compile_step(parts.step, parts.abstract, abstract, mesh),
+        parts.draw(),
+        jax.tree.map(draw, abstract),
+    )
+
+
+def plain(tree: Any) -> Any:
+    return jax.tree.map(np.asarray, tree)
+
+
+def test_a_bad_step_changes_nothing_and_is_marked() -> None:
+    step, state, batch = prepare()
+    state, _ = step(state, batch)
+    bias = state.params["text"]["ln_final"]["bias"]
+    params = jax.tree.map(lambda x: x, state.params)
+    params["text"]["ln_final"]["bias"] = bias.at[0].set(jnp.inf)
+    state = state.replace(params=params)
+    before = plain((state.params, state.opt_state, state.step))
+    state, out = step(state, batch)
+    assert int(out["first_bad_step"]) == int(state.first_bad_step) == 2
+    jax.tree.map(
+        np.testing.assert_array_equal, plain((state.params, state.opt_state, state.step)), before
+    )
+    # Even when the parameters could train again, the mark stays and nothing moves.
+    params["text"]["ln_final"]["bias"] = jnp.zeros_like(bias)
+    state = state.replace(params=params)
+    before = plain(state.params)
+    state, out = step(state, batch)
+    assert int(out["first_bad_step"]) == 2
+    assert np.isfinite(out["loss"])
+    jax.tree.map(np.testing.assert_array_equal, plain(state.params), before)
+
+
+def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
+    config = tiny(optimizer__lr=1e30, optimizer__clip_norm=None, log_every=4, total_steps=20)
+    with pytest.raises(UserError) as problem:
+        train(config, tmp_path, jax.devices()[:1])
+    (path,) = tmp_path.glob("nonfinite-*.json")
+    found = json.loads(path.read_text())
+    assert str(path) in str(problem.value)
+    assert f"step {found['step']}" in str(problem.value)
+    assert len(found["records"]) == config.batch_size
+    assert any(name.startswith("image/layers_0") for name in found["gradient_norm"])
+    assert found["loss"] in ("nan", "inf") or "nan" in found["gradient_norm"].values()
+    assert all(np.isfinite(x) for x in losses(tmp_path).values())
+
+
+def test_average_follows_its_recursion() -> None:
+    step, state, batch = prepare(optimizer__ema_decay=0.8)
+    average = plain(state.params)
+    for _ in range(3):
+        state, _ = step(state, batch)
+        average = jax.tree.map(lambda a, p: 0.8 * a + 0.2 * np.asarray(p), average, state.params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), plain(state.ema), average
+    )
+    assert state.weights is state.ema
+
+
+def test_temperature_stays_within_its_bounds() -> None:
+    bounds = {"temperature__init": 5.0, "temperature__min": 4.99, "temperature__max": 5.01}
+    step, state, batch = prepare(optimizer__lr=0.5, **bounds)
+    seen = []
+    for _ in range(4):
+        state, _ = step(state, batch)
+        seen.append(float(jnp.exp(state.params["scalars"]["temperature"])))
+    assert all(4.99 - 1e-5 <= tau <= 5.01 + 1e-5 for tau in seen)
+    assert any(abs(tau - 4.99) < 1e-4 or abs(tau - 5.01) < 1e-4 for tau in seen)
+
+
+def test_fixed_temperature_does_not_move() -> None:
+    step, state, batch = prepare(temperature__learnable=False, temperature__init=3.0)
+    start = float(state.params["scalars"]["temperature"])
+    for _ in range(3):
+        state, out = step(state, batch)
+    assert float(state.params["scalars"]["temperature"]) == start
+    np.testing.assert_allclose(out["temperature"], 3.0, rtol=1e-6)
+
+
+def test_frozen_tower_does_not_move() -> None:
+    step, state, batch = prepare(optimizer__freeze=(r"image/.*",))
+    before = plain(state.params)
+    for _ in range(2):  # the warm-up starts at a learning rate of 0
+        state, _ = step(state, batch)
+    jax.tree.map(np.testing.assert_array_equal, plain(state.params["image"]), before["image"])
+    changed = jax.tree.map(
+        lambda a, b: not np.array_equal(a, b), plain(state.params["text"]), before["text"]
+    )
+    assert any(jax.tree.leaves(changed))
+
+
+@pytest.mark.parametrize("change", [{"scan": True}, {"remat": "block"}, {"remat": "dots"}])
+def test_execution_choices_change_no_number_and_no_name(change: dict[str, Any]) -> None:
+    plain_step, state, batch = prepare(towers__image__depth=2, towers__text__depth=2)
+    keys = {f"towers__{t}__{k}": v for t in ("image", "text") for k, v in change.items()}
+    other_step, other, _ = prepare(towers__image__depth=2, towers__text__depth=2, **keys)
+    assert jax.tree.structure(state) == jax.tree.structure(other)
+    for _ in range(3):
+        state, out = plain_step(state, batch)
+        other, found = other_step(other, batch)
+        np.testing.assert_allclose(found["loss"], out["loss"], rtol=1e-5)
+
+
+def test_dropout_is_drawn_anew_each_step_and_does_not_depend_on_the_mesh(tmp_path: Path) -> None:
+    changes = {"towers__text__dropout": 0.3, "towers__image__dropout": 0.3}
+    train(tiny(**changes), tmp_path / "one", jax.devices()[:1])
+    train(tiny(**changes), tmp_path / "eight")
+    train(tiny(), tmp_path / "without", jax.devices()[:1])
+    one, eight = losses(tmp_path / "one"), losses(tmp_path / "eight")
+    np.testing.assert_allclose(list(eight.values()), list(one.values()), rtol=1e-5)
+    assert one[1] != losses(tmp_path / "without")[1]
+    step, state, batch = prepare(optimizer__lr=1e-30, **changes)
+    seen = set()
+    for _ in range(3):
+        state, out = step(state, batch)
+        seen.add(float(out["loss"]))
+    assert len(seen) == 3
+
+
+def test_bf16_computes_and_keeps_float32_parameters() -> None:
+    step, state, batch = prepare(dtype="bfloat16")
+    assert {x.dtype for x in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
+    full, _, _ = prepare()
+    _, expected = full(prepare()[1], batch)
+    state, out = step(state, batch)
+    assert out["loss"].dtype == jnp.float32
+    np.testing.assert_allclose(out["loss"], expected["loss"], rtol=0.05)
