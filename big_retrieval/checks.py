@@ -5,26 +5,13 @@ so that a mistake shows within a second and not after an hour of start-up.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Iterator
 
-from big_retrieval.config import (
-    Bert,
-    Config,
-    ImageField,
-    Retrieval,
-    Scenes,
-    Source,
-    TextField,
-    ViT,
-    ZeroShot,
-)
+from big_retrieval.checks_data import LIMIT, data, evals, loader
+from big_retrieval.config import Bert, Config, ImageField, ViT
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
-LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
-SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
-MOST_SCENES = 10_000_000  # their parameters are held in memory
 AT_LEAST_ONE = ("total_steps", "total_examples", "total_epochs", "stop_after")
 
 
@@ -123,16 +110,13 @@ def _optimizer(c: Config) -> Iterator[str]:
 
 
 def _towers(c: Config) -> Iterator[str]:
-    used = {field.tower for field in c.fields.values()}
     for name, tower in c.towers.items():
         path = f"config.towers.{name}"
-        if name not in used:
-            yield f"{path} is used by no field: remove it or set config.fields.<field>.tower to it."
         for key in ("width", "depth", "heads", "mlp", "class_tokens"):
             if getattr(tower, key) < 1:
                 yield f"{path}.{key} is {getattr(tower, key)}; it must be at least 1."
         if tower.width % tower.heads:
-            yield f"{path}.width {tower.width} does not divide by {path}.heads {tower.heads}."
+            yield f"{path}.width {tower.width} must be a multiple of {path}.heads {tower.heads}."
         if not 0 <= tower.dropout < 1:
             yield f"{path}.dropout is {tower.dropout}; it must be at least 0 and below 1."
         if isinstance(tower, ViT) and tower.patch < 1:
@@ -148,12 +132,15 @@ def _fields(c: Config) -> Iterator[str]:
             continue
         tower = c.towers[field.tower]
         if isinstance(tower, ViT) != isinstance(field, ImageField):
-            yield f"{path} is of kind {field.kind!r}; config.towers.{field.tower} cannot read that."
+            yield (
+                f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
+                f"kind {field.kind!r}; name another of config.towers."
+            )
         if isinstance(field, ImageField) and field.size < 1:
             yield f"{path}.size is {field.size}; it must be at least 1."
         if isinstance(field, ImageField) and isinstance(tower, ViT) and field.size % tower.patch:
             yield (
-                f"{path}.size {field.size} does not divide by config.towers.{field.tower}.patch "
+                f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
                 f"{tower.patch}."
             )
         if isinstance(field, ImageField):
@@ -167,10 +154,20 @@ def _fields(c: Config) -> Iterator[str]:
             if min(field.std) <= 0:
                 yield f"{path}.std is {field.std}; its elements must be positive."
         elif field.length < 3:
-            yield f"{path}.length is {field.length}; it must leave room for [CLS], a word, [SEP]."
+            yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
         if field.head.dim < 1:
             yield f"{path}.head.dim is {field.head.dim}; it must be at least 1."
         yield from _spheres(path, tower, field)
+
+
+def _unused(c: Config) -> Iterator[str]:
+    used = {field.tower for field in c.fields.values()}
+    for name in c.towers:
+        if name not in used:
+            yield (
+                f"config.towers.{name} is used by no field: remove it, or set "
+                "config.fields.<field>.tower to it."
+            )
 
 
 def _spheres(path: str, tower: ViT | Bert, field) -> Iterator[str]:
@@ -183,7 +180,7 @@ def _spheres(path: str, tower: ViT | Bert, field) -> Iterator[str]:
             f"has {tower.class_tokens}, each a sub-sphere already: set it to None."
         )
     elif spheres < 1 or field.head.dim % spheres:
-        yield f"{path}.head.dim {field.head.dim} does not divide by {path}.head.spheres {spheres}."
+        yield f"{path}.head.dim {field.head.dim} is no multiple of {path}.head.spheres {spheres}."
 
 
 def point_shape(c: Config, field: str) -> tuple[int, int]:
@@ -228,112 +225,6 @@ def _temperature(c: Config) -> Iterator[str]:
         yield f"config.temperature.init {t.init:g} lies below config.temperature.min {t.min:g}."
 
 
-def _evals(c: Config) -> Iterator[str]:
-    for name, ev in c.evals.items():
-        path = f"config.evals.{name}"
-        wanted = (
-            {"query": ev.query, "document": ev.document}
-            if isinstance(ev, Retrieval)
-            else {"image": ev.image, "text": ev.text}
-        )
-        for key, field in wanted.items():
-            if field not in c.fields:
-                known = ", ".join(sorted(c.fields))
-                yield f"{path}.{key} is {field!r}, which config.fields lacks (it has: {known})."
-        if ev.every is not None and ev.every < 0:
-            yield f"{path}.every is {ev.every}; it must be 0 (at the end only) or more."
-        yield from _retrieval(path, ev) if isinstance(ev, Retrieval) else _zero_shot(c, path, ev)
-    known = sorted(metric for name in c.evals for metric in metrics_of(c, name))
-    if c.best_metric and c.best_metric not in known:
-        near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
-        yield f"config.best_metric {c.best_metric!r} is of no evaluator in config.evals; {hint}"
-
-
-def metrics_of(c: Config, name: str) -> list[str]:
-    """The names of the metrics of one evaluator of `config.evals`."""
-    ev = c.evals[name]
-    if not isinstance(ev, Retrieval):
-        return [f"{ev.type}/{name}/{metric}" for metric in ("accuracy", "top5_accuracy")]
-    ways = (f"{ev.query}_to_{ev.document}", f"{ev.document}_to_{ev.query}")
-    metrics = [*(f"R@{k}" for k in ev.recall_at), "mean_rank", "median_rank"]
-    return [f"{ev.type}/{name}/{way}/{metric}" for way in ways for metric in metrics]
-
-
-def _retrieval(path: str, ev: Retrieval) -> Iterator[str]:
-    if ev.query == ev.document:
-        yield f"{path}.query and {path}.document are both {ev.query!r}; give it two fields."
-    if not ev.recall_at or min(ev.recall_at) < 1:
-        yield f"{path}.recall_at is {ev.recall_at}; it must hold ranks from 1 on."
-    if ev.chunk < 1:
-        yield f"{path}.chunk is {ev.chunk}; it must be at least 1."
-
-
-def _zero_shot(c: Config, path: str, ev: ZeroShot) -> Iterator[str]:
-    for key, name, kind in (("image", ev.image, ImageField), ("text", ev.text, TextField)):
-        if not isinstance(c.fields.get(name), kind):
-            yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
-    for prompt in ev.prompts:
-        if "{}" not in prompt:
-            yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
-    own = bool(ev.classes and ev.prompts)
-    if not isinstance(ev.data, Scenes):
-        if not own:
-            yield f"{path}: own data need the names in {path}.classes and {path}.prompts."
-        return
-    label, count = SCENE_LABELS.get(ev.data.split, ("", 0))
-    if ev.label != label and not own:
-        splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
-        yield (
-            f"{path}.label is {ev.label!r}, which {path}.data.split {ev.data.split!r} lacks "
-            f"(labels: {splits}); change one of them."
-        )
-    if ev.label == label and ev.classes and len(ev.classes) != count:
-        yield f"{path}.classes has {len(ev.classes)} names; label {label!r} needs {count}."
-
-
-def _data(c: Config) -> Iterator[str]:
-    yield from _source("config.data", c.data)
-    for name, ev in c.evals.items():
-        yield from _source(f"config.evals.{name}.data", ev.data)
-    for name, field in c.fields.items():
-        path = f"config.fields.{name}.column"
-        image = "image" if isinstance(c.data, Scenes) else c.data.image
-        if isinstance(field, ImageField) and field.column != image:
-            yield f"{path} is {field.column!r}; the images of config.data are in {image!r}."
-        if isinstance(field, TextField) and isinstance(c.data, Scenes):
-            if field.column != "captions":
-                yield f"{path} is {field.column!r}; the texts of generated scenes are in 'captions'."
-    t = c.tokenizer
-    if not t.path and t.type != "wordpiece":
-        yield (
-            f"config.tokenizer.type {t.type!r} needs config.tokenizer.path (a file, folder or hub "
-            "name); only 'wordpiece' can be learned from the captions."
-        )
-    if not t.path and t.vocab_size < 32:
-        yield f"config.tokenizer.vocab_size is {t.vocab_size}; a learned one needs at least 32."
-
-
-def _source(path: str, source: Source) -> Iterator[str]:
-    if not isinstance(source, Scenes):
-        if not source.path:
-            yield f"{path}.path is empty; give the JSON Lines file with your pairs."
-        return
-    if source.size < 16:
-        yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
-    if source.count is not None and not 1 <= source.count <= MOST_SCENES:
-        yield f"{path}.count is {source.count}; it must be from 1 to {MOST_SCENES}, or None."
-    if not 0 <= source.seed < LIMIT:
-        yield f"{path}.seed is {source.seed}; it must be from 0 to {LIMIT - 1}."
-
-
-def _loader(c: Config) -> Iterator[str]:
-    for key, least in (("threads", 1), ("workers", 0), ("prefetch", 1)):
-        value = getattr(c.loader, key)
-        if value < least:
-            yield f"config.loader.{key} is {value}; it must be at least {least}."
-
-
 CHECKS = (
-    _mesh, _run, _optimizer, _fields, _towers, _sides, _temperature, _evals, _data, _loader,
+    _mesh, _run, _optimizer, _towers, _fields, _unused, _sides, _temperature, evals, data, loader,
 )  # fmt: skip

@@ -17,6 +17,8 @@ def main() -> None:
     """Loads the model and runs all of its evaluators."""
     if not cli.WORKDIR.value:
         raise UserError("--workdir is missing: the run folder to evaluate.")
+    if cli.CONFIG.value is not None:
+        raise UserError("--config is not for evaluate: it reads the checkpoint's; leave it out.")
     workdir = Path(cli.WORKDIR.value)
     from big_retrieval.data.build import field_specs, make_source
     from big_retrieval.evals import evaluators as evals

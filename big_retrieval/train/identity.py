@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from big_retrieval import config as configs
 from big_retrieval import schema
 from big_retrieval.config import FREE_ON_RESUME, Config
 from big_retrieval.errors import UserError
@@ -44,7 +45,8 @@ def versions() -> dict[str, str]:
 def claim(workdir: Path, config: Config) -> None:
     """Makes the run folder this config's, or makes sure that it is.
 
-    Writes config.json where there is none. On resume the keys of `FREE_ON_RESUME` may differ.
+    Writes config.json where there is none. On resume the keys of `FREE_ON_RESUME` may differ; all
+    may where nothing was trained yet, so that a start that failed can be put right and repeated.
 
     Raises:
       UserError: the folder cannot be written, holds something unreadable, or belongs to a run of
@@ -52,22 +54,59 @@ def claim(workdir: Path, config: Config) -> None:
     """
     path = workdir / "config.json"
     mine = json.loads(to_json(schema.to_plain(config)))
-    if path.exists():
-        try:
-            theirs = json.loads(path.read_text())
-        except ValueError:
-            raise UserError(f"{path} is not readable JSON; use another --workdir.") from None
-        for key, old, new in schema.differences(theirs, mine):
-            if key.split(".")[1] not in FREE_ON_RESUME:
-                raise UserError(
-                    f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
-                    "another --workdir, or the same config to resume."
-                )
+    theirs = _saved(workdir)
+    changed = [] if theirs is None else schema.differences(theirs, mine)
+    changed = [c for c in changed if c[0].split(".")[1] not in FREE_ON_RESUME]
+    if changed and _begun(workdir):
+        key, old, new = changed[0]
+        raise UserError(
+            f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
+            "another --workdir, or the same config to resume."
+        )
     if jax.process_index() == 0:
         try:
             workdir.mkdir(parents=True, exist_ok=True)
+            if changed:
+                (workdir / "tokenizer.json").unlink(missing_ok=True)  # learned for the old config
             write_bytes(path, to_json(mine))
         except OSError as problem:
             raise UserError(
                 f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
             ) from None
+
+
+def _saved(workdir: Path) -> Any:
+    """The plain config.json of a run folder, or None for a new folder."""
+    path = workdir / "config.json"
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir {workdir} is a file; give a folder.")
+    try:
+        saved = json.loads(path.read_text()) if path.exists() else None
+        begun = _begun(workdir)
+    except OSError as problem:
+        raise UserError(
+            f"--workdir {workdir} cannot be read: {problem.strerror}; choose another."
+        ) from None
+    except ValueError:
+        raise UserError(f"{path} is not readable JSON; use another --workdir.") from None
+    if saved is None and begun:
+        raise UserError(
+            f"{workdir} has curves or checkpoints but no config.json to say what made them: "
+            "restore it, or use another --workdir."
+        )
+    if saved is not None:
+        try:
+            configs.load(saved)
+        except UserError as problem:
+            sentence = str(problem).rstrip(".")
+            raise UserError(
+                f"{path} is no configuration of this version ({sentence}); use another --workdir."
+            ) from None
+    return saved
+
+
+def _begun(workdir: Path) -> bool:
+    """Whether a run left curves or checkpoints in a folder."""
+    curves, checkpoints = workdir / "metrics.jsonl", workdir / "checkpoints"
+    rows = curves.exists() and curves.stat().st_size > 0
+    return rows or (checkpoints.is_dir() and any(checkpoints.iterdir()))
