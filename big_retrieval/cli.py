@@ -29,6 +29,10 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
+REMEDIES = {  # what a message of jax says -> what to do about it
+    "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
+    "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
+}
 FULL = (errno.ENOSPC, errno.EDQUOT)
 WANTED = {  # what a message of absl says -> what the value must be
     "literal for int": "a whole number",
@@ -68,6 +72,8 @@ def _guarded(main: Callable[[], Any]) -> None:
         main()
     except UserError as problem:
         fail(problem)
+    except KeyboardInterrupt:
+        fail(UserError("interrupted."))
     except OSError as problem:
         if problem.filename is None and problem.errno not in FULL:
             raise
@@ -75,8 +81,9 @@ def _guarded(main: Callable[[], Any]) -> None:
         fail(UserError(f"{where}: {problem.strerror}."))
     except Exception as problem:
         first = str(problem).strip().partition("\n")[0]
-        if "Unable to initialize backend" in first:
-            fail(UserError(f"{first}: unset the variable JAX_PLATFORMS, or set it to cpu."))
+        remedy = next((text for sign, text in REMEDIES.items() if sign in first), None)
+        if remedy:
+            fail(UserError(f"{first.rstrip('.')}: {remedy}"))
         if "RESOURCE_EXHAUSTED" not in str(problem):
             raise
         fail(

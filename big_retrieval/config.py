@@ -17,6 +17,7 @@ type and its meaning is here; `big_retrieval.checks` holds what no single key ca
 """
 
 import dataclasses
+import difflib
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -343,8 +344,10 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
     for item in filter(None, arg.split(",")):
         key, equals, text = item.partition("=")
         if key not in values:
+            near = difflib.get_close_matches(key, values, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
             raise UserError(
-                f"config argument {item!r} is unknown; known: {', '.join(sorted(values))}."
+                f"config argument {item!r} is unknown{hint}; known: {', '.join(sorted(values))}."
             )
         kind = type(values[key])
         if kind is bool:
@@ -355,7 +358,8 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
         try:
             values[key] = kind(text) if equals else kind("")
         except ValueError:
-            raise UserError(f"config argument {key} is {text!r}, not {kind.__name__}.") from None
+            word = "a whole number" if kind is int else "a number"
+            raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
     return SimpleNamespace(**values)
 
 

@@ -128,8 +128,20 @@ def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> 
 
 
 def read_config(folder: Path) -> Config:
-    """The typed config.json of a run or checkpoint folder."""
-    return configs.load(json.loads((folder / "config.json").read_text()))
+    """The typed config.json of a run or checkpoint folder.
+
+    Raises:
+      UserError: it is missing, damaged, or of another version of this package.
+    """
+    path = folder / "config.json"
+    try:
+        return configs.load(json.loads(path.read_text()))
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except ValueError:
+        raise UserError(f"{path} is not readable JSON; restore it.") from None
+    except UserError as problem:
+        raise UserError(f"{path} is no configuration of this version: {problem}") from None
 
 
 def _any_mesh(config: Config) -> Config:

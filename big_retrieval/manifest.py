@@ -80,7 +80,7 @@ def complete_steps(root: Path) -> list[int]:
     if not root.is_dir():
         return []
     return sorted(
-        int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).exists()
+        int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).is_file()
     )
 
 
@@ -99,18 +99,19 @@ def newest_intact(root: Path, step: int | None = None) -> Path:
     Raises:
       UserError: there is none, or the wanted one is damaged.
     """
-    if (root / MANIFEST).exists():
+    known = complete_steps(root)
+    if (root / MANIFEST).is_file() and (step is None or root.name == str(step)):
         folders = [root]
-    elif step is not None:
-        folders = [root / str(step)]
+    elif step is not None and step not in known:
+        steps = ", ".join(map(str, known)) or "none"
+        raise UserError(f"{root} has no complete checkpoint of step {step}; it has: {steps}.")
     else:
-        folders = [root / str(s) for s in reversed(complete_steps(root))]
-    problem = "none is complete (manifest.json is missing)"
+        folders = [root / str(s) for s in reversed(known) if step in (None, s)]
+    problems = []
     for folder in folders:
-        if not (folder / MANIFEST).exists():
-            continue
         problem = damage(folder)
         if problem is None:
             return folder
-        problem = f"{folder}: {problem}"
-    raise UserError(f"no usable checkpoint in {root}: {problem}.")
+        problems.append(f"{folder} is damaged ({problem})")
+    found = "; ".join(problems) or f"none is complete (with a {MANIFEST})"
+    raise UserError(f"no usable checkpoint in {root}: {found}.")

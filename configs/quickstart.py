@@ -22,7 +22,7 @@ def get_config(arg: str = "") -> config.Editable:
     size = {"width": 64, "depth": 3, "heads": 2, "mlp": 256, "class_tokens": 4}
     c.towers.image = config.entry(config.ViT(), patch=8, activation="gelu_tanh", **size)
     c.towers.text = config.entry(config.Bert(), norm="pre", activation="gelu_tanh", **size)
-    config.image_text(c, dim=16, size=32, length=32)
+    config.image_text(c, dim=16, size=32, length=20)
     c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.topology = "oblique"
 

@@ -239,8 +239,8 @@ def _stream(split: str) -> int:
 
 def _places(relation: int, jitter: list[float]) -> tuple[tuple[float, float], tuple[float, float]]:
     """Centres (x, y) of the first and second object as shares of the side."""
-    along = [0.26 + 0.05 * (2 * jitter[0] - 1), 0.74 + 0.05 * (2 * jitter[1] - 1)]
-    across = [0.5 + 0.16 * (2 * jitter[2] - 1), 0.5 + 0.16 * (2 * jitter[3] - 1)]
+    along = [0.26 + 0.03 * (2 * jitter[0] - 1), 0.74 + 0.03 * (2 * jitter[1] - 1)]
+    across = [0.5 + 0.08 * (2 * jitter[2] - 1), 0.5 + 0.08 * (2 * jitter[3] - 1)]
     if relation % 2:  # right of, below: the first object comes second
         along.reverse()
     points = zip(along, across, strict=True) if relation < 2 else zip(across, along, strict=True)

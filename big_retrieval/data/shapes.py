@@ -18,10 +18,10 @@ COLOURS = {
     "pink": (250, 130, 190),
 }
 BACKGROUNDS = ("light", "dark", "gradient", "checker")
-RADII = (0.2, 0.125)  # of big and small shapes, as a share of the image's side
+RADII = (0.23, 0.14)  # of big and small shapes, as a share of the image's side
 
 _OVERSAMPLE = 8
-_NOISE = 12  # the largest deviation of a value through noise
+_NOISE = 8  # the largest deviation of a value through noise
 
 
 def _star(x: Array, y: Array) -> Array:

@@ -78,14 +78,16 @@ def claim(workdir: Path, config: Config) -> None:
 def _saved(workdir: Path) -> Any:
     """The plain config.json of a run folder, or None for a new folder."""
     path = workdir / "config.json"
-    if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir {workdir} is a file; give a folder.")
+    for folder in (workdir, workdir / "checkpoints"):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--workdir {workdir}: {folder} is a file; give another folder.")
     try:
         saved = json.loads(path.read_text()) if path.exists() else None
         begun = _begun(workdir)
     except OSError as problem:
         raise UserError(
-            f"--workdir {workdir} cannot be read: {problem.strerror}; choose another."
+            f"{problem.filename or workdir} cannot be read: {problem.strerror}; "
+            "use another --workdir."
         ) from None
     except ValueError:
         raise UserError(f"{path} is not readable JSON; use another --workdir.") from None

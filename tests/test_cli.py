@@ -1,0 +1,348 @@
+"""Bad input, end to end: one sentence with the key, file or shape, status 2, nothing spoiled."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from big_retrieval import cli, evaluate, main
+from big_retrieval.config import Config
+from big_retrieval.train import loop
+from tests.helpers import ROOT, command, environment, tiny
+
+QUICK = "--config=configs/quickstart.py:runlocal"
+SMALL = ["--config.total_steps=2", "--config.batch_size=8"]
+
+
+class Stopped(Exception):
+    """What `os._exit` becomes in these tests."""
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process; returns the exit status and all that it printed."""
+
+    def exit_(status: int) -> None:
+        raise Stopped(status)
+
+    def parsed(*args: str, entry: Callable[[], None]) -> tuple[int, str]:
+        own = flags.FlagValues()
+        monkeypatch.setattr(flags, "FLAGS", own)
+        monkeypatch.setattr(os, "_exit", exit_)
+        monkeypatch.setattr("sys.argv", ["program", *args])
+        monkeypatch.delitem(sys.modules, "config_config", raising=False)  # of the last file
+        holder = config_flags.DEFINE_config_file("config", None, flag_values=own)
+        own["config"].parser = cli.ConfigFile(own["config"].parser)
+        folder = flags.DEFINE_string("workdir", None, "", flag_values=own)
+        step = flags.DEFINE_integer("step", None, "", flag_values=own)
+        together = flags.DEFINE_bool("distributed", False, "", flag_values=own)
+        monkeypatch.setattr(cli, "CONFIG", holder)
+        monkeypatch.setattr(cli, "WORKDIR", folder)
+        monkeypatch.setattr(evaluate, "STEP", step)
+        monkeypatch.setattr(main, "DISTRIBUTED", together)
+        try:
+            cli.parse(["program", *args])
+        except cli.UserError as problem:
+            return 2, f"error: {problem}\n"
+        try:
+            cli._guarded(entry)
+        except Stopped as stop:
+            return stop.args[0], "".join(capsys.readouterr())
+        return 0, "".join(capsys.readouterr())
+
+    def call(*args: str, entry: Callable[[], None] = main.main) -> tuple[int, str]:
+        status, text = parsed(*args, entry=entry)
+        assert "Traceback" not in text
+        return status, text
+
+    return call
+
+
+def refused(answer: tuple[int, str], *words: str) -> str:
+    """The sentence of a refusal, with these words in it."""
+    status, text = answer
+    assert status == 2
+    sentence = text.strip().splitlines()[-1]
+    assert sentence.startswith("error: ")
+    assert sentence.endswith((".", "?", ")"))
+    for word in words:
+        assert word in sentence
+    return sentence
+
+
+# ---- The command line
+
+
+MISTAKES: list[tuple[list[str], list[str]]] = [
+    ([], ["--config is missing"]),
+    (["--config"], ["--config has no value"]),
+    (["--config="], ["no file ''"]),
+    (["--config=configs/quikstart.py"], ["did you mean configs/quickstart.py?"]),
+    (["--config=quickstart"], ["did you mean configs/quickstart.py?"]),
+    (["--config=configs"], ["configs is no Python file"]),
+    (["--config=configs/quickstart.py:foo"], ["'foo' is unknown", "runlocal"]),
+    (["--config=configs/quickstart.py:steps=x"], ["steps is 'x'", "a whole number"]),
+    (["--config=configs/clip_b16.py"], ["data/pairs/train.jsonl", "runlocal"]),
+    (["--config.batch_size=3", QUICK], ["--config.batch_size=3 stands before --config"]),
+    (["--config.batch_size=3"], ["--config.batch_size=3 needs --config"]),
+    ([QUICK, QUICK], ["--config is given 2 times"]),
+    ([QUICK, "--wrkdir=x"], ["--wrkdir is no flag", "--workdir"]),
+    ([QUICK, "--confg.batch_size=3"], ["did you mean --config.batch_size?"]),
+    ([QUICK, "batch_size=3"], ["'batch_size=3' is no flag", "--config.key=value"]),
+    ([QUICK, "--config.batchsize=3"], ["config.batchsize", "config.batch_size?"]),
+    ([QUICK, "--config.batchsize", "3"], ["config.batchsize", "config.batch_size?"]),
+    ([QUICK, "--config.towers.imgae.width=3"], ["did you mean config.towers.image?"]),
+    ([QUICK, "--config.towers.image.widht=3"], ["did you mean config.towers.image.width?"]),
+    ([QUICK, "--config.fields.text.head.dimm=3"], ["did you mean config.fields.text.head.dim?"]),
+    ([QUICK, "--config.optimizer.schedule.warmup=3"], ["config.optimizer.schedule.warmup_steps?"]),
+    ([QUICK, "--config.evals.test.data.cuont=3"], ["did you mean config.evals.test.data.count?"]),
+    ([QUICK, "--config.batch_size.x=3"], ["config.batch_size is a single value"]),
+    ([QUICK, "--config.batch_size=abc"], ["config.batch_size is 'abc'", "a whole number"]),
+    ([QUICK, "--config.batch_size=1.5"], ["config.batch_size is '1.5'", "a whole number"]),
+    ([QUICK, "--config.batch_size="], ["config.batch_size is ''"]),
+    ([QUICK, "--config.batch_size"], ["--config.batch_size has no value"]),
+    ([QUICK, "--config.batch_size=None"], ["config.batch_size is None", "a whole number"]),
+    ([QUICK, "--config.optimizer.lr=fast"], ["config.optimizer.lr is 'fast'", "a number"]),
+    ([QUICK, "--config.optimizer.lr=nan"], ["config.optimizer.lr is nan", "finite"]),
+    ([QUICK, "--config.towers.image.scan=maybe"], ["config.towers.image.scan", "True or False"]),
+    ([QUICK, "--noconfig.batch_size"], ["config.batch_size is not a True or False"]),
+    ([QUICK, "--config.fields.image.mean=('a',1,2)"], ["config.fields.image.mean[0] is 'a'"]),
+    ([QUICK, "--config.fields.image.crop_scale=(1,2,3)"], ["crop_scale", "2 elements"]),
+    ([QUICK, "--config.evals.test.recall_at=(1,'x')"], ["config.evals.test.recall_at[1]"]),
+    ([QUICK, "--config.optimizer={'lr': 1.0}"], ["config.optimizer has lost its keys b1"]),
+    ([QUICK, "--config.evals={'test': {}}"], ["config.evals has lost its key"]),
+    ([QUICK, "--config.optimizer=3"], ["config.optimizer is '3'", "a group of keys"]),
+    ([QUICK, "--config.optimizer=None"], ["config.optimizer is a group of keys"]),
+    ([QUICK, "--config.topology=oblik"], ["config.topology", "did you mean 'oblique'?"]),
+    ([QUICK, "--config.data.type=jsonl"], ["config.data.type", "config.JsonLines()"]),
+    ([QUICK, "--config.temperature.init=200"], ["config.temperature.init 200", "max 100"]),
+    ([QUICK, "--config.towers.image.class_tokens=2"], ["image 2 x 16, text 4 x 16"]),
+    ([QUICK, "--config.mesh.data=3"], ["config.mesh (data 3", "8 device(s)"]),
+    ([QUICK, "--config.batch_size=12"], ["config.batch_size 12", "16 would"]),
+    ([QUICK, "--config.tokenizer.path=/nope/vocab.txt"], ["tokenizer.path", "/nope/vocab.txt"]),
+    ([QUICK, "--config.optimizer.freeze=('nope',)"], ["config.optimizer.freeze", "'nope'"]),
+    ([QUICK, "--config.optimizer.freeze=('(',)"], ["config.optimizer.freeze", "'('"]),
+]
+
+
+@pytest.mark.parametrize(("args", "words"), MISTAKES)
+def test_mistakes_on_the_command_line(
+    run: Run, tmp_path: Path, args: list[str], words: list[str]
+) -> None:
+    refused(run(f"--workdir={tmp_path / 'run'}", *args), *words)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_none_is_given_to_optional_keys(run: Run) -> None:
+    found: list[Config] = []
+    status, _ = run(
+        QUICK, "--config.temperature.max=None", "--config.optimizer.clip_norm", "None",
+        "--config.total_epochs=2", entry=lambda: found.append(cli.load_config()),
+    )  # fmt: skip
+    assert status == 0
+    assert found[0].temperature.max is None
+    assert found[0].optimizer.clip_norm is None
+    assert (found[0].total_steps, found[0].total_epochs) == (None, 2.0)
+
+
+def test_split_none_leaves_the_rest_alone() -> None:
+    rest, keys = cli.split_none(
+        ["p", "--config.a.b=None", "--config.c", "None", "--workdir", "None", "--config.d=none"]
+    )
+    assert rest == ["p", "--workdir", "None", "--config.d=none"]
+    assert keys == ["a.b", "c"]
+
+
+def test_where_a_run_goes_by_default(run: Run) -> None:
+    found: list[Path] = []
+    run(f"{QUICK},steps=3", entry=lambda: found.append(cli.workdir()))
+    run("--config=configs/quickstart.py", entry=lambda: found.append(cli.workdir()))
+    assert found == [Path("runs/quickstart-runlocal-steps=3"), Path("runs/quickstart")]
+
+
+# ---- Config files
+
+FILES: list[tuple[bytes, list[str]]] = [
+    (b"def get_config(:\n", [", line 1 is not Python"]),
+    (b"\xff\xfe\x00", ["is not Python"]),
+    (b"", ["has no function get_config(arg)"]),
+    (b"import not_there\n", [", line 1: ", "not_there"]),
+    (b"def get_config(arg=''):\n    raise ValueError('boom')\n", [", line 2: ", "boom"]),
+    (b"def get_config(arg=''):\n    open('nope.txt')\n", [", line 2: ", "nope.txt"]),
+    (b"def get_config(arg=''):\n    return None\n", ["returned None", "return c"]),
+    (b"def get_config(arg=''):\n    return {'a': 1}\n", ["returned {'a': 1}", "config.base()"]),
+    (b"def get_config():\n    return 1\n", ["get_config(arg: str = '')"]),
+    (b"C\n    c.batchsize = 3\n    return c\n", ["did you mean config.batch_size?"]),
+    (b"C\n    c.batch_size = 'x'\n    return c\n", [", line 4: ", "batch_size"]),
+    (b"C\n    c.optimizer = {'lr': 1.0}\n    return c\n", ["config.optimizer has lost"]),
+    (b"C\n    return c.towers.imge\n", [", line 4: ", "imge"]),
+    (b"C\n    c.evals.test.evry = 2\n    return c\n", ["did you mean config.evals.test.every?"]),
+]
+BEGIN = b"""from configs import quickstart
+def get_config(arg=''):
+    c = quickstart.get_config('runlocal')"""
+
+
+@pytest.mark.parametrize(("content", "words"), FILES)
+def test_mistakes_in_a_config_file(
+    run: Run, tmp_path: Path, content: bytes, words: list[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(BEGIN + content[1:] if content.startswith(b"C") else content)
+    status, text = run(f"--config={file}:runlocal", f"--workdir={tmp_path / 'run'}")
+    assert status == 2
+    assert "error: " in text
+    for word in words:
+        assert word in text
+    assert not (tmp_path / "run").exists()
+
+
+# ---- Run folders
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 4 steps with checkpoints 3 and 4."""
+    workdir = tmp_path_factory.mktemp("finished")
+    loop.train(tiny(total_steps=4), workdir, jax.devices()[:1])
+    return workdir
+
+
+def every_file(folder: Path) -> dict[str, bytes]:
+    """Relative name -> content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*")) if path.is_file()
+    }  # fmt: skip
+
+
+SPOILT: list[tuple[str, bytes, list[str]]] = [
+    ("config.json", b'{"a":', ["config.json is not readable JSON"]),
+    ("config.json", b"\xff\xfe\x00", ["config.json is not readable JSON"]),
+    ("config.json", b"[]", ["config.json is no configuration"]),
+    ("config.json", b'{"a": 1}', ["config.json is no configuration", "config.a"]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), SPOILT)
+def test_a_spoilt_run_folder_is_left_as_it_is(
+    run: Run, finished: Path, tmp_path: Path, name: str, content: bytes, words: list[str]
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / name).write_bytes(content)
+    before = every_file(tmp_path / "run")
+    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), *words, "another --workdir")
+    assert every_file(tmp_path / "run") == before
+
+
+def test_a_folder_of_another_config_is_left_as_it_is(run: Run, finished: Path) -> None:
+    before = every_file(finished)
+    answer = run(QUICK, *SMALL, f"--workdir={finished}")
+    refused(answer, str(finished), "config.batch_size = 16, this one has 8", "another --workdir")
+    assert every_file(finished) == before
+
+
+def test_a_folder_without_its_config_is_left_as_it_is(
+    run: Run, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    before = every_file(tmp_path / "run")
+    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), "no config.json")
+    assert every_file(tmp_path / "run") == before
+
+
+def test_folders_that_cannot_be(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    refused(run(QUICK, *SMALL, f"--workdir={file}"), f"{file} is a file")
+    refused(run(QUICK, *SMALL, f"--workdir={file}/run"), f"{file}/run cannot be written")
+    refused(run(QUICK, *SMALL, "--workdir=/proc/run"), "/proc/run cannot be written")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("mine")
+    refused(run(QUICK, *SMALL, f"--workdir={tmp_path / 'run'}"), "checkpoints is a file")
+    assert file.read_text() == "mine"
+    assert (tmp_path / "run" / "checkpoints").read_text() == "mine"
+
+
+def test_a_start_that_failed_can_be_put_right(run: Run, tmp_path: Path) -> None:
+    words = [QUICK, *SMALL, f"--workdir={tmp_path}"]
+    refused(run(*words, "--config.optimizer.freeze=('nope',)"), "config.optimizer.freeze")
+    assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["freeze"] == ["nope"]
+    refused(run(*words, "--config.optimizer.freeze=('none',)"), "'none'")
+
+
+# ---- Evaluating
+
+
+def test_what_evaluate_does_not_find(run: Run, finished: Path, tmp_path: Path) -> None:
+    def tried(*args: str) -> tuple[int, str]:
+        return run(*args, entry=evaluate.main)
+
+    refused(tried(), "--workdir is missing")
+    refused(tried(f"--workdir={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
+    refused(tried(f"--workdir={tmp_path}"), f"no usable checkpoint in {tmp_path}", "manifest.json")
+    refused(tried(f"--workdir={finished}", "--step=9"), "no complete checkpoint of step 9", "3, 4")
+    refused(tried(f"--workdir={finished}", "--step=x"), "--step is 'x'", "whole number")
+    refused(tried(f"--workdir={finished}", QUICK), "--config is not for evaluate")
+
+
+def test_evaluate_names_damage_and_moves_nothing(run: Run, finished: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(finished, tmp_path / "run") / "checkpoints"
+    (root / "4" / "meta.json").write_text("{}")
+    (root / "3" / "manifest.json").unlink()
+    before = every_file(tmp_path)
+    answer = run(f"--workdir={tmp_path / 'run'}", entry=evaluate.main)
+    refused(answer, "no usable checkpoint", f"{root / '4'} is damaged (meta.json has 2 bytes")
+    assert every_file(tmp_path) == before
+
+
+# ---- Real processes
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "words"),
+    [
+        ("main", [], "--config is missing"),
+        ("main", ["--config=configs/nope.py"], "configs/nope.py"),
+        ("main", [QUICK, "--config.optimizer.lrr=1"], "did you mean config.optimizer.lr?"),
+        ("main", [QUICK, "--config.batch_size=0"], "config.batch_size is 0"),
+        ("main", [QUICK, "--workdir=/proc/nope"], "/proc/nope"),
+        ("main", [QUICK, "--config.mesh.data=3"], "config.mesh (data 3"),
+        ("evaluate", ["--workdir=/nope"], "/nope is no folder"),
+    ],
+)
+def test_real_processes(module: str, args: list[str], words: str, tmp_path: Path) -> None:
+    env = environment(PYTHONPATH=str(ROOT))
+    (tmp_path / "configs").symlink_to(ROOT / "configs")  # what a run leaves, it leaves in here
+    done = subprocess.run(
+        command(module, *args), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert words in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unknown_platform(tmp_path: Path) -> None:
+    env = {**environment(), "JAX_PLATFORMS": "abacus"}
+    done = subprocess.run(
+        command("main", QUICK, f"--workdir={tmp_path}"), cwd=ROOT, env=env, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "abacus" in done.stderr
+    assert "JAX_PLATFORMS" in done.stderr.strip().splitlines()[-1]

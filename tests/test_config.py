@@ -1,0 +1,195 @@
+"""The configuration: strict, typed, the same after a journey through JSON; every file is valid."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import schema
+from big_retrieval.checks import check
+from big_retrieval.config import Config
+from big_retrieval.errors import UserError
+from tests.helpers import ROOT, raw_config, tiny
+
+FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
+
+
+def get_config(name: str, arg: str) -> Any:
+    return __import__(f"configs.{name}", fromlist=["get_config"]).get_config(arg)
+
+
+def load(changes: dict[str, Any]) -> Config:
+    """A tiny config with values that a ConfigDict itself would refuse, as config.json may hold."""
+    raw = raw_config().to_dict()
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        node = raw
+        for name in path:
+            node = node[name]
+        node[last] = value
+    return configs.load(raw)
+
+
+def test_there_are_config_files() -> None:
+    assert {"quickstart", "oblique_b16"} <= set(FILES)
+
+
+@pytest.mark.parametrize("arg", ["", "runlocal"])
+@pytest.mark.parametrize("name", FILES)
+def test_every_config_file_is_valid(name: str, arg: str) -> None:
+    c = configs.load(get_config(name, arg))
+    check(c)
+    assert c.fields
+    assert c.towers
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_runlocal_is_small_and_keeps_the_structure(name: str) -> None:
+    full, small = (configs.load(get_config(name, arg)) for arg in ("", "runlocal"))
+    assert small.dtype == "float32"
+    assert small.data.type == "scenes"
+    assert small.topology == full.topology
+    assert small.towers.keys() == full.towers.keys()
+    for key, tower in small.towers.items():
+        assert tower.dropout == 0
+        assert tower.width <= 64
+        assert tower.depth <= 3
+        assert tower.class_tokens == full.towers[key].class_tokens
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_config_is_the_same_after_json(name: str) -> None:
+    c = configs.load(get_config(name, "runlocal"))
+    assert configs.load(json.loads(json.dumps(schema.to_plain(c)))) == c
+
+
+def test_defaults_survive_the_config_dict() -> None:
+    assert configs.load(configs.base()) == Config()
+
+
+def test_loading_changes_no_value_but_what_was_set() -> None:
+    c = tiny(optimizer__lr=0.5, batch_size=24)
+    changed = schema.differences(schema.to_plain(tiny()), schema.to_plain(c))
+    assert [key for key, _, _ in changed] == ["config.batch_size", "config.optimizer.lr"]
+
+
+def test_whole_numbers_serve_as_numbers_but_not_the_other_way_round() -> None:
+    assert isinstance(tiny(optimizer__lr=1).optimizer.lr, float)
+    with pytest.raises(UserError, match=r"config\.batch_size is 2\.0 \(float\)"):
+        load({"batch_size": 2.0})
+
+
+def test_optional_keys_take_none() -> None:
+    c = tiny(temperature__max=None, optimizer__clip_norm=None)
+    assert c.temperature.max is None
+    assert c.optimizer.clip_norm is None
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(tiny(), "batch_size", 3)  # noqa: B010
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch_size": True}, ["config.batch_size", "whole number"]),
+        ({"batch_size": None}, ["config.batch_size is None", "whole number"]),
+        ({"topology": "oblik"}, ["config.topology", "did you mean 'oblique'"]),
+        ({"towers__image__scan": 1}, ["config.towers.image.scan", "True or False"]),
+        ({"optimizer__lr": float("nan")}, ["config.optimizer.lr", "finite"]),
+        ({"optimizer__lr": "0.1"}, ["config.optimizer.lr", "(str)", "a number"]),
+        ({"fields__image__mean": (1, 2)}, ["config.fields.image.mean", "3 elements"]),
+        ({"fields__image__mean": ("a", 1, 2)}, ["config.fields.image.mean[0]", "a number"]),
+        ({"optimizer__freeze": (3,)}, ["config.optimizer.freeze[0]", "a string"]),
+        ({"optimizer__lr_factors": (("a", "b"),)}, ["lr_factors[0][1]", "a number"]),
+        ({"optimizer__lr_factors": ("a",)}, ["lr_factors[0]", "('text', 0.5)"]),
+        ({"optimizer__freeze": 3}, ["config.optimizer.freeze", "('text',)"]),
+        ({"optimizer": {"lr": 1.0}}, ["config.optimizer has lost its keys b1", "optimizer.lr="]),
+        ({"mesh": {"data": 1, "fsdp": 1}}, ["config.mesh has lost its key tensor"]),
+        ({"optimizer": 3}, ["config.optimizer is a group of keys"]),
+        ({"evals": None}, ["config.evals is a group"]),
+        ({"towers__image": None}, ["config.towers.image is a group"]),
+        ({"data__type": "jsonl"}, ["config.data.type", "config.JsonLines()"]),
+        ({"data__type": "webdataset"}, ["config.data.type", "'jsonl'"]),
+        ({"towers__image__type": "resnet"}, ["config.towers.image.type", "'vit'"]),
+    ],
+)  # fmt: skip
+def test_what_no_key_takes(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        load(changes)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "near"),
+    [
+        ("", "batchsize", "config.batch_size"),
+        ("mesh", "dta", "config.mesh.data"),
+        ("towers.image", "widht", "config.towers.image.width"),
+        ("towers.text", "vocabsize", "config.towers.text.vocab_size"),
+        ("fields.image", "crop_scal", "config.fields.image.crop_scale"),
+        ("fields.text.head", "dimension", "config.fields.text.head.dim"),
+        ("optimizer", "weight_dcay", "config.optimizer.weight_decay"),
+        ("optimizer.schedule", "warmup", "config.optimizer.schedule.warmup_steps"),
+        ("tokenizer", "vocab", "config.tokenizer.vocab_size"),
+        ("data", "cuont", "config.data.count"),
+        ("temperature", "int", "config.temperature.init"),
+        ("loader", "worker", "config.loader.workers"),
+    ],
+)
+def test_a_misspelt_key_in_a_config_file_is_named_with_the_right_one(
+    group: str, key: str, near: str
+) -> None:
+    c = raw_config()
+    node = c
+    for name in filter(None, group.split(".")):
+        node = node[name]
+    node[key] = 1
+    with pytest.raises(UserError) as caught:
+        configs.load(c)
+    path = ".".join(filter(None, ("config", group, key)))
+    assert str(caught.value).startswith(f"{path} is not a key")
+    assert f"did you mean {near}?" in str(caught.value)
+
+
+def test_entry_knows_its_keys() -> None:
+    with pytest.raises(UserError, match=r"did you mean ViT\.class_tokens\?"):
+        configs.vit("B/16", clas_tokens=3)
+    with pytest.raises(UserError, match="B/32"):
+        configs.vit("B/17")
+    assert configs.vit("L/14", depth=2).width == 1024
+
+
+def test_parse_arg() -> None:
+    args = configs.parse_arg("runlocal,n=4,rate=0.5,fixed", n=1, rate=1.0, name="a", fixed=False)
+    assert (args.runlocal, args.n, args.rate, args.name, args.fixed) == (True, 4, 0.5, "a", True)
+    args = configs.parse_arg("fixed=false", fixed=False)
+    assert (args.runlocal, args.fixed) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("arg", "words"),
+    [
+        ("foo", ["'foo'", "known: n, runlocal"]),
+        ("runlocl", ["'runlocl'", "did you mean runlocal?"]),
+        ("m=3", ["'m=3'", "known: n, runlocal"]),
+        ("n=x", ["n is 'x'", "a whole number"]),
+        ("n=1.5", ["n is '1.5'", "a whole number"]),
+        ("n", ["n is ''", "a whole number"]),
+        ("runlocal=maybe", ["runlocal is 'maybe'", "true or false"]),
+    ],
+)
+def test_parse_arg_names_what_it_does_not_know(arg: str, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        configs.parse_arg(arg, n=1)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_differences_tell_both_values() -> None:
+    found = schema.differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": 4})
+    assert found == [("config.a.c", 2, 3), ("config.d", None, 4)]
