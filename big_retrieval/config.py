@@ -54,6 +54,7 @@ class ViT:
     class_tokens: int = 1
     activation: Activation = "gelu"
     dropout: float = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"  # what the backward pass computes again
     scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
 
@@ -71,6 +72,7 @@ class Bert:
     norm: Literal["post", "pre"] = "post"
     activation: Activation = "gelu"
     dropout: float = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"
     scan: bool = False
     vocab_size: int | None = None  # None: the tokenizer's

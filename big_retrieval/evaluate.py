@@ -1,6 +1,7 @@
 """Evaluates a finished run again: `python -m big_retrieval.evaluate --workdir=RUN`.
 
-Reads nothing but a checkpoint folder. The numbers go to the screen and to RUN/evaluation.json.
+Reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir is a whole
+run and no single checkpoint, to RUN/evaluation.json.
 """
 
 from pathlib import Path
@@ -34,6 +35,9 @@ def main() -> None:
     evaluators = evals.make_evaluators(config, sources, specs, trained.encoder)
     found = evals.run(evaluators, set(evaluators), trained.weights, say)
     table(found)
+    if not (workdir / "checkpoints").is_dir():
+        say(f"{workdir} is no run folder, so nothing is written to it")
+        return
     target = workdir / "evaluation.json"
     write_bytes(target, to_json({**found, "checkpoint": trained.folder.name}))
     say(f"written to {target}")

@@ -45,14 +45,21 @@ class TrainedModel:
     encoder: Encoder
 
     def encode_texts(self, texts: Sequence[str], field: str = "text") -> np.ndarray:
-        """Points [n, M, N] of some texts."""
-        spec = field_specs(self.config, self.tokenizer)[field]
-        return self._encode(Texts(list(texts), column=spec.column), field)
+        """Points [n, M, N] of some texts.
+
+        Raises:
+          UserError: no texts, or no such field.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        return self._encode(Texts(texts, column=self._column(field)), field)
 
     def encode_images(self, images: Sequence[Any], field: str = "image") -> np.ndarray:
-        """Points [n, M, N] of some images: files, PIL images or uint8 arrays [H, W, 3]."""
-        spec = field_specs(self.config, self.tokenizer)[field]
-        return self._encode(_Images(images, spec.column), field)
+        """Points [n, M, N] of some images: files, PIL images or uint8 arrays [H, W, 3].
+
+        Raises:
+          UserError: no images, one that cannot be read, or no such field.
+        """
+        return self._encode(_Images(images, self._column(field)), field)
 
     def score(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Scores [rows, columns] of points [rows, M, N] with points [columns, M, N].
@@ -63,10 +70,15 @@ class TrainedModel:
             similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
         )
 
-    def _encode(self, source: Any, field: str) -> np.ndarray:
+    def _column(self, field: str) -> str:
         if field not in self.config.fields:
             known = ", ".join(sorted(self.config.fields))
             raise UserError(f"the model has no field {field!r}; it has: {known}.")
+        return self.config.fields[field].column
+
+    def _encode(self, source: Any, field: str) -> np.ndarray:
+        if not len(source):
+            raise UserError(f"there is nothing to encode: give at least one {field}.")
         specs = field_specs(self.config, self.tokenizer)
         batches = eval_batches(
             source, specs, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
@@ -90,7 +102,12 @@ class _Images:
     def __getitem__(self, index: int) -> dict[str, Any]:
         image = self._images[index]
         if isinstance(image, str | Path):
-            image = image_functions.decode(Path(image).read_bytes())
+            try:
+                image = image_functions.decode(Path(image).read_bytes())
+            except OSError as problem:
+                raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
+            except ValueError as problem:
+                raise UserError(f"image {image} is {problem}.") from None
         elif isinstance(image, Image.Image):
             image = np.asarray(image.convert("RGB"))
         return {self._column: image}

@@ -20,15 +20,18 @@ def get_config(arg: str = "") -> config.Editable:
 
     # Model
     size = {"width": 64, "depth": 3, "heads": 2, "mlp": 256, "class_tokens": 4}
-    c.towers.image = config.entry(config.ViT(), patch=8, activation="gelu_tanh", **size)
-    c.towers.text = config.entry(config.Bert(), norm="pre", activation="gelu_tanh", **size)
+    # Towers this small learn where things are much sooner from large position embeddings.
+    start = {"activation": "gelu_tanh", "embedding_std": 0.5}
+    c.towers.image = config.entry(config.ViT(), patch=8, **size, **start)
+    c.towers.text = config.entry(config.Bert(), norm="pre", **size, **start)
     config.image_text(c, dim=16, size=32, length=20)
     c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.topology = "oblique"
+    c.temperature.init = 5.0
 
     # Optimiser
     c.optimizer.lr, c.optimizer.weight_decay = 2e-3, 0.05
-    c.optimizer.schedule.warmup_steps = 20
+    c.optimizer.schedule.warmup_steps = 60
 
     # Data
     c.tokenizer.vocab_size = 512

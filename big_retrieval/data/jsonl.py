@@ -24,7 +24,7 @@ class JsonLines:
     Args:
       path: the file.
       image: the key of the image's path.
-      text: the key of the text or list of texts.
+      text: the key of the text or list of texts; "" where the lines have none.
       root: the folder that image paths start from; None: the file's own.
 
     Raises:
@@ -69,14 +69,15 @@ class JsonLines:
 
     def __getitem__(self, index: int) -> Record:
         record = self._read(index)
-        record[self._text] = self._texts(record, index, self._text)
+        if self._text:
+            record[self._text] = self._texts(record, index, self._text)
         record[self._image] = self._load(record[self._image], index)
         record.setdefault("id", f"{self.name}-{index:06d}")
         return record
 
     def captions(self) -> Iterator[str]:
         """All texts of the text column, in the file's order; opens no image."""
-        for index in range(len(self)):
+        for index in range(len(self) if self._text else 0):
             yield from self.texts(index, self._text)
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
@@ -86,6 +87,14 @@ class JsonLines:
           UserError: the line is no JSON object or lacks the column.
         """
         return self._texts(self._read(index), index, column)
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of a record as it stands in the line; opens no image.
+
+        Raises:
+          UserError: the line is no JSON object or lacks the column.
+        """
+        return self._column(self._read(index), index, column)
 
     def _place(self, index: int) -> str:
         return f"{self._path}, line {self._lines[index, 2]}"
@@ -100,17 +109,18 @@ class JsonLines:
             raise UserError(f"{self._place(index)} is not JSON ({error}).") from error
         if not isinstance(record, dict):
             raise UserError(f"{self._place(index)} is not a JSON object with keys.")
-        for key in (self._image, self._text):
-            if key not in record:
-                raise UserError(
-                    f"{self._place(index)} has no {key!r}; it has {', '.join(sorted(record))}."
-                )
+        for key in filter(None, (self._image, self._text)):
+            self._column(record, index, key)
         return record
 
-    def _texts(self, record: Record, index: int, column: str) -> tuple[str, ...]:
+    def _column(self, record: Record, index: int, column: str) -> Any:
         if column not in record:
-            raise UserError(f"{self._place(index)} has no {column!r}.")
-        return as_texts(record[column], column, self._place(index))
+            known = ", ".join(sorted(record))
+            raise UserError(f"{self._place(index)} has no {column!r}; it has {known}.")
+        return record[column]
+
+    def _texts(self, record: Record, index: int, column: str) -> tuple[str, ...]:
+        return as_texts(self._column(record, index, column), column, self._place(index))
 
     def _load(self, path: Any, index: int) -> np.ndarray:
         try:

@@ -132,6 +132,21 @@ def eval_batches(
     return _iterate(make, 0, -(-len(items) // batch_size), workers, threads, prefetch)
 
 
+def try_record(source: Source, fields: Mapping[str, FieldSpec]) -> None:
+    """Reads the first record as training would, so that what does not fit shows before it starts.
+
+    Args:
+      source: the records.
+      fields: field name -> how it is read.
+
+    Raises:
+      UserError: a field does not fit the record, or the record cannot be read.
+    """
+    found = _example(source[0], fields, np.random.default_rng(0), source.name)
+    for name, value in found.items():
+        _stack(fields[name], [value])
+
+
 def eval_items(source: Source, spec: FieldSpec) -> np.ndarray:
     """What an evaluation of a field goes through: int64 [n, 2] of record and text in the record."""
     if spec.kind == "image":

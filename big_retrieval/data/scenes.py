@@ -35,8 +35,6 @@ TEMPLATES = (
     "the {a} is {relation} the {b}",
     "a picture of a {a} {relation} a {b}",
     "a {a} can be seen {relation} a {b}",
-    "{relation} the {b} is a {a}",
-    "{relation} a {b} there is a {a}",
 )
 
 _KINDS = len(SHAPES) * len(COLOURS)  # kind = shape * len(COLOURS) + colour
@@ -222,7 +220,7 @@ class Scenes:
         views = ((a, b, relation), (b, a, relation ^ 1))
         draws = self._floats[index]
         texts = []
-        for place, template in enumerate(np.argsort(draws[5:13])[:CAPTIONS].tolist()):
+        for place, template in enumerate(np.argsort(draws[5 : 5 + len(TEMPLATES)])[:CAPTIONS].tolist()):
             a, b, seen = views[(place + int(draws[13] * 2)) % 2]
             texts.append(TEMPLATES[template].format(a=a, b=b, relation=RELATIONS[seen]))
         return tuple(texts)

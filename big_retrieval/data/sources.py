@@ -20,7 +20,8 @@ class Source(Protocol):
     """A fixed number of records, read by index.
 
     A source whose images cost something to read may also have
-    `texts(index: int, column: str) -> tuple[str, ...]`; `texts_of` uses it where it is there.
+    `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
+    `texts_of` and `value_of` use them where they are there.
     """
 
     @property
@@ -126,3 +127,15 @@ def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
     if texts is not None:
         return texts(index, column)
     return as_texts(column_of(source[index], column, source.name), column, source.name)
+
+
+def value_of(source: Source, index: int, column: str) -> Any:
+    """One value of a record, such as a label, without its images where the source can do so.
+
+    Raises:
+      UserError: the record has no such column.
+    """
+    value = getattr(source, "value", None)
+    if value is not None:
+        return value(index, column)
+    return column_of(source[index], column, source.name)

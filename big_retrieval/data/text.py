@@ -17,6 +17,8 @@ from big_retrieval.errors import UserError
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
 
+HUB_SECONDS = 10.0  # to wait for the hub's first answer
+
 _CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
@@ -123,15 +125,15 @@ def load_tokenizer(kind: str, path: str) -> Tokenizer:
       UserError: an unknown kind, an empty path, or nothing usable there.
     """
     if kind not in ("wordpiece", "clip", "auto"):
-        raise UserError(f"tokenizer.type {kind!r} is unknown; known: wordpiece, clip, auto.")
+        raise UserError(f"config.tokenizer.type is {kind!r}; known: wordpiece, clip, auto.")
     if not path:
-        raise UserError("tokenizer.path is empty; give a file, a folder or a name on the hub.")
+        raise UserError("config.tokenizer.path is empty; give a file, a folder or a hub name.")
     place = Path(path)
     if place.is_file():
         return _load_file(kind, place)
     if not place.is_dir():
         if place.suffix in (".txt", ".json", ".gz") or place.is_absolute():
-            raise UserError(f"tokenizer.path: there is no file or folder {place}.")
+            raise UserError(f"config.tokenizer.path: there is no file or folder {place}.")
         return _load_hub(path)
     names = ("vocab.txt", "tokenizer.json") if kind == "wordpiece" else ("tokenizer.json",)
     for name in (*names, "vocab.txt"):
@@ -140,7 +142,8 @@ def load_tokenizer(kind: str, path: str) -> Tokenizer:
     if (place / "merges.txt").is_file() and (place / "vocab.json").is_file():
         return _load_merges(place)
     raise UserError(
-        f"tokenizer.path {place} has no tokenizer.json, vocab.txt, or merges.txt and vocab.json."
+        f"config.tokenizer.path {place} has no tokenizer.json, vocab.txt, or merges.txt and "
+        "vocab.json."
     )
 
 
@@ -168,15 +171,22 @@ def _load_merges(folder: Path) -> Tokenizer:
 
 
 def _load_hub(name: str) -> Tokenizer:
+    import huggingface_hub
     import transformers  # takes seconds to import, and only this needs it
 
+    load = transformers.AutoTokenizer.from_pretrained
     try:
-        found = transformers.AutoTokenizer.from_pretrained(name)
+        try:
+            found = load(name, local_files_only=True)  # needs no network where it is in the cache
+        except Exception:
+            # One request of few seconds: without network, `load` tries again for a minute.
+            huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)
+            found = load(name)
     except Exception as error:  # no network, no such name, no permission: all are the user's
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"tokenizer.path {name!r} is neither a file or folder nor to be had from the hub "
-            f"({reason}); with no network, give a local vocab.txt or tokenizer.json."
+            f"config.tokenizer.path {name!r} is neither a file or folder nor to be had from the "
+            f"hub ({reason}); with no network, give a local vocab.txt or tokenizer.json."
         ) from error
     inner = getattr(found, "backend_tokenizer", None)
     if inner is None:

@@ -41,7 +41,7 @@ def learn_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     """
     if vocab_size < len(SPECIALS):
         raise UserError(
-            f"tokenizer.vocab_size {vocab_size} has no room for the {len(SPECIALS)} special "
+            f"config.tokenizer.vocab_size {vocab_size} has no room for the {len(SPECIALS)} special "
             "tokens; use more."
         )
     words = sorted(_count_words(texts, lowercase).items())

@@ -18,6 +18,10 @@ Say = Callable[[str], None]
 class Evaluator(Protocol):
     """What the loop calls; a new kind is a module of this room and a line in `make_evaluators`."""
 
+    def check(self) -> None:
+        """Raises a UserError for data that do not fit; called before the first step."""
+        ...
+
     def run(self, weights: Any, say: Say = ...) -> dict[str, float]:
         """Numbers by name, from the parameters alone."""
         ...

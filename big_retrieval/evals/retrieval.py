@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config as configs
-from big_retrieval.data.pipeline import FieldSpec, eval_batches
+from big_retrieval.data.pipeline import FieldSpec, eval_batches, try_record
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals.ranks import ranks
@@ -55,6 +55,15 @@ class RetrievalEvaluator:
     specs: dict[str, FieldSpec]
     topology: Topology
     encoder: Encoder
+
+    def check(self) -> None:
+        """Reads the first record.
+
+        Raises:
+          UserError: a field does not fit it.
+        """
+        names = self.config.document, self.config.query
+        try_record(self.source, {name: self.specs[name] for name in names})
 
     def run(self, weights: Any, say: Callable[[str], None] = lambda text: None) -> dict[str, float]:
         """Encodes all records and ranks them.

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval import config as configs
-from big_retrieval.data.pipeline import FieldSpec
-from big_retrieval.data.sources import Source, Texts
+from big_retrieval.data.pipeline import FieldSpec, try_record
+from big_retrieval.data.sources import Source, Texts, value_of
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import encode_source
@@ -89,6 +89,36 @@ class ZeroShotEvaluator:
             )
         return tuple(classes), tuple(prompts)
 
+    def check(self) -> None:
+        """Reads the first image and all labels.
+
+        Raises:
+          UserError: the image field does not fit the record, or a label is of no class.
+        """
+        try_record(self.source, {self.config.image: self.specs[self.config.image]})
+        self.labels(len(self.prompts()[0]))
+
+    def labels(self, classes: int) -> np.ndarray:
+        """The class number of every record, int64 [n].
+
+        Args:
+          classes: how many there are.
+
+        Raises:
+          UserError: a label is no class number.
+        """
+        column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
+        for index in range(len(found)):
+            label = value_of(self.source, index, column)
+            whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+            if not whole or not 0 <= label < classes:
+                raise UserError(
+                    f"{self.source.name}, record {index}: label column {column!r} is {label!r}; "
+                    f"it must be a class number from 0 to {classes - 1} ({classes} classes)."
+                )
+            found[index] = label
+        return found
+
     def run(self, weights: Any, say: Callable[[str], None] = lambda text: None) -> dict[str, float]:
         """Encodes images and prompts and counts.
 
@@ -102,6 +132,7 @@ class ZeroShotEvaluator:
         """
         c = self.config
         classes, prompts = self.prompts()
+        labels = self.labels(len(classes))
         spec = self.specs[c.text]
         filled = [prompt.replace("{}", name) for name in classes for prompt in prompts]
         texts = Texts(filled, column=spec.column)
@@ -114,8 +145,7 @@ class ZeroShotEvaluator:
         scores = class_scores(
             images, text_points.reshape(shape), topology=self.topology, encoder=self.encoder
         )
-        labels = np.asarray([self.source[int(i)][c.label] for i in records])
-        right = scores[np.arange(len(labels)), labels][:, None]  # [n, 1]
+        right = np.take_along_axis(scores, labels[records][:, None], axis=1)  # [n, 1]
         place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against
         out = {"accuracy": float(np.mean(place <= 1))}
         if len(classes) > 5:

@@ -33,6 +33,7 @@ class TextTransformer(nn.Module):
       norm: "post" (published model) or "pre".
       activation: "gelu" (exact), "gelu_tanh" or "relu".
       dropout: rate, after the embedding and in the blocks.
+      embedding_std: of word and position tables at the start; None: CLIP's 0.02 and 0.01.
       max_length: ids of the longest text, for the position table; None: those of the first call.
       remat: see `run_layers`.
       scan: see `run_layers`.
@@ -49,6 +50,7 @@ class TextTransformer(nn.Module):
     norm: Norm = "post"
     activation: str = "gelu"
     dropout: float = 0.0
+    embedding_std: float | None = None
     max_length: int | None = None
     remat: Remat = "none"
     scan: bool = False
@@ -98,9 +100,8 @@ class TextTransformer(nn.Module):
                 f"texts have {length - self.class_tokens + 1} tokens, but the text tower was built "
                 f"for at most {spare}: shorten the field's length."
             )
-        # CLIP's starts; without ln_embedding the tables set the scale of the residual stream and,
-        # at CLIP's, a few steps of Adam would overrun them: there they start as the vision tower's.
-        stds = (0.02, 0.01) if self.norm == "post" else (self.width**-0.5, self.width**-0.5)
+        std = self.embedding_std
+        stds = (0.02, 0.01) if std is None else (std, std)  # None: CLIP's
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
         # An id outside the vocabulary gives NaN here, which the training loop notices.

@@ -47,6 +47,7 @@ class VisionTransformer(nn.Module):
       class_tokens: M.
       activation: "gelu" (exact), "gelu_tanh" or "relu".
       dropout: rate, after the positions and in the blocks.
+      embedding_std: of class and position embeddings at the start; None: W^-0.5, as published.
       remat: see `run_layers`.
       scan: see `run_layers`.
       dtype: type of the computation and of the result.
@@ -61,6 +62,7 @@ class VisionTransformer(nn.Module):
     class_tokens: int = 1
     activation: str = "gelu"
     dropout: float = 0.0
+    embedding_std: float | None = None
     remat: Remat = "none"
     scan: bool = False
     dtype: Dtype = jnp.float32
@@ -112,8 +114,9 @@ class VisionTransformer(nn.Module):
         return x
 
     def _table(self, name: str, rows: int, axis: str) -> jax.Array:
-        """A learned [rows, W] table from N(0, 1 / W), in `dtype`."""
-        init, shape = initializers.normal(self.width**-0.5), (rows, self.width)
+        """A learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
+        std = self.width**-0.5 if self.embedding_std is None else self.embedding_std
+        init, shape = initializers.normal(std), (rows, self.width)
         table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
         return table.astype(self.dtype)
 

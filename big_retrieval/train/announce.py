@@ -8,7 +8,7 @@ from big_retrieval.train.setup import Run
 
 
 def start_up(run: Run) -> None:
-    """Prints devices, mesh, parameters, batch, negatives per query, data and length."""
+    """Prints devices, mesh, parameters, batch, negatives per query, data, length and warnings."""
     config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
     groups = mesh.shape["data"] * mesh.shape["fsdp"]
     device = jax.devices()[0].device_kind
@@ -27,5 +27,10 @@ def start_up(run: Run) -> None:
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         "run folder": str(run.workdir),
     }
+    if batch > records:
+        lines["warning"] = (
+            f"config.batch_size {batch:,} is more than the {records:,} records: a record that is "
+            "twice in a batch is its own false negative"
+        )
     width = max(len(name) for name in lines)
     say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))

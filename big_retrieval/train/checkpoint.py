@@ -28,6 +28,7 @@ class Checkpoints:
 
     Attributes:
       root: the folder `checkpoints` of the run.
+      damaged: whether this process found damaged ones and moved them aside.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Checkpoints:
           say: prints a line to the user.
         """
         self.root = root
+        self.damaged = False
         self._files = dict(files)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
         self._say = say
@@ -140,6 +142,7 @@ class Checkpoints:
             while aside.exists():
                 aside = aside.with_name(aside.name + "+")
             folder.rename(aside)
+            self.damaged = True
             self._say(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
 
     def restore(self, step: int, abstract: Any) -> Any:

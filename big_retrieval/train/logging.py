@@ -107,15 +107,26 @@ class Metrics:
             self._board.close()
 
 
+def keep_old(workdir: Path) -> None:
+    """Renames metrics.jsonl to metrics.jsonl.old (or .old+), on the first process."""
+    path = workdir / "metrics.jsonl"
+    if jax.process_index() != 0 or not path.exists():
+        return
+    old = path.with_name(f"{path.name}.old")
+    while old.exists():
+        old = old.with_name(f"{old.name}+")
+    path.rename(old)
+
+
 def _line(row: Mapping[str, Any]) -> bytes:
     return (json.dumps(row) + "\n").encode()
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a line that a kill cut short is left out."""
+    """The rows of a metrics.jsonl; lines that are cut short or damaged are left out."""
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines():
         try:
             row = json.loads(line)
         except ValueError:

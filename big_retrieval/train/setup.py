@@ -14,9 +14,9 @@ from jax.sharding import Mesh
 from big_retrieval import parallel, schema
 from big_retrieval.batch import Batch
 from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Bert, Config
 from big_retrieval.data.build import field_specs, make_source, make_tokenizer
-from big_retrieval.data.pipeline import FieldSpec, Order, Timed, train_batches
+from big_retrieval.data.pipeline import FieldSpec, Order, Timed, train_batches, try_record
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
@@ -27,7 +27,7 @@ from big_retrieval.manifest import read_meta, to_json, write_bytes
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions
-from big_retrieval.train.logging import say
+from big_retrieval.train.logging import keep_old, say
 from big_retrieval.train.optimizer import make_optimizer
 from big_retrieval.train.state import TrainState, abstract_params, abstract_state, count_parameters
 from big_retrieval.train.step import Step, abstract_batch, compile_step, make_step
@@ -70,8 +70,9 @@ def build_model(config: Config, mesh: Mesh, *, vocab_size: int, total_steps: int
       total_steps: the length of the run.
 
     Raises:
-      UserError: an optimiser rule that matches no parameter.
+      UserError: an optimiser rule that matches no parameter, or a word table that is too small.
     """
+    _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size)
     objective = make_objective(config)
     boxed = abstract_params(model, objective.scalars())
@@ -186,6 +187,9 @@ class Run:
         """
         step = checkpoints.newest()
         if step is None:
+            if checkpoints.damaged:
+                say("no intact checkpoint is left: starting anew from step 0")
+                keep_old(self.workdir)
             with parallel.use(self.parts.mesh):
                 return self.parts.draw(), None
         folder = checkpoints.root / str(step)
@@ -243,8 +247,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
       devices: all of all processes unless given.
 
     Raises:
-      UserError: an impossible configuration or mesh, missing data, a run folder that cannot be
-        written or belongs to another run.
+      UserError: an impossible configuration or mesh, data that are missing or do not fit, a run
+        folder that cannot be written or belongs to another run.
     """
     check(config)
     mesh = parallel.make_mesh(config, devices)
@@ -253,9 +257,13 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     claim(workdir, config)
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
+    try_record(source, specs)
     total_steps = run_length(config, len(source))
     parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
     encoder = Encoder(parts.model, mesh, config.batch_size)
+    evaluators = make_evaluators(config, eval_sources, specs, encoder)
+    for evaluator in evaluators.values():
+        evaluator.check()
     return Run(
         workdir=workdir,
         parts=parts,
@@ -264,7 +272,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         specs=specs,
         order=Order(len(source), config.seed),
         rows=parallel.local_rows(mesh, config.batch_size),
-        evaluators=make_evaluators(config, eval_sources, specs, encoder),
+        evaluators=evaluators,
         total_steps=total_steps,
     )
 
@@ -273,8 +281,25 @@ def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:
     """The run's tokenizer, kept in the run folder so that a resumed run need not learn it again."""
     kept = workdir / "tokenizer.json"
     if kept.exists():
-        return Tokenizer.load(kept)
+        try:
+            return Tokenizer.load(kept)
+        except UserError as problem:
+            raise UserError(
+                f"{str(problem).rstrip('.')}: delete {kept} and it is made anew, or put the "
+                "tokenizer.json of the newest checkpoint in its place."
+            ) from None
     tokenizer = make_tokenizer(config, source)
     if jax.process_index() == 0:
         write_bytes(kept, tokenizer.to_json().encode())
     return tokenizer
+
+
+def _check_vocabulary(config: Config, vocab_size: int) -> None:
+    """Raises where a word table has fewer rows than the tokenizer has ids."""
+    for name, tower in config.towers.items():
+        rows = tower.vocab_size if isinstance(tower, Bert) else None
+        if rows is not None and rows < vocab_size:
+            raise UserError(
+                f"config.towers.{name}.vocab_size is {rows}, but the tokenizer has {vocab_size} "
+                "ids: give at least as many rows, or None for as many."
+            )

@@ -9,7 +9,11 @@ from jax.experimental import multihost_utils
 
 
 class StopSignal:
-    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts."""
+    """A context in which SIGTERM and SIGINT only ask to stop; a second Ctrl-C interrupts.
+
+    This holds from the first call of `requested` on. Before the first step there is nothing to
+    save, so that a signal ends the process at once, whatever it waits for.
+    """
 
     def __init__(self) -> None:
         """Installs nothing yet."""
@@ -17,11 +21,13 @@ class StopSignal:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignal":
+        return self
+
+    def _listen(self) -> None:
         # Under jax.distributed its own notice of SIGTERM makes all processes stop at one step.
         wanted = [signal.SIGINT] if _distributed() else [signal.SIGINT, signal.SIGTERM]
         for number in wanted:
             self._before[number] = signal.signal(number, self._handle)
-        return self
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before.items():
@@ -34,6 +40,8 @@ class StopSignal:
 
     def requested(self, step: int) -> bool:
         """Whether to save and stop after this step; the same answer on every process."""
+        if not self._before:
+            self._listen()
         if _distributed() and multihost_utils.reached_preemption_sync_point(step):
             return True
         if jax.process_count() > 1:

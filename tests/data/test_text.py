@@ -215,8 +215,8 @@ def test_load_reads_a_clip_folder(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "path", "message"),
     [
-        ("bpe", "x", "tokenizer.type 'bpe'"),
-        ("auto", "", "tokenizer.path is empty"),
+        ("bpe", "x", "config.tokenizer.type is 'bpe'"),
+        ("auto", "", "config.tokenizer.path is empty"),
         ("wordpiece", "{folder}/nowhere.txt", r"no file or folder .*nowhere\.txt"),
         ("auto", "{folder}", "has no tokenizer.json, vocab.txt"),
         ("auto", "{folder}/bad.json", "bad.json: This is not the content"),

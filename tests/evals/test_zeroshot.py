@@ -1,0 +1,173 @@
+"""Zero-shot against numpy: averaged distances, ties, labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.data.jsonl import JsonLines
+from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.sources import Source
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.evals import zeroshot
+from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
+from big_retrieval.similarity import TOPOLOGIES
+from tests.helpers import tiny
+
+CLASSES = ("red", "green", "blue", "black", "white", "grey")
+PROMPTS = ("a {} thing", "{}", "{} and {}")
+RECORDS, M, N = 13, 2, 5
+
+
+class Preset(Encoder):
+    """An encoder whose points are given; counts how often it is asked."""
+
+    def __init__(self, points: dict[str, np.ndarray], devices: int = 1) -> None:
+        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
+        super().__init__(None, mesh, 8)  # type: ignore
+        self.given, self.asked = points, 0
+
+    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+        self.asked += 1
+        list(batches)
+        return self.given[field], np.arange(len(self.given[field]))
+
+
+def draw(topology: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Random points [*shape, M, N]."""
+    raw = np.random.default_rng(seed).normal(size=(*shape, M, N)).astype(np.float32)
+    return np.asarray(TOPOLOGIES[topology].project(jax.numpy.asarray(raw)))
+
+
+def plain_score(topology: str, a: np.ndarray, b: np.ndarray) -> float:
+    """The score of two points [M, N], as the paper's Table 1 has it."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    if topology == "euclidean":
+        return -float(np.linalg.norm(a - b))
+    cosines = [float(u @ v) for u, v in zip(a, b, strict=True)]
+    if topology == "geodesic":
+        return -float(np.sqrt(sum(np.arccos(np.clip(c, -1, 1)) ** 2 for c in cosines)))
+    return sum(cosines)  # the whole vectors of the sphere have norm 1
+
+
+def plain_class_scores(topology: str, images: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+    """[n, classes], by loops."""
+    return np.array(
+        [
+            [np.mean([plain_score(topology, image, p) for p in own]) for own in prompts]
+            for image in images
+        ]
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_class_scores_average_distances(
+    topology: str, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zeroshot, "CHUNK", 8)  # the last chunk is not full
+    images = draw(topology, RECORDS)
+    prompts = draw(topology, len(CLASSES), len(PROMPTS), seed=1)
+    found = class_scores(
+        images, prompts, topology=TOPOLOGIES[topology], encoder=Preset({}, devices)
+    )
+    expected = plain_class_scores(topology, images, prompts)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(RECORDS):
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def labelled(folder: Path, labels: list[Any]) -> JsonLines:
+    """Images with a label and no text."""
+    lines = [json.dumps({"image": f"{i}.png", "label": label}) for i, label in enumerate(labels)]
+    (folder / "labels.jsonl").write_text("\n".join(lines))
+    return JsonLines(folder / "labels.jsonl", text="")
+
+
+def evaluator(source: Source, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    specs = {
+        "image": FieldSpec(kind="image", column="image", size=4),
+        "text": FieldSpec(
+            kind="text", column="captions", length=6, tokenizer=wordpiece_tokenizer(vocab)
+        ),
+    }
+    keys = {"label": "label", "classes": CLASSES, "prompts": PROMPTS, **changes}
+    config = configs.ZeroShot(data=configs.JsonLines(), **keys)
+    return ZeroShotEvaluator(config, source, specs, TOPOLOGIES["geodesic"], encoder)
+
+
+def test_accuracy_is_that_of_numpy(folder: Path) -> None:
+    labels = [i % len(CLASSES) for i in range(RECORDS)]
+    images = draw("geodesic", RECORDS)
+    prompts = draw("geodesic", len(CLASSES) * len(PROMPTS), seed=1)
+    encoder = Preset({"image": images, "text": prompts})
+    found = evaluator(labelled(folder, labels), encoder).run({})
+    scores = plain_class_scores(
+        "geodesic", images, prompts.reshape(len(CLASSES), len(PROMPTS), M, N)
+    )
+    order = np.argsort(-scores, axis=1)
+    assert found == {
+        "accuracy": np.mean([order[i, 0] == label for i, label in enumerate(labels)]),
+        "top5_accuracy": np.mean([label in order[i, :5] for i, label in enumerate(labels)]),
+    }
+    assert 0 < found["accuracy"] < found["top5_accuracy"] < 1
+
+
+@pytest.mark.parametrize("value", [1.0, np.nan])
+def test_ties_and_nan_count_against_the_model(folder: Path, value: float) -> None:
+    points = {"image": np.full((RECORDS, M, N), value, np.float32)}
+    points["text"] = np.full((len(CLASSES) * len(PROMPTS), M, N), value, np.float32)
+    found = evaluator(labelled(folder, [0] * RECORDS), Preset(points)).run({})
+    assert found == {"accuracy": 0.0, "top5_accuracy": 0.0}
+
+
+def test_no_top5_with_five_classes(folder: Path) -> None:
+    points = {"image": draw("geodesic", RECORDS), "text": draw("geodesic", 15)}
+    found = evaluator(labelled(folder, [0] * RECORDS), Preset(points), classes=CLASSES[:5]).run({})
+    assert found.keys() == {"accuracy"}
+
+
+@pytest.mark.parametrize("label", [6, -1, "red", 1.0, True, None])
+def test_a_label_without_a_class_is_named_before_anything_is_encoded(
+    folder: Path, label: Any
+) -> None:
+    encoder = Preset({})
+    task = evaluator(labelled(folder, [0, 5, label]), encoder)
+    for call in (task.check, lambda: task.run({})):
+        with pytest.raises(UserError) as problem:
+            call()
+        for word in ("labels, record 2", "label column 'label'", repr(label), "6 classes"):
+            assert word in str(problem.value)
+    assert encoder.asked == 0
+
+
+def test_labels_decode_no_image(folder: Path) -> None:
+    source = labelled(folder, [3, 1, 2])
+    for number in (1, 2):
+        (folder / f"{number}.png").unlink()
+    task = evaluator(source, Preset({}))
+    assert task.labels(6).tolist() == [3, 1, 2]
+    task.check()
+    (folder / "0.png").unlink()
+    with pytest.raises(UserError, match=r"line 1 names the image '0\.png'"):
+        task.check()
+
+
+def test_classes_and_prompts_must_come_from_somewhere(folder: Path) -> None:
+    task = evaluator(labelled(folder, [0]), Preset({}), classes=())
+    with pytest.raises(UserError, match="set config.evals.<name>.classes and .prompts"):
+        task.check()
