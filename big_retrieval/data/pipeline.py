@@ -6,7 +6,10 @@ So batches do not depend on processes, threads or worker processes, and a run re
 without any state but its step. Grain shuffles, reads ahead and runs the worker processes.
 """
 
+import multiprocessing
+import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -204,13 +207,26 @@ def _iterate(
         if not flags.FLAGS.is_parsed():  # grain hands the flags on to its workers
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
-            grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1)
+            grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1),
+            _end_with_parent,
         )
     iterator = iter(batches)
     try:
         yield from iterator
     finally:
         iterator.close()
+
+
+def _end_with_parent(worker: int, workers: int) -> None:
+    """Makes a worker process end when the run's process is gone, killed for example."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _train_batch(

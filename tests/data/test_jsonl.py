@@ -101,3 +101,15 @@ def test_missing_and_empty_files(folder):
         JsonLines(write(folder, ["", "  "]))
     with pytest.raises(IndexError):
         JsonLines(write(folder, [line(0)]))[1]
+
+
+def test_values_open_no_image_and_texts_may_be_missing(folder):
+    lines = [json.dumps({"image": "pictures/9.png", "label": 4}), line(1, label=2)]
+    source = JsonLines(write(folder, lines), text="")
+    assert [source.value(i, "label") for i in range(2)] == [4, 2]
+    assert list(source.captions()) == []
+    assert source[1]["captions"] == "a cat"  # as it stands in the line
+    with pytest.raises(UserError, match="line 1 has no 'kind'; it has image, label"):
+        source.value(0, "kind")
+    with pytest.raises(UserError, match="line 1 has no 'captions'"):
+        JsonLines(folder / "pairs.jsonl").value(0, "captions")

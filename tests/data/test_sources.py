@@ -5,7 +5,15 @@ import pytest
 
 from big_retrieval.data.jsonl import JsonLines
 from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.sources import Source, Texts, as_image, as_texts, column_of, texts_of
+from big_retrieval.data.sources import (
+    Source,
+    Texts,
+    as_image,
+    as_texts,
+    column_of,
+    texts_of,
+    value_of,
+)
 from big_retrieval.errors import UserError
 
 
@@ -61,3 +69,14 @@ def test_what_is_no_image_is_named(value):
 def test_a_missing_column_names_the_known_ones():
     with pytest.raises(UserError, match="no column 'c'; they have a, b"):
         column_of({"b": 1, "a": 2}, "c", "here")
+
+
+def test_values_come_without_images_where_the_source_can():
+    class Cheap(Texts):
+        def value(self, index, column):
+            return f"{column}{index}"
+
+    assert value_of(Cheap(["a"]), 0, "label") == "label0"
+    assert value_of(Texts(["a", "b"]), 1, "captions") == ("b",)
+    with pytest.raises(UserError, match="no column 'label'; they have captions"):
+        value_of(Texts(["a"]), 0, "label")

@@ -244,3 +244,25 @@ def test_unknown_ids():
     for number in (len(VOCAB), -1):
         with pytest.raises(IndexError):
             wordpiece_tokenizer(VOCAB).id_to_token(number)
+
+
+def test_without_network_the_hub_is_asked_once(monkeypatch):
+    import huggingface_hub
+    import transformers
+
+    asked = []
+
+    def load(name, local_files_only=False):
+        asked.append("cache" if local_files_only else "hub")
+        raise OSError("not in the cache")
+
+    def info(self, name, *, timeout):
+        asked.append(timeout)
+        raise ConnectionError("no route to the hub")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", info)
+    message = r"config\.tokenizer\.path 'some/name' is neither .* \(no route to the hub\)"
+    with pytest.raises(UserError, match=message):
+        load_tokenizer("auto", "some/name")
+    assert asked == ["cache", text_module.HUB_SECONDS]

@@ -169,5 +169,5 @@ def test_labels_decode_no_image(folder: Path) -> None:
 
 def test_classes_and_prompts_must_come_from_somewhere(folder: Path) -> None:
     task = evaluator(labelled(folder, [0]), Preset({}), classes=())
-    with pytest.raises(UserError, match="set config.evals.<name>.classes and .prompts"):
+    with pytest.raises(UserError, match=r"set config\.evals\.<name>\.classes and \.prompts"):
         task.check()

@@ -1,0 +1,98 @@
+"""Retrieval in both directions, on points that are known."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.evals.retrieval import RetrievalEvaluator, encode_source
+from big_retrieval.similarity import TOPOLOGIES
+from tests.helpers import tiny
+
+RECORDS, TEXTS = 9, 5
+SOURCE = Scenes("test", size=16, count=RECORDS)
+TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+SPECS = {
+    "image": FieldSpec(kind="image", column="image", size=16),
+    "text": FieldSpec(kind="text", column="captions", length=8, tokenizer=TOKENIZER),
+}
+
+
+class Preset(Encoder):
+    """An encoder that makes points of a batch's record numbers and of noise."""
+
+    def __init__(self, noise: float, devices: int = 1) -> None:
+        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
+        super().__init__(None, mesh, 8)  # type: ignore
+        self._rng, self._noise = np.random.default_rng(0), noise
+        self.made: dict[str, np.ndarray] = {}
+
+    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+        kept = [batch["record"][batch["valid"]] for batch in batches]
+        records = np.concatenate(kept)
+        points = np.eye(RECORDS, dtype=np.float32)[records][:, None]  # [n, 1, N]
+        noise = self._noise * self._rng.normal(size=points.shape)
+        self.made[field] = (points + noise).astype(np.float32)
+        return self.made[field], records
+
+
+def run(encoder: Encoder, **changes: Any) -> dict[str, float]:
+    task = configs.Retrieval(recall_at=(1, 3), **changes)
+    return RetrievalEvaluator(task, SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder).run({})
+
+
+def test_perfect_points_give_perfect_numbers() -> None:
+    assert run(Preset(0.0)) == {
+        f"{way}/{name}": 1.0
+        for way in ("image_to_text", "text_to_image")
+        for name in ("R@1", "R@3", "mean_rank", "median_rank")
+    }
+
+
+@pytest.mark.parametrize(("devices", "chunk"), [(1, 4), (8, 1024)])
+def test_numbers_are_those_of_numpy(devices: int, chunk: int) -> None:
+    encoder = Preset(0.7, devices)
+    found = run(encoder, chunk=chunk)
+    images, texts = (encoder.made[name][:, 0] for name in ("image", "text"))
+    distances = np.linalg.norm(images[:, None] - texts[None], axis=-1)  # [9, 45]
+    owners = np.repeat(np.arange(RECORDS), TEXTS)
+    ranks: dict[str, list[int]] = {"image_to_text": [], "text_to_image": []}
+    for image in range(RECORDS):
+        best = distances[image, owners == image].min()
+        ranks["image_to_text"].append(1 + int((distances[image, owners != image] <= best).sum()))
+    for text, owner in enumerate(owners):
+        wrong = np.delete(distances[:, text], owner)
+        ranks["text_to_image"].append(1 + int((wrong <= distances[owner, text]).sum()))
+    for way, numbers in ranks.items():
+        assert found[f"{way}/R@1"] == np.mean(np.array(numbers) <= 1)
+        assert found[f"{way}/R@3"] == np.mean(np.array(numbers) <= 3)
+        assert found[f"{way}/mean_rank"] == pytest.approx(np.mean(numbers))
+        assert found[f"{way}/median_rank"] == np.median(numbers)
+        assert 0 < found[f"{way}/R@1"] < 1
+
+
+def test_every_image_and_every_text_is_encoded_once() -> None:
+    for name, expected in (
+        ("image", np.arange(RECORDS)),
+        ("text", np.repeat(np.arange(RECORDS), TEXTS)),
+    ):
+        points, records = encode_source(Preset(0.0), {}, SOURCE, name, SPECS[name])
+        np.testing.assert_array_equal(records, expected)
+        assert len(points) == len(expected)
+
+
+def test_data_that_do_not_fit_are_named_before_anything_is_encoded() -> None:
+    specs = {**SPECS, "text": FieldSpec(kind="text", column="words", tokenizer=TOKENIZER, length=8)}
+    task = RetrievalEvaluator(
+        configs.Retrieval(), SOURCE, specs, TOPOLOGIES["euclidean"], Preset(0.0)
+    )
+    with pytest.raises(UserError, match="no column 'words'"):
+        task.check()

@@ -1,0 +1,116 @@
+"""The configs at their full size: published parameter counts, and steps that compile.
+
+Nothing is allocated and no data are needed: parameters, state and batches are abstract.
+"""
+
+import importlib
+import math
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import Bert, Config, TextField, ViT
+from big_retrieval.train.setup import Model, build_model
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import ROOT
+
+VOCAB = 30522  # of bert-base-uncased
+
+COUNTS = {  # config, argument -> parameters; the first two are the paper's
+    ("oblique_b16", ""): 139_368_449,
+    ("clip_b16", ""): 139_952_129,
+    ("oblique_s16_yfcc15m", ""): 75_229_697,
+    ("oblique_s16_yfcc15m", "structure=multi-32-16"): 75_211_265,
+    ("oblique_s16_yfcc15m", "structure=multi-64-8,topology=geodesic"): 75_229_697,
+    ("oblique_s16_yfcc15m", "structure=ob-64-8"): 75_622_145,
+    ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,tau=1,fixed"): 75_622_145,
+    ("oblique_s16_yfcc15m", "structure=sphere,tau=14.3"): 75_622_145,
+    ("oblique_s16_yfcc15m", "structure=euclidean"): 75_622_145,
+}
+TINY = {("quickstart", ""): None}
+
+
+def prepare(name: str, arg: str, vocab_size: int = VOCAB) -> tuple[Config, Model]:
+    """The config and its parts on eight devices."""
+    config = configs.load(importlib.import_module(f"configs.{name}").get_config(arg))
+    mesh = parallel.make_mesh(config)
+    return config, build_model(config, mesh, vocab_size=vocab_size, total_steps=1000)
+
+
+def by_hand(c: Config, vocab_size: int) -> int:
+    """The number of parameters, added up from the paper's description of the model."""
+    total = 1  # the temperature, also where it is fixed
+    for field in c.fields.values():  # each has a tower of its own
+        tower = c.towers[field.tower]
+        d, m = tower.width, tower.class_tokens
+        attention, mlp, norms = 4 * (d * d + d), 2 * d * tower.mlp + tower.mlp + d, 2 * 2 * d
+        total += tower.depth * (attention + mlp + norms)
+        total += 2 * 2 * d  # one more norm in front and one behind
+        if isinstance(tower, ViT):
+            size = getattr(field, "size") // tower.patch  # noqa: B009
+            total += 3 * tower.patch**2 * d + m * d + (size**2 + m) * d
+        else:  # the first class token is the word [CLS]
+            assert isinstance(tower, Bert)
+            assert isinstance(field, TextField)
+            total += vocab_size * d + field.length * d + (m - 1) * d
+            total -= 2 * d if tower.norm == "pre" else 0  # no norm behind the embedding
+        total += d * field.head.dim
+    return total
+
+
+def test_every_config_is_here() -> None:
+    files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
+    assert files == {name for name, _ in (*COUNTS, *TINY)}
+
+
+@pytest.mark.parametrize(("name", "arg"), [*COUNTS, *TINY])
+def test_parameter_counts(name: str, arg: str) -> None:
+    config, parts = prepare(name, arg)
+    total = sum(parts.parameters.values())
+    assert total == COUNTS.get((name, arg), total)
+    assert total == by_hand(config, VOCAB)
+    assert total == sum(x.size for x in jax.tree.leaves(parts.abstract.params))
+
+
+def size(tree: Any) -> int:
+    """Bytes of abstract arrays on one device."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+        if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    )
+
+
+def compiles(name: str, arg: str) -> None:
+    """Compiles the training step and compares the compiler's accounting with the arrays."""
+    config, parts = prepare(name, arg)
+    batch = abstract_batch(config, parts.mesh)
+    compiled = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+    memory: Any = compiled.memory_analysis()
+    state, rows = size(parts.abstract), size(batch)
+    assert state >= 12 * sum(parts.parameters.values()) / parts.mesh.shape["fsdp"]
+    assert rows * 8 == size(jax.tree.map(lambda x: _whole(x, parts.mesh), batch))
+    assert memory.argument_size_in_bytes == pytest.approx(state + rows, rel=0.01)
+    assert memory.alias_size_in_bytes == pytest.approx(state, rel=0.01)  # no second state
+    assert memory.output_size_in_bytes == pytest.approx(state, rel=0.01)
+    print(f"{name}:{arg}", {k: f"{getattr(memory, k) / 2**30:.2f} GiB" for k in PARTS})
+
+
+PARTS = ("argument_size_in_bytes", "alias_size_in_bytes", "temp_size_in_bytes")
+
+
+def _whole(x: jax.ShapeDtypeStruct, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=parallel.replicated(mesh))
+
+
+def test_quickstart_compiles() -> None:
+    compiles("quickstart", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "arg"), list(COUNTS))
+def test_full_size_compiles(name: str, arg: str) -> None:
+    compiles(name, arg)

@@ -1,0 +1,47 @@
+"""Curves on the disk: what is damaged is left out, the rest stays."""
+
+from pathlib import Path
+
+from big_retrieval.train.logging import Metrics, curves, keep_old, read_rows
+
+
+def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(
+        b'{"step": 1, "loss": 2.0}\n\xff\xfe\x00\n{"step": 2, "lo\xb0ss": 1.0}\n[3]\n{"loss": 4}\n'
+        b'{"step": 5, "loss": 0.5}\n{"step": 6, "lo'
+    )
+    found = list(read_rows(path))
+    assert [row["step"] for row in found] == [1, 2, 5]
+    assert found[0] == {"step": 1, "loss": 2.0}
+    assert list(read_rows(tmp_path / "nowhere")) == []
+
+
+def test_a_run_goes_on_from_damaged_curves(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(
+        b'{"step": 1, "loss": 2.0}\n\xff\n{"step": 3, "loss": 1.0}\n'
+    )
+    metrics = Metrics(tmp_path, restored_step=2)
+    metrics.write(3, {"loss": 0.5})
+    metrics.close()
+    assert [(r["step"], r["loss"]) for r in read_rows(tmp_path / "metrics.jsonl")] == [
+        (1, 2.0),
+        (3, 0.5),
+    ]
+    assert (tmp_path / "curves.csv").read_text().split() == ["step,loss", "1,2.0", "3,0.5"]
+
+
+def test_curves_merge_rows_of_a_step() -> None:
+    rows = [{"step": 2, "loss": 1.0}, {"step": 1, "loss": 2.0}, {"step": 2, "R@1": 0.5}]
+    assert curves(iter(rows)).split() == ["step,R@1,loss", "1,,2.0", "2,0.5,1.0"]
+
+
+def test_old_curves_are_kept_once_each(tmp_path: Path) -> None:
+    keep_old(tmp_path)  # nothing there: nothing to do
+    for content in ("a", "b", "c"):
+        (tmp_path / "metrics.jsonl").write_text(content)
+        keep_old(tmp_path)
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {
+        "metrics.jsonl.old": "a", "metrics.jsonl.old+": "b", "metrics.jsonl.old++": "c"
+    }  # fmt: skip

@@ -1,0 +1,153 @@
+"""What is noticed before the first step, and what a start says."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import Config
+from big_retrieval.errors import UserError
+from big_retrieval.train import announce
+from big_retrieval.train.loop import train
+from big_retrieval.train.setup import build_model, set_up
+from tests.helpers import losses, results, tiny
+
+ONE = jax.devices()[:1]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A JSON Lines file of 20 pairs with images."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for number in range(20):
+        pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        lines.append(json.dumps({"image": f"{number}.png", "captions": f"scene {number}"}))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    return tmp_path / "pairs.jsonl"
+
+
+def on_pairs(pairs: Path, **evals: Any) -> Config:
+    """A tiny config that trains on the file."""
+    return tiny(data=configs.entry(configs.JsonLines(path=str(pairs))), evals=evals)
+
+
+def edit(pairs: Path, number: int, line: dict[str, Any], name: str = "other.jsonl") -> str:
+    """A copy of the file with one line replaced; its path."""
+    lines = pairs.read_text().split("\n")
+    lines[number] = json.dumps(line)
+    pairs.with_name(name).write_text("\n".join(lines))
+    return str(pairs.with_name(name))
+
+
+def refused(config: Config, workdir: Path, *words: str) -> None:
+    """`set_up` raises a sentence with these words."""
+    with pytest.raises(UserError) as problem:
+        set_up(config, workdir, ONE)
+    for word in words:
+        assert word in str(problem.value), problem.value
+
+
+def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
+    own = configs.JsonLines(path=str(pairs))
+    run = set_up(on_pairs(pairs, test=configs.entry(configs.Retrieval(), data=own)), tmp_path, ONE)
+    assert len(run.source) == 20
+
+
+def test_the_first_training_record_is_read(pairs: Path, tmp_path: Path) -> None:
+    lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
+    refused(on_pairs(Path(lost)), tmp_path / "run", "line 1 names the image 'lost.png'")
+    data = configs.entry(configs.JsonLines(path=str(pairs), image="file"))
+    config = tiny(data=data, fields__image__column="file")
+    refused(config, tmp_path / "run", "line 1 has no 'file'; it has captions, image")
+
+
+def test_the_first_record_of_every_evaluator_is_read(pairs: Path, tmp_path: Path) -> None:
+    lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
+    test = configs.entry(configs.Retrieval(), data=configs.JsonLines(path=lost))
+    refused(on_pairs(pairs, test=test), tmp_path / "run", "other.jsonl, line 1", "lost.png")
+
+
+def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
+    lines = [{"image": "0.png", "kind": kind} for kind in (0, 1, 2)]
+    labels = pairs.with_name("labels.jsonl")
+    labels.write_text("\n".join(map(json.dumps, lines)))
+    own = configs.JsonLines(path=str(labels), text="")
+    kinds = configs.entry(
+        configs.ZeroShot(), data=own, label="kind", classes=("a", "b"), prompts=("{}",)
+    )
+    words = ["labels, record 2: label column 'kind' is 2", "2 classes"]
+    refused(on_pairs(pairs, kinds=kinds), tmp_path / "run", *words)
+
+
+def test_a_word_table_that_is_too_small() -> None:
+    config = tiny(towers__text__vocab_size=40)
+    mesh = parallel.make_mesh(config, ONE)
+    with pytest.raises(UserError, match=r"config\.towers\.text\.vocab_size is 40.* has 41 ids"):
+        build_model(config, mesh, vocab_size=41, total_steps=1)
+    parts = build_model(config, mesh, vocab_size=40, total_steps=1)
+    assert parts.abstract.params["text"]["token_embedding"].shape == (40, 16)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"model": 1}'])
+def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes) -> None:
+    set_up(tiny(), tmp_path, ONE)
+    kept = tmp_path / "tokenizer.json"
+    whole = kept.read_bytes()
+    kept.write_bytes(content)
+    refused(tiny(), tmp_path, str(kept), f"delete {kept} and it is made anew", "newest checkpoint")
+    kept.unlink()
+    set_up(tiny(), tmp_path, ONE)
+    assert kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize(("count", "warned"), [(15, True), (16, False)])
+def test_a_batch_of_more_than_all_records_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, warned: bool
+) -> None:
+    announce.start_up(set_up(tiny(data__count=count), tmp_path, ONE))
+    found = "config.batch_size 16 is more than the 15 records" in capsys.readouterr().out
+    assert found == warned
+
+
+def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny(total_steps=3, checkpoint_every=2)
+    train(config, tmp_path, ONE)
+    rows = (tmp_path / "metrics.jsonl").read_bytes()
+    first = results(tmp_path)["params_sha256"]
+    (tmp_path / "metrics.jsonl.old").write_text("of an earlier accident")
+    for folder in (tmp_path / "checkpoints").iterdir():
+        file = random.Random(0).choice(sorted(p for p in folder.rglob("*.json")))
+        file.write_bytes(b"x")
+    capsys.readouterr()
+    train(config, tmp_path, ONE)
+    said = capsys.readouterr().out
+    assert "checkpoints/2 is damaged" in said
+    assert "checkpoints/3 is damaged" in said
+    assert "no intact checkpoint is left: starting anew from step 0" in said
+    assert (tmp_path / "metrics.jsonl.old").read_text() == "of an earlier accident"
+    assert (tmp_path / "metrics.jsonl.old+").read_bytes() == rows
+    assert sorted(losses(tmp_path)) == [1, 2, 3]
+    assert results(tmp_path)["params_sha256"] == first
+    assert results(tmp_path)["resumed_from"] is None
+
+
+def test_a_new_run_does_not_speak_of_accidents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = set_up(tiny(), tmp_path, ONE)
+    checkpoints = run.open_checkpoints()
+    _, step = run.restore(checkpoints)
+    checkpoints.close()
+    assert step is None
+    assert "intact" not in capsys.readouterr().out

@@ -1,0 +1,126 @@
+"""Signals: at once before the first step, with everything saved after it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import manifest
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.train.loop import train
+from big_retrieval.train.stop import StopSignal
+from tests.helpers import ROOT, environment, results, tiny
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ended(Exception):
+    """What a signal outside of `StopSignal` becomes in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def outside() -> Iterator[Callable[..., None]]:
+    """Handlers that raise, so that a signal that is not caught ends a test and not pytest."""
+
+    def end(number: int, frame: Any) -> None:
+        raise Ended(number)
+
+    before = {number: signal.signal(number, end) for number in SIGNALS}
+    yield end
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_before_the_first_step_a_signal_works_as_without_us(number: signal.Signals) -> None:
+    with StopSignal(), pytest.raises(Ended):
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_after_a_step_a_signal_asks_to_stop(
+    number: signal.Signals, outside: Callable[..., None]
+) -> None:
+    with StopSignal() as stop:
+        assert not stop.requested(1)
+        os.kill(os.getpid(), number)
+        assert stop.requested(2)
+        if number == signal.SIGINT:  # and one more loses patience
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+        else:
+            os.kill(os.getpid(), number)
+    assert [signal.getsignal(number) for number in SIGNALS] == [outside, outside]
+
+
+def test_sigterm_while_an_evaluator_runs_saves_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = configs.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
+    config = tiny(evals={"test": test}, eval_every=2, checkpoint_every=100)
+    evaluated, inner = [], RetrievalEvaluator.run
+
+    def run(self: RetrievalEvaluator, *args: Any) -> dict[str, float]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        evaluated.append(inner(self, *args))
+        return evaluated[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RetrievalEvaluator, "run", run)
+        assert train(config, tmp_path, jax.devices()[:1]) == {}
+    assert len(evaluated) == 1
+    assert manifest.complete_steps(tmp_path / "checkpoints") == [3]
+    assert "stopped after step 3 of 8; the same command goes on" in capsys.readouterr().out
+    train(config, tmp_path, jax.devices()[:1])
+    assert results(tmp_path)["resumed_from"] == 3
+
+
+WAITING = """
+import sys, time
+from pathlib import Path
+import jax
+from big_retrieval.train import loop, setup
+from tests.helpers import tiny
+
+def wait(*_):
+    print("waiting", flush=True)
+    time.sleep(600)
+
+place = sys.argv[1]
+if place == "set_up":
+    setup.make_tokenizer = wait
+elif place == "compile":
+    setup.compile_step = wait
+else:
+    setup.Batches.__next__ = wait
+loop.train(tiny(), Path(sys.argv[2]), jax.devices()[:1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["set_up", "compile", "batch"])
+def test_sigterm_before_the_first_step_ends_a_process_at_once(place: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING, place, str(tmp_path)],
+        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        seen = []
+        while "waiting\n" not in seen:
+            seen.append(process.stdout.readline())
+            assert seen[-1], "".join(seen)
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=30)  # waiting would take 600 s
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGTERM, rest
+    assert "Traceback" not in rest
+    assert not (tmp_path / "checkpoints").exists()
