@@ -176,7 +176,7 @@ def _sentence(problem: Exception) -> str:
         near = difflib.get_close_matches(match[1].split(".")[0], known, 1)
         rest = match[1].partition(".")[1:]
         hint = f"did you mean --{near[0]}{''.join(rest)}?" if near else "--help lists them."
-        return f"--{match[1]} is no flag; {hint}"
+        return f"Unknown command line flag '{match[1]}': {hint}"
     match = re.match(r"Missing value for flag (\S+)", text)
     if match:
         return f"{match[1]} has no value; write {match[1]}=VALUE."

@@ -97,7 +97,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["--config.batch_size=3", QUICK], ["--config.batch_size=3 stands before --config"]),
     (["--config.batch_size=3"], ["--config.batch_size=3 needs --config"]),
     ([QUICK, QUICK], ["--config is given 2 times"]),
-    ([QUICK, "--wrkdir=x"], ["--wrkdir is no flag", "--workdir"]),
+    ([QUICK, "--wrkdir=x"], ["Unknown command line flag 'wrkdir'", "--workdir"]),
     ([QUICK, "--confg.batch_size=3"], ["did you mean --config.batch_size?"]),
     ([QUICK, "batch_size=3"], ["'batch_size=3' is no flag", "--config.key=value"]),
     ([QUICK, "--config.batchsize=3"], ["config.batchsize", "config.batch_size?"]),

@@ -1,5 +1,6 @@
 """Everything that a run is made of, put together once before the first step."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,12 +145,12 @@ class Run:
 
     def compile_step(self) -> Step:
         """Compiles the training step for this run's shapes, and says how long it took."""
-        return compile_step(
-            self.parts.step,
-            self.parts.abstract,
-            abstract_batch(self.config, self.parts.mesh),
-            self.parts.mesh,
-        )
+        say("compiling the training step ...")
+        start, parts = time.monotonic(), self.parts
+        batch = abstract_batch(self.config, parts.mesh)
+        compiled = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+        say(f"compiled in {time.monotonic() - start:.1f} s")
+        return compiled
 
     def open_checkpoints(self) -> Checkpoints:
         """The checkpoints of the run folder."""

@@ -1,5 +1,9 @@
 """Batches: the same whatever reads them, and honest about what a flip makes untrue."""
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -14,6 +18,7 @@ from big_retrieval.data.pipeline import (
     eval_items,
     has_word,
     train_batches,
+    try_record,
 )
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts
@@ -207,6 +212,9 @@ def test_errors_come_through_as_they_are(reading):
 def test_fields_that_do_not_fit_are_named(field, message):
     with pytest.raises(UserError, match=message):
         run(fields={"field": field}, stop=2)
+    with pytest.raises(UserError, match=message):
+        try_record(SOURCE, {"field": field})
+    try_record(SOURCE, FIELDS)
 
 
 def test_evaluation_goes_through_every_image_once():
@@ -278,3 +286,44 @@ def test_closing_stops_a_run():
     batches.close()
     with pytest.raises(StopIteration):
         next(batches)
+
+
+KILLED = """
+import multiprocessing, os, signal
+from tests.data import test_pipeline as here
+
+if __name__ == "__main__":
+    batches = here.train_batches(
+        here.SOURCE, fields=here.FIELDS, order=here.Order(50, 0), batch_size=4,
+        rows=here.np.arange(4), start_batch=0, stop_batch=10**6, workers=1,
+    )
+    next(batches)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def running(number):
+    """Whether a process is there and no zombie."""
+    try:
+        return open(f"/proc/{number}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_killed_run(tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, script], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (child,) = map(int, done.stdout.split())
+    for _ in range(600):
+        if not running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the worker process is still there")

@@ -114,8 +114,9 @@ def test_a_batch_of_more_than_all_records_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, warned: bool
 ) -> None:
     announce.start_up(set_up(tiny(data__count=count), tmp_path, ONE))
-    found = "config.batch_size 16 is more than the 15 records" in capsys.readouterr().out
-    assert found == warned
+    said = capsys.readouterr().out
+    assert ("config.batch_size 16 is more than the 15 records" in said) == warned
+    assert ("warning" in said) == warned
 
 
 def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
