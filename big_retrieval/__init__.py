@@ -4,7 +4,10 @@
 (`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from big_retrieval.loading import load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]

@@ -220,7 +220,8 @@ class Scenes:
         views = ((a, b, relation), (b, a, relation ^ 1))
         draws = self._floats[index]
         texts = []
-        for place, template in enumerate(np.argsort(draws[5 : 5 + len(TEMPLATES)])[:CAPTIONS].tolist()):
+        order = np.argsort(draws[5 : 5 + len(TEMPLATES)])[:CAPTIONS].tolist()
+        for place, template in enumerate(order):
             a, b, seen = views[(place + int(draws[13] * 2)) % 2]
             texts.append(TEMPLATES[template].format(a=a, b=b, relation=RELATIONS[seen]))
         return tuple(texts)
