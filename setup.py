@@ -38,10 +38,8 @@ EXTRAS = {
 setup(
     name="big_retrieval",
     version="0.1.0",
-    description="Contrastive retrieval models in JAX/Flax: pretrain, evaluate, search, explain and export them.",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8")
-    if (HERE / "README.md").exists()
-    else "",
+    description="Contrastive retrieval models in JAX/Flax, from a laptop to a TPU pod",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",

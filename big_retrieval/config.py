@@ -1,33 +1,15 @@
 """The configuration of a run: one typed tree of defaults.
 
-A config file starts from `base()`, changes what it wants and returns the ConfigDict:
-
-    from big_retrieval import config
-
-    def get_config(arg: str = ""):
-        args = config.parse_arg(arg, batch=4096)
-        c = config.base()
-        c.batch_size = args.batch
-        c.towers.image = config.vit("B/16", class_tokens=16)
-        ...
-        return config.runlocal(c) if args.runlocal else c
-
-`load(c)` gives the typed, checked form (`Config`) that the rest of the code reads. Every key, its
-type and its meaning is here; `big_retrieval.checks` holds what no single key can tell.
+Every key, its type and its meaning is here. Config files change the tree in its ConfigDict form
+(`big_retrieval.recipe`); `load` gives the typed form that the rest of the code reads;
+`big_retrieval.checks` holds what no single key can tell.
 """
 
-import dataclasses
-import difflib
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Literal
 
-import ml_collections
-
 from big_retrieval import schema
-from big_retrieval.errors import UserError
 
-Editable = Any  # a ConfigDict, whose attributes have no static types
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Remat = Literal["none", "block", "dots"]
 
@@ -278,11 +260,6 @@ VIT_SIZES = {  # patch, width, depth, heads, mlp
 }
 
 
-def base() -> Editable:
-    """The defaults, as the ConfigDict that config files change."""
-    return schema.to_config_dict(Config())
-
-
 def load(raw: Any) -> Config:
     """The typed form of a ConfigDict or of a saved config.json.
 
@@ -290,114 +267,3 @@ def load(raw: Any) -> Config:
       UserError: an unknown or lost key or a wrong type, named by its path.
     """
     return schema.parse(Config, raw)
-
-
-def entry(value: Any, **changes: Any) -> Editable:
-    """A dataclass of this file with some values changed, as a part to assign in a config file.
-
-    Raises:
-      UserError: a change names no field of the dataclass.
-    """
-    known = {f.name for f in dataclasses.fields(value)}
-    for key in changes:
-        if key not in known:
-            raise UserError(schema.unknown_key(type(value).__name__, key, known))
-    return schema.to_config_dict(dataclasses.replace(value, **changes))
-
-
-def vit(size: str = "B/16", **changes: Any) -> Editable:
-    """A vision tower of a published size (`VIT_SIZES`), with any of its keys changed."""
-    if size not in VIT_SIZES:
-        raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
-    names = ("patch", "width", "depth", "heads", "mlp")
-    return entry(ViT(), **(dict(zip(names, VIT_SIZES[size], strict=True)) | changes))
-
-
-def image_text(
-    c: Editable, *, dim: int, spheres: int | None = None, size: int = 224,
-    length: int = 77,
-) -> None:  # fmt: skip
-    """Gives `c` one image field (document side) and one text field (query side).
-
-    Args:
-      c: the config to change.
-      dim: values per class token behind the projection.
-      spheres: blocks of a single class token's `dim`; None with several class tokens.
-      size: image side in pixels.
-      length: tokens of a text.
-    """
-    head = Head(dim=dim, spheres=spheres)
-    c.fields.image = entry(ImageField(), size=size, head=head)
-    c.fields.text = entry(TextField(), length=length, head=head)
-
-
-def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
-    """Reads the part behind the colon of `--config=file.py:arg`.
-
-    Args:
-      arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
-      **defaults: the keys with their defaults; the default's type is the value's. A key whose
-        default is False may stand alone. `runlocal` is always one of them.
-
-    Raises:
-      UserError: an unknown key or a value of another type.
-    """
-    values: dict[str, Any] = {"runlocal": False, **defaults}
-    for item in filter(None, arg.split(",")):
-        key, equals, text = item.partition("=")
-        if key not in values:
-            near = difflib.get_close_matches(key, values, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise UserError(
-                f"config argument {item!r} is unknown{hint}; known: {', '.join(sorted(values))}."
-            )
-        kind = type(values[key])
-        if kind is bool:
-            if text.lower() not in ("", "true", "false", "1", "0"):
-                raise UserError(f"config argument {key} is {text!r}; it must be true or false.")
-            values[key] = text.lower() in ("", "true", "1")
-            continue
-        try:
-            values[key] = kind(text) if equals else kind("")
-        except ValueError:
-            word = "a whole number" if kind is int else "a number"
-            raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
-    return SimpleNamespace(**values)
-
-
-def runlocal(c: Editable) -> Editable:
-    """Shrinks a config to what two CPU cores train in about a minute, through the same code.
-
-    The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink, the
-    data become generated scenes, computation is in float32 and without dropout.
-    """
-    c.unlock()
-    c.total_steps, c.total_epochs, c.total_examples = 300, None, None
-    c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
-    c.dtype, c.best_metric = "float32", ""
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.tokenizer = entry(Tokenizer(), vocab_size=512)
-    for tower in c.towers.values():
-        tower.update(width=64, depth=2, heads=2, mlp=256, dropout=0.0)
-        if tower.type == "vit":
-            tower.patch = 8
-        else:
-            tower.vocab_size = None
-    for part in c.fields.values():
-        _shrink_field(part)
-    c.data = entry(Scenes(), count=4000)
-    c.evals = ml_collections.ConfigDict()
-    c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200))
-    c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
-    return c
-
-
-def _shrink_field(part: Editable) -> None:
-    if part.kind == "image":
-        part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
-    else:
-        part.update(length=min(part.length, 32))
-    if part.head.spheres:  # keep the blocks, shorten each
-        part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
-    else:
-        part.head.dim = min(16 if part.head.dim < 512 else 64, part.head.dim)

@@ -41,7 +41,7 @@ class ConfigFile(flags.ArgumentParser):
         if not isinstance(found, ml_collections.ConfigDict):
             raise UserError(
                 f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
-                "c = config.base() and end it with return c."
+                "c = recipe.base() and end it with return c."
             )
         for arg in sys.argv[1:]:
             match = re.match(OVERRIDE, arg)

@@ -194,7 +194,7 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
         if strange and set(raw) == set(typing.get_type_hints(cls)):
             raise UserError(
                 f"{path}.{tag} is {raw[tag]!r}, but the other keys are those of {name!r}: give the "
-                f"whole group in a config file, as config.entry(config.{wanted.__name__}(), ...)."
+                f"whole group in a config file, as recipe.entry(config.{wanted.__name__}(), ...)."
             )
     return parse(wanted, raw, path)
 

@@ -4,13 +4,13 @@
 139,952,129 parameters, temperature at most 100.
 """
 
-from big_retrieval import config
+from big_retrieval import recipe
 from configs import oblique_b16
 
 
-def get_config(arg: str = "") -> config.Editable:
+def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal, batch (32768)."""
-    args = config.parse_arg(arg, batch=32768)
+    args = recipe.parse_arg(arg, batch=32768)
     c = oblique_b16.get_config(f"n=512,m=1,batch={args.batch}")
     c.topology = "sphere"
-    return config.runlocal(c) if args.runlocal else c
+    return recipe.runlocal(c) if args.runlocal else c

@@ -6,22 +6,22 @@ scratch on about 500M pairs, temperature at most 100/16, and by the weights' nam
 32k. The optimiser's recipe is not published; what is marked "ours" follows common CLIP practice.
 """
 
-from big_retrieval import config
+from big_retrieval import config, recipe
 
 
-def get_config(arg: str = "") -> config.Editable:
+def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768)."""
-    args = config.parse_arg(arg, n=32, m=16, batch=32768)
-    c = config.base()
+    args = recipe.parse_arg(arg, n=32, m=16, batch=32768)
+    c = recipe.base()
 
     # Run
     c.total_epochs, c.batch_size = 32, args.batch
     c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
 
     # Model
-    c.towers.image = config.vit("B/16", class_tokens=args.m, remat="block", scan=True)
-    c.towers.text = config.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
-    config.image_text(c, dim=args.n, size=224, length=77)
+    c.towers.image = recipe.vit("B/16", class_tokens=args.m, remat="block", scan=True)
+    c.towers.text = recipe.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
+    recipe.image_text(c, dim=args.n, size=224, length=77)
     c.topology = "oblique"
     c.temperature.max = 100 / args.m  # as published
     c.temperature.init = 1 / 0.07 / args.m  # ours: CLIP's start, for scores m times as wide
@@ -37,7 +37,7 @@ def get_config(arg: str = "") -> config.Editable:
         how_to_get="the paper's 500M pairs are not public; write your own pairs, one JSON object a "
         'line: {"image": "relative/path.jpg", "captions": ["..."]}',
     )
-    c.data = config.entry(pairs)
-    validation = config.entry(pairs, path="data/pairs/validation.jsonl")
-    c.evals.validation = config.entry(config.Retrieval(), data=validation)
-    return config.runlocal(c) if args.runlocal else c
+    c.data = recipe.entry(pairs)
+    validation = recipe.entry(pairs, path="data/pairs/validation.jsonl")
+    c.evals.validation = recipe.entry(config.Retrieval(), data=validation)
+    return recipe.runlocal(c) if args.runlocal else c

@@ -5,24 +5,24 @@ pixels, context 77, 512 dimensions in all. The training recipe is not published;
 "ours" follows DeCLIP's and SLIP's public ones for the same data.
 """
 
-from big_retrieval import config
+from big_retrieval import config, recipe
 from big_retrieval.errors import UserError
 
 STRUCTURES = "sphere, euclidean, ob-N-M (one class token, cut into M blocks of N) or multi-N-M"
 
 
-def get_config(arg: str = "") -> config.Editable:
+def get_config(arg: str = "") -> recipe.Editable:
     """The ablation tables by arguments.
 
     Arguments: runlocal; structure: multi-64-8 (default), ob-64-8, sphere, ...; topology: oblique
     (default for ob and multi), geodesic, sphere, euclidean; tau: start of the temperature (the
     tables' 14.3, 202, 1); fixed: no gradient for it; batch (4096).
     """
-    args = config.parse_arg(
+    args = recipe.parse_arg(
         arg, structure="multi-64-8", topology="", tau=1 / 0.07, fixed=False, batch=4096
     )
     kind, n, m = _structure(args.structure)
-    c = config.base()
+    c = recipe.base()
 
     # Run
     c.total_epochs, c.batch_size = 32, args.batch  # ours
@@ -30,10 +30,10 @@ def get_config(arg: str = "") -> config.Editable:
 
     # Model
     tokens = m if kind == "multi" else 1
-    c.towers.image = config.vit("S/16", class_tokens=tokens, scan=True)
-    c.towers.text = config.entry(config.Bert(), class_tokens=tokens, scan=True)
+    c.towers.image = recipe.vit("S/16", class_tokens=tokens, scan=True)
+    c.towers.text = recipe.entry(config.Bert(), class_tokens=tokens, scan=True)
     spheres = m if kind == "ob" else None
-    config.image_text(c, dim=n * m if kind == "ob" else n, spheres=spheres, size=224, length=77)
+    recipe.image_text(c, dim=n * m if kind == "ob" else n, spheres=spheres, size=224, length=77)
     c.topology = args.topology or {"sphere": "sphere", "euclidean": "euclidean"}.get(
         kind, "oblique"
     )
@@ -52,10 +52,10 @@ def get_config(arg: str = "") -> config.Editable:
         how_to_get="download the YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs) and "
         'write one JSON object a line: {"image": "relative/path.jpg", "captions": ["..."]}',
     )
-    c.data = config.entry(pairs)
-    validation = config.entry(pairs, path="data/yfcc15m/validation.jsonl")
-    c.evals.validation = config.entry(config.Retrieval(), data=validation)
-    return config.runlocal(c) if args.runlocal else c
+    c.data = recipe.entry(pairs)
+    validation = recipe.entry(pairs, path="data/yfcc15m/validation.jsonl")
+    c.evals.validation = recipe.entry(config.Retrieval(), data=validation)
+    return recipe.runlocal(c) if args.runlocal else c
 
 
 def _structure(text: str) -> tuple[str, int, int]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval import config as configs
+from big_retrieval import recipe
 from big_retrieval.config import Config
 
 ROOT = Path(__file__).parent.parent
 
 
-def raw_config(**changes: Any) -> configs.Editable:
+def raw_config(**changes: Any) -> recipe.Editable:
     """A tiny config as a ConfigDict; changes are dotted keys with __ for the dot."""
     from configs import quickstart
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
+from big_retrieval import recipe
 from big_retrieval.checks import check, mesh_shape, point_shape
 from big_retrieval.checks_data import SCENE_LABELS, metrics_of
 from big_retrieval.data import scenes
@@ -23,7 +24,7 @@ OWN = configs.JsonLines(path="pairs.jsonl")
 
 def with_evals(**evals: Any) -> dict[str, Any]:
     """The change that sets `config.evals`; values are (dataclass, changes)."""
-    return {"evals": {name: configs.entry(ev, **changes) for name, (ev, changes) in evals.items()}}
+    return {"evals": {name: recipe.entry(ev, **changes) for name, (ev, changes) in evals.items()}}
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
@@ -61,7 +62,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"towers__image__patch": 0}, ["config.towers.image.patch is 0"]),
     ({"towers__text__depth": 0}, ["config.towers.text.depth is 0"]),
     ({"towers__text__dropout": 1.0}, ["config.towers.text.dropout"]),
-    ({"towers__spare": configs.vit("B/16")}, ["config.towers.spare", "no field"]),
+    ({"towers__spare": recipe.vit("B/16")}, ["config.towers.spare", "no field"]),
     ({"fields__text__tower": "txt"}, ["config.fields.text.tower is 'txt'", "image, text"]),
     ({"fields__text__tower": "image"}, ["config.fields.text.tower", "'vit'", "'text'"]),
     ({"fields__image__size": 30}, ["config.fields.image.size 30", "config.towers.image.patch 8"]),
@@ -89,7 +90,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"data__count": 10**9}, ["config.data.count"]),
     ({"data__size": 5}, ["config.data.size is 5", "16"]),
     ({"data__seed": -1}, ["config.data.seed is -1"]),
-    ({"data": configs.entry(configs.JsonLines())}, ["config.data.path"]),
+    ({"data": recipe.entry(configs.JsonLines())}, ["config.data.path"]),
     ({"tokenizer__type": "clip"}, ["config.tokenizer.type 'clip'", "config.tokenizer.path"]),
     ({"tokenizer__vocab_size": 0}, ["config.tokenizer.vocab_size is 0"]),
     ({"loader__workers": -1}, ["config.loader.workers is -1"]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import schema
+from big_retrieval import recipe, schema
 from big_retrieval.checks import check
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
@@ -66,7 +66,7 @@ def test_a_config_is_the_same_after_json(name: str) -> None:
 
 
 def test_defaults_survive_the_config_dict() -> None:
-    assert configs.load(configs.base()) == Config()
+    assert configs.load(recipe.base()) == Config()
 
 
 def test_loading_changes_no_value_but_what_was_set() -> None:
@@ -158,16 +158,16 @@ def test_a_misspelt_key_in_a_config_file_is_named_with_the_right_one(
 
 def test_entry_knows_its_keys() -> None:
     with pytest.raises(UserError, match=r"did you mean ViT\.class_tokens\?"):
-        configs.vit("B/16", clas_tokens=3)
+        recipe.vit("B/16", clas_tokens=3)
     with pytest.raises(UserError, match="B/32"):
-        configs.vit("B/17")
-    assert configs.vit("L/14", depth=2).width == 1024
+        recipe.vit("B/17")
+    assert recipe.vit("L/14", depth=2).width == 1024
 
 
 def test_parse_arg() -> None:
-    args = configs.parse_arg("runlocal,n=4,rate=0.5,fixed", n=1, rate=1.0, name="a", fixed=False)
+    args = recipe.parse_arg("runlocal,n=4,rate=0.5,fixed", n=1, rate=1.0, name="a", fixed=False)
     assert (args.runlocal, args.n, args.rate, args.name, args.fixed) == (True, 4, 0.5, "a", True)
-    args = configs.parse_arg("fixed=false", fixed=False)
+    args = recipe.parse_arg("fixed=false", fixed=False)
     assert (args.runlocal, args.fixed) == (False, False)
 
 
@@ -185,7 +185,7 @@ def test_parse_arg() -> None:
 )
 def test_parse_arg_names_what_it_does_not_know(arg: str, words: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        configs.parse_arg(arg, n=1)
+        recipe.parse_arg(arg, n=1)
     for word in words:
         assert word in str(caught.value)
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import big_retrieval
-from big_retrieval import cli, evaluate, similarity
+from big_retrieval import cli, evaluate, recipe, similarity
 from big_retrieval import config as configs
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.scenes import Scenes
@@ -26,13 +26,13 @@ TEST, COLOURS = Scenes("test", count=20), Scenes("colours", count=16)
 CAPTIONS = list(TEST.captions())
 
 
-def evals() -> dict[str, configs.Editable]:
+def evals() -> dict[str, recipe.Editable]:
     """Both kinds of evaluators on few records."""
     few = {"test": 20, "colours": 16}
     data = {name: configs.Scenes(split=name, count=count) for name, count in few.items()}
     return {
-        "test": configs.entry(configs.Retrieval(), data=data["test"], chunk=16),
-        "colours": configs.entry(configs.ZeroShot(), data=data["colours"]),
+        "test": recipe.entry(configs.Retrieval(), data=data["test"], chunk=16),
+        "colours": recipe.entry(configs.ZeroShot(), data=data["colours"]),
     }
 
 

@@ -95,9 +95,10 @@ def test_logical_names_and_initial_deviations() -> None:
     params = nn.unbox(boxed)["params"]
     np.testing.assert_allclose(np.std(params["token_embedding"]), 0.02, rtol=0.05)
     np.testing.assert_allclose(np.std(params["position_embedding"]), 0.01, rtol=0.05)
-    params = nn.unbox(jax.jit(tower.clone(norm="pre").init)(jax.random.key(0), IDS, MASK))["params"]
+    wide = tower.clone(embedding_std=0.5)
+    params = nn.unbox(jax.jit(wide.init)(jax.random.key(0), IDS, MASK))["params"]
     for table in ("token_embedding", "position_embedding"):
-        np.testing.assert_allclose(np.std(params[table]), 64**-0.5, rtol=0.05)
+        np.testing.assert_allclose(np.std(params[table]), 0.5, rtol=0.05)
 
 
 def test_flops_are_those_of_the_program() -> None:

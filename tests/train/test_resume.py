@@ -158,8 +158,9 @@ def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_
 
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     from big_retrieval import config as configs
+    from big_retrieval import recipe
 
-    test = configs.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
+    test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
     metric = "retrieval/test/text_to_image/mean_rank"
     config = tiny(
         evals={"test": test}, checkpoint_every=1, total_steps=6, best_metric=metric, best_mode="min"

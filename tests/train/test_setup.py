@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import parallel
+from big_retrieval import parallel, recipe
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.train import announce
@@ -37,7 +37,7 @@ def pairs(tmp_path: Path) -> Path:
 
 def on_pairs(pairs: Path, **evals: Any) -> Config:
     """A tiny config that trains on the file."""
-    return tiny(data=configs.entry(configs.JsonLines(path=str(pairs))), evals=evals)
+    return tiny(data=recipe.entry(configs.JsonLines(path=str(pairs))), evals=evals)
 
 
 def edit(pairs: Path, number: int, line: dict[str, Any], name: str = "other.jsonl") -> str:
@@ -58,21 +58,21 @@ def refused(config: Config, workdir: Path, *words: str) -> None:
 
 def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
     own = configs.JsonLines(path=str(pairs))
-    run = set_up(on_pairs(pairs, test=configs.entry(configs.Retrieval(), data=own)), tmp_path, ONE)
+    run = set_up(on_pairs(pairs, test=recipe.entry(configs.Retrieval(), data=own)), tmp_path, ONE)
     assert len(run.source) == 20
 
 
 def test_the_first_training_record_is_read(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
     refused(on_pairs(Path(lost)), tmp_path / "run", "line 1 names the image 'lost.png'")
-    data = configs.entry(configs.JsonLines(path=str(pairs), image="file"))
+    data = recipe.entry(configs.JsonLines(path=str(pairs), image="file"))
     config = tiny(data=data, fields__image__column="file")
     refused(config, tmp_path / "run", "line 1 has no 'file'; it has captions, image")
 
 
 def test_the_first_record_of_every_evaluator_is_read(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
-    test = configs.entry(configs.Retrieval(), data=configs.JsonLines(path=lost))
+    test = recipe.entry(configs.Retrieval(), data=configs.JsonLines(path=lost))
     refused(on_pairs(pairs, test=test), tmp_path / "run", "other.jsonl, line 1", "lost.png")
 
 
@@ -81,7 +81,7 @@ def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
     labels = pairs.with_name("labels.jsonl")
     labels.write_text("\n".join(map(json.dumps, lines)))
     own = configs.JsonLines(path=str(labels), text="")
-    kinds = configs.entry(
+    kinds = recipe.entry(
         configs.ZeroShot(), data=own, label="kind", classes=("a", "b"), prompts=("{}",)
     )
     words = ["labels, record 2: label column 'kind' is 2", "2 classes"]

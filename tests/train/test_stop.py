@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import manifest
+from big_retrieval import manifest, recipe
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.train.loop import train
 from big_retrieval.train.stop import StopSignal
@@ -63,7 +63,7 @@ def test_after_a_step_a_signal_asks_to_stop(
 def test_sigterm_while_an_evaluator_runs_saves_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    test = configs.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
+    test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
     config = tiny(evals={"test": test}, eval_every=2, checkpoint_every=100)
     evaluated, inner = [], RetrievalEvaluator.run
 
