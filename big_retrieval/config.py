@@ -261,9 +261,18 @@ VIT_SIZES = {  # patch, width, depth, heads, mlp
 
 
 def load(raw: Any) -> Config:
-    """The typed form of a ConfigDict or of a saved config.json.
+    """The typed form of a ConfigDict.
 
     Raises:
       UserError: an unknown or lost key or a wrong type, named by its path.
     """
     return schema.parse(Config, raw)
+
+
+def load_saved(raw: Any) -> Config:
+    """The typed form of a saved config.json; keys that came later get their defaults.
+
+    Raises:
+      UserError: an unknown key or a wrong type, named by its path.
+    """
+    return schema.parse(Config, schema.complete(Config, raw))

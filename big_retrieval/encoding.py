@@ -34,7 +34,11 @@ class Encoder:
         self.rows = parallel.local_rows(mesh, self.batch_size)
         self._mesh = mesh
         self._apply = jax.jit(
-            lambda params, fields: model.apply({"params": params}, fields).points,  # type: ignore
+            lambda params, batch: (
+                model.apply({"params": params}, batch.fields).points,  # type: ignore
+                batch.valid,
+                batch.document_id,
+            ),
             out_shardings=parallel.replicated(mesh),
         )
 
@@ -56,10 +60,9 @@ class Encoder:
         with parallel.use(self._mesh):
             for arrays in batches:
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
-                out = np.asarray(self._apply(params, {field: batch.fields[field]})[field])
-                valid = parallel.fetch(batch.valid)
-                points.append(out[valid])
-                records.append(parallel.fetch(batch.document_id)[valid])
+                out, valid, owners = jax.device_get(self._apply(params, batch))
+                points.append(out[field][valid])
+                records.append(owners[valid])
         return np.concatenate(points), np.concatenate(records)
 
     def map_rows(

@@ -109,7 +109,7 @@ class _Images:
             except ValueError as problem:
                 raise UserError(f"image {image} is {problem}.") from None
         elif isinstance(image, Image.Image):
-            image = np.asarray(image.convert("RGB"))
+            image = image_functions.from_pil(image)
         return {self._column: image}
 
     def captions(self) -> Any:
@@ -152,7 +152,7 @@ def read_config(folder: Path) -> Config:
     """
     path = folder / "config.json"
     try:
-        return configs.load(json.loads(path.read_text()))
+        return configs.load_saved(json.loads(path.read_text()))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     except ValueError:

@@ -85,6 +85,34 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     return cls(**values)
 
 
+def complete(hint: Any, raw: Any) -> Any:
+    """A saved plain tree with the defaults of keys that it is too old to have.
+
+    Args:
+      hint: the dataclass, or the annotation of a part of it.
+      raw: the saved value.
+    """
+    args = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    if typing.get_origin(hint) in (Union, types.UnionType) and isinstance(raw, Mapping):
+        tag = tag_of(args[0])
+        named = {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in args}
+        return complete(named[raw[tag]], raw) if raw.get(tag) in named else raw
+    if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
+        return {key: complete(args[1], value) for key, value in raw.items()}
+    if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
+        return raw
+    hints, out = typing.get_type_hints(hint), dict(raw)
+    for field in dataclasses.fields(hint):
+        if field.name in raw:
+            out[field.name] = complete(hints[field.name], raw[field.name])
+        elif field.default is not dataclasses.MISSING:
+            out[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+            out[field.name] = to_plain(value) if dataclasses.is_dataclass(value) else value
+    return out
+
+
 def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the nearest one that does."""
     known = list(known)

@@ -193,3 +193,16 @@ def test_parse_arg_names_what_it_does_not_know(arg: str, words: list[str]) -> No
 def test_differences_tell_both_values() -> None:
     found = schema.differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": 4})
     assert found == [("config.a.c", 2, 3), ("config.d", None, 4)]
+
+
+def test_saved_configs_of_older_versions_get_the_defaults_of_new_keys() -> None:
+    c = configs.load(get_config("quickstart", "runlocal"))
+    saved = json.loads(json.dumps(schema.to_plain(c)))
+    del saved["best_mode"], saved["optimizer"]["eps"], saved["fields"]["image"]["flip_unsafe_words"]
+    del saved["loader"]
+    assert configs.load_saved(saved) == c
+    with pytest.raises(UserError, match="has lost its key"):
+        configs.load(saved)
+    saved["optimizer"]["epz"] = 1.0
+    with pytest.raises(UserError, match=r"config\.optimizer\.epz"):
+        configs.load_saved(saved)

@@ -13,6 +13,7 @@ from PIL import Image
 import big_retrieval
 from big_retrieval import cli, evaluate, recipe, similarity
 from big_retrieval import config as configs
+from big_retrieval.data import images as image_functions
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
@@ -182,3 +183,17 @@ def test_evaluate_writes_nothing_into_a_checkpoint(
     words = printed.split()
     for name in ("retrieval/test/image_to_text/mean_rank", "zeroshot/colours/accuracy"):
         assert words[words.index(name) + 1] == f"{results(finished)[name]:.4f}"
+
+
+def test_an_open_image_is_read_like_its_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(0, 256, (40, 20, 4), np.uint8), "RGBA")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lying on its side
+    picture.save(tmp_path / "a.png", exif=exif)
+    with Image.open(tmp_path / "a.png") as opened:
+        upright = image_functions.from_pil(opened)
+    np.testing.assert_array_equal(
+        upright, image_functions.decode((tmp_path / "a.png").read_bytes())
+    )
+    assert upright.shape == (20, 40, 3)

@@ -32,8 +32,8 @@ def _json_lines(config: JsonLines) -> Source:
     if not Path(config.path).exists():
         how = config.how_to_get or "write one JSON object a line with an image path and captions"
         raise UserError(
-            f"the data {config.path} is not on this machine: {how}; or try the same config small "
-            "and on generated data with :runlocal behind its file name."
+            f"the data {config.path} is not on this machine: check the path, or {how}; or try the "
+            "same config small and on generated data with :runlocal behind its file name."
         )
     return jsonl.JsonLines(config.path, image=config.image, text=config.text)
 

@@ -34,9 +34,14 @@ def decode(data: bytes) -> np.ndarray:
     """
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return np.asarray(_to_rgb(ImageOps.exif_transpose(image)))  # [H, W, 3]
+            return from_pil(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"not a readable image ({error})") from error
+
+
+def from_pil(image: Image.Image) -> np.ndarray:
+    """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
+    return np.asarray(_to_rgb(ImageOps.exif_transpose(image)))  # [H, W, 3]
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

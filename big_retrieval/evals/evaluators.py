@@ -62,6 +62,11 @@ def due(config: Config, step: int, total_steps: int) -> set[str]:
     return found
 
 
+def measures(names: set[str], metric: str) -> bool:
+    """Whether one of these evaluators gives this metric."""
+    return bool(metric) and any(metric.startswith(f"{name}/") for name in names)
+
+
 def run(
     evaluators: Mapping[str, Evaluator], names: set[str], weights: Any, say: Say
 ) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
@@ -105,7 +106,10 @@ class TextTransformer(nn.Module):
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
         # An id outside the vocabulary gives NaN here, which the training loop notices.
+        # The table is gathered whole for the look-up; otherwise XLA gathers its result instead.
+        words = with_logical_constraint(words, (None, None))
         x = jnp.take(words, ids, axis=0)  # [B, L+M-1, W]
+        x = with_logical_constraint(x, ("batch", "length", "embed_act"))
         return (x + positions[:length]).astype(self.dtype)
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:

@@ -108,10 +108,17 @@ class Checkpoints:
         metric, sign = self._best
         kept = set(steps[-2:])
         if metric:
-            scores = {s: read_meta(self.root / str(s))["metrics"].get(metric) for s in steps}
+            scores = {step: self._score(step, metric) for step in steps}
             found = [(sign * value, s) for s, value in scores.items() if value is not None]
             kept |= {max(found)[1]} if found else set()
         return kept
+
+    def _score(self, step: int, metric: str) -> float | None:
+        try:
+            return read_meta(self.root / str(step))["metrics"].get(metric)
+        except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
+            self._say(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
+            return None
 
     def _prune(self) -> None:
         """Removes all but the newest two and the best, and older incomplete folders."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval import schema
@@ -66,13 +67,15 @@ def claim(workdir: Path, config: Config) -> None:
     if jax.process_index() == 0:
         try:
             workdir.mkdir(parents=True, exist_ok=True)
-            if changed:
-                (workdir / "tokenizer.json").unlink(missing_ok=True)  # learned for the old config
+            if not _begun(workdir):  # a failed start may have learned it from other captions
+                (workdir / "tokenizer.json").unlink(missing_ok=True)
             write_bytes(path, to_json(mine))
         except OSError as problem:
             raise UserError(
                 f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
             ) from None
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("the run folder is claimed")
 
 
 def _saved(workdir: Path) -> Any:
@@ -98,7 +101,7 @@ def _saved(workdir: Path) -> Any:
         )
     if saved is not None:
         try:
-            configs.load(saved)
+            saved = json.loads(to_json(schema.to_plain(configs.load_saved(saved))))
         except UserError as problem:
             sentence = str(problem).rstrip(".")
             raise UserError(

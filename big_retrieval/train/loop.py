@@ -6,8 +6,10 @@ step makes a new TrainState of that (train/step.py). `train` puts these together
 crank. The methods of all papers run through it unchanged.
 """
 
+import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +50,29 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     # ---- The state: restored where the folder has an intact checkpoint, else drawn from the seed.
     checkpoints = run.open_checkpoints()
     state, restored = run.restore(checkpoints)
+    if restored == run.total_steps and (workdir / "results.json").exists():
+        say(f"already finished: {workdir / 'results.json'} stays as it is")
+        return json.loads((workdir / "results.json").read_text())
     metrics = Metrics(workdir, restored_step=restored)
     if restored:
         say(f"resumed from checkpoints/{restored}")
 
     # ---- Turn the crank.
-    last = min(run.total_steps, config.stop_after or run.total_steps)
     first = restored or 0
-    if first < last:
-        state, first = _steps(run, state, first, last, metrics, checkpoints)
+    last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
+    try:
+        with StopSignal() as stop:
+            state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop)
+            checkpoints.wait()  # a signal must not cut the last one short
+    finally:
+        checkpoints.close()
+        metrics.close()
 
     # ---- Done, or interrupted with everything saved.
-    checkpoints.close()
-    metrics.close()
-    if first < run.total_steps:
-        say(f"stopped after step {first} of {run.total_steps}; the same command goes on from here")
+    if step < run.total_steps:
+        asked = step == config.stop_after
+        how = "raise or drop config.stop_after" if asked else "repeat the same command"
+        say(f"stopped after step {step} of {run.total_steps}; to go on, {how}")
         return {}
     results = {
         **{name: value for name, value in metrics.last.items() if name != "step"},
@@ -79,38 +89,47 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 
 
 def _steps(
-    run: Run, state: TrainState, first: int, last: int, metrics: Metrics, checkpoints: Checkpoints
+    run: Run,
+    state: TrainState,
+    steps: range,
+    metrics: Metrics,
+    checkpoints: Checkpoints,
+    stop: StopSignal,
 ) -> tuple[TrainState, int]:
-    """Runs the steps first + 1 .. last; returns the state and the last finished step."""
+    """Runs the steps behind `steps.start` up to `steps.stop`; returns state and last step."""
+    step, previous, values, config = steps.start, None, {}, run.config
+    if not steps:
+        return state, step
     step_fn = run.compile_step()
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
-    batches = run.batches(first, last)
     progress = Progress(
         total=run.total_steps,
-        batch_size=run.config.batch_size,
+        batch_size=config.batch_size,
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
         devices=run.parts.mesh.size,
     )
-    step, previous, values = first, None, {}
-    with StopSignal() as stop, parallel.use(run.parts.mesh):
-        for step in range(first + 1, last + 1):
+    reading = closing(run.batches(steps.start, steps.stop))
+    with reading as batches, parallel.use(run.parts.mesh):
+        for step in range(steps.start + 1, steps.stop + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             state, out = step_fn(state, next(batches))
             jax.block_until_ready(previous)  # at most two steps under way
             previous = out["loss"]
             progress.step(batches.lap())
-            stopping = stop.requested(step) or step == last
+            due = evals.due(config, step, run.total_steps)
+            stopping = stop.requested(step) or step == steps.stop
             logging = step % log_every == 0 or step == run.total_steps
             saving = step % checkpoint_every == 0 or stopping
-            if logging or saving:
-                values = _read(run, state, out)
+            saving |= evals.measures(due, config.best_metric)
+            if logging or saving or due:
+                values = _read(run, state, out, checkpoints)
             if logging:
                 row = {**values, **progress.measure(), "records": run.digest(step - 1)}
                 metrics.write(step, row)
                 say(progress.line(step, row))
             progress.pause()
-            found = _evaluate(run, state, step, metrics)
+            found = _evaluate(run, state, step, due, metrics)
             if saving:
                 checkpoints.save(step, state, run.meta(step, found))
             progress.resume()
@@ -119,21 +138,25 @@ def _steps(
     return state, step
 
 
-def _read(run: Run, state: TrainState, out: dict[str, jax.Array]) -> dict[str, float]:
+def _read(
+    run: Run, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
+) -> dict[str, float]:
     """A step's metrics from the device; ends a run whose loss or gradient was not finite."""
     values = {name: value.item() for name, value in jax.device_get(out).items()}
     bad = int(values.pop("first_bad_step"))
     if bad >= 0:
+        checkpoints.wait()
         nonfinite.stop(run, state, bad)
     return values
 
 
-def _evaluate(run: Run, state: TrainState, step: int, metrics: Metrics) -> dict[str, float]:
+def _evaluate(
+    run: Run, state: TrainState, step: int, due: set[str], metrics: Metrics
+) -> dict[str, float]:
     """Runs the evaluators that are due after this step."""
-    names = evals.due(run.config, step, run.total_steps)
-    if not names:
+    if not due:
         return {}
-    found = evals.run(run.evaluators, names, state.weights, say)
+    found = evals.run(run.evaluators, due, state.weights, say)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

@@ -1,5 +1,6 @@
 """What happens when a loss or a gradient is not finite: leave what is needed to look at it."""
 
+import contextlib
 from typing import Any, NoReturn
 
 import jax
@@ -35,7 +36,8 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
       Record numbers, loss, and the norm of parameters and gradients by module; numbers that are
       not finite as strings.
     """
-    batch = next(run.batches(step - 1, step))
+    with contextlib.closing(run.batches(step - 1, step)) as batches:
+        batch = next(batches)
     loss_fn = make_loss(run.parts.model, run.parts.objective)
 
     def look(state: TrainState, batch: Any) -> Any:

@@ -226,6 +226,10 @@ class Batches:
             next(self._arrays), run.parts.mesh, run.rows, run.config.batch_size
         )
 
+    def close(self) -> None:
+        """Stops reading ahead."""
+        self._arrays.close()
+
     def lap(self) -> float:
         """Seconds waited since the last call."""
         return self._arrays.lap()

@@ -37,6 +37,8 @@ class StopSignal:
         if self._asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._asked = True
+        if number == signal.SIGINT and _distributed():
+            signal.raise_signal(signal.SIGTERM)  # told to all processes by jax.distributed
 
     def requested(self, step: int) -> bool:
         """Whether to save and stop after this step; the same answer on every process."""

@@ -261,7 +261,7 @@ def test_signal_saves_and_exits_cleanly(tmp_path: Path, number: signal.Signals) 
     output = process.communicate(timeout=300)[0].decode()
     assert process.returncode == 0, output
     if "finished" not in output:
-        assert "the same command goes on from here" in output
+        assert "to go on, repeat the same command" in output
         assert manifest.complete_steps(tmp_path / "cut" / "checkpoints")
     finish(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
     same(tmp_path / "whole", tmp_path / "cut")

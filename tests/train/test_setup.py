@@ -100,6 +100,7 @@ def test_a_word_table_that_is_too_small() -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"model": 1}'])
 def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes) -> None:
     set_up(tiny(), tmp_path, ONE)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')  # a run has begun
     kept = tmp_path / "tokenizer.json"
     whole = kept.read_bytes()
     kept.write_bytes(content)
