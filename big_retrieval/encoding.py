@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
-from big_retrieval.models.towers import RetrievalModel
+from big_retrieval.models.towers import RetrievalModel, without_scalars
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 
@@ -55,7 +55,7 @@ class Encoder:
         Returns:
           Points [n, M, N] and the record that each comes from [n]; padding rows are left out.
         """
-        params = {name: part for name, part in weights.items() if name != "scalars"}
+        params = without_scalars(weights)
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:

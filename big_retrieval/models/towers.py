@@ -131,3 +131,8 @@ def make_model(config: Config, vocab_size: int) -> RetrievalModel:
         vocab_size=vocab_size,
         dtype=DTYPES[config.dtype],
     )
+
+
+def without_scalars(params: Any) -> Any:
+    """The part of the parameters that the model owns."""
+    return {name: part for name, part in params.items() if name != "scalars"}

@@ -1,6 +1,6 @@
 """AdamW from small optax parts, with rules over parameter names.
 
-Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_3/mlp/up/kernel`.
+Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_3/mlp/fc1/kernel`.
 A rule is a regular expression that must match a whole name; the last one that matches holds, and
 one that matches no parameter is an error, because it is nearly always a misspelling.
 """
@@ -17,8 +17,8 @@ from flax import traverse_util
 from big_retrieval.config import Optimizer, Schedule
 from big_retrieval.errors import UserError
 
-# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
 Default = Callable[[str, Any], float]
+# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
 NEVER_DECAYED = r".*(class_embedding|position_embedding)"
 
 

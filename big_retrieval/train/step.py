@@ -12,16 +12,11 @@ from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config
 from big_retrieval.losses.objective import Objective
-from big_retrieval.models.towers import RetrievalModel
+from big_retrieval.models.towers import RetrievalModel, without_scalars
 from big_retrieval.train.optimizer import names_of, trainable
 from big_retrieval.train.state import TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
-
-
-def without_scalars(params: Any) -> Any:
-    """The part of the parameters that the model owns."""
-    return {name: part for name, part in params.items() if name != "scalars"}
 
 
 def encode(model: RetrievalModel, params: Any, fields: Any, key: jax.Array | None = None) -> Reps:
