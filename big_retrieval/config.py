@@ -154,11 +154,29 @@ class Temperature:
     max: float | None = 100.0
 
 
+Exchange = Literal["auto", "gather", "ring"]
+FalseNegatives = Literal["keep", "mask", "positives"]
+
+
 @dataclass(frozen=True)
 class Contrastive:
     """Symmetric cross-entropy over the global batch."""
 
     type: Literal["contrastive"] = "contrastive"
+    false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
+    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
+    block: int | None = None  # rows and columns scored at a time; None: by the size of a score
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Sigmoid loss of every cell of the global batch (SigLIP)."""
+
+    type: Literal["sigmoid"] = "sigmoid"
+    bias: float = -10.0  # start of the learned bias, `scalars/bias`
+    false_negatives: FalseNegatives = "keep"
+    exchange: Exchange = "auto"
+    block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +244,7 @@ class Config:
     total_epochs: float | None = None
     stop_after: int | None = None  # save and exit after this step, with the schedule unchanged
     batch_size: int = 256  # global
+    microbatch: int | None = None  # rows of it that are encoded at a time; same loss and gradient
     log_every: int = 10
     eval_every: int = 0  # steps; 0: at the end only
     checkpoint_every: int = 1000
@@ -237,7 +256,7 @@ class Config:
     towers: dict[str, ViT | Bert] = field(default_factory=dict)
     topology: Literal["sphere", "euclidean", "oblique", "geodesic"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
-    loss: Contrastive = field(default_factory=Contrastive)
+    loss: Contrastive | Sigmoid = field(default_factory=Contrastive)
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=Scenes)
@@ -248,7 +267,7 @@ class Config:
 # What a resumed run may change: nothing in here moves a parameter's trajectory.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
-    "loader", "evals",
+    "microbatch", "loader", "evals",
 )  # fmt: skip
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

@@ -10,6 +10,8 @@ dense topologies of "Design of the Topology for Contrastive Visual-Textual Align
 | oblique | ObliqueInnerProduct | sum_j cos(u_j, v_j) | [-M, M] |
 | geodesic | ObliqueGeodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
 
+and `Product`, the inner product of flat lexical vectors [..., V].
+
 Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
 Ob(n, m) has n = N and m = M. A point has its representation's shape. Scores are higher for closer
 points and carry no temperature. All arithmetic is in float32 or wider (float64 stays float64), with
@@ -54,6 +56,11 @@ class Topology(abc.ABC):
         Raises:
           UserError: the points of the two sides differ in rows, M or N.
         """
+
+    def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
+        """How many numbers `score` holds at once for each of its cells, for points of a shape."""
+        del shape
+        return 1
 
     def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
         """Weighted average of the fields of a document.
@@ -111,6 +118,26 @@ class ObliqueInnerProduct(_InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
+class Product(_InnerProduct):
+    """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
+
+    The score adds up over features, so V may be spread over devices.
+    """
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """The vectors themselves, in float32 or wider."""
+        return _promote(x)
+
+    def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.score`, with points [rows, V] and [columns, V]."""
+        return super().score(a[:, None], b[:, None])
+
+    def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See `Topology.paired`, with points [rows, V]."""
+        return super().paired(a[:, None], b[:, None])
+
+
+@dataclasses.dataclass(frozen=True)
 class Euclidean(Topology):
     """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
 
@@ -156,6 +183,10 @@ class ObliqueGeodesic(Topology):
         """See `Topology.paired`."""
         a, b = _sides(a, b, same_rows=True)
         return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
+
+    def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
+        """See `Topology.numbers_per_cell`: one per sub-sphere."""
+        return shape[-2]
 
     def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
         """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""

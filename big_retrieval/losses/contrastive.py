@@ -1,81 +1,271 @@
-"""The symmetric cross-entropy over a batch of pairs."""
+"""Contrastive losses over all pairs of a global batch, in bounded memory.
 
-from collections.abc import Callable
+`contrastive_loss` is the one symmetric cross-entropy of this codebase and `sigmoid_loss` its
+sibling. Both read cells (pairs of rows) block by block, forward and backward, so neither holds a
+[B, B] array (`losses/blockwise.py`), and both run on any mesh: under `jax.set_mesh` the sides are
+spread over its axes data and fsdp and one of them travels (`losses/exchange.py`). Global batch
+semantics everywhere: N devices give what one gives.
+"""
 
+import dataclasses
+from typing import Any
+
+import flax.struct
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.errors import UserError
+from big_retrieval.losses import blockwise, exchange
+from big_retrieval.losses.cells import FalseNegatives, Reduction, Sigmoid, Softmax
+from big_retrieval.losses.exchange import Exchange, Inputs, Labels
+from big_retrieval.similarity import Topology
 
-Score = Callable[[jax.Array, jax.Array], jax.Array]
+Result = tuple[jax.Array, dict[str, jax.Array]]
 
-# Finite, so that a row without any valid column gives a finite number (of weight 0), not NaN.
-_EXCLUDED = -1e30
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How a loss is computed; changes its value by rounding only.
+
+    Attributes:
+      exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
+      block: rows and columns scored at a time; None fits the block's scores to the backend.
+      feature_axis: mesh axis that the last axis of the points is spread over, if any (a vocabulary
+        over `tensor`); only for topologies whose scores add up over features.
+    """
+
+    exchange: Exchange = "auto"
+    block: int | None = None
+    feature_axis: str | None = None
+
+
+@flax.struct.dataclass
+class Negatives:
+    """Extra documents that belong to no query of the batch: further columns of every query.
+
+    Attributes:
+      points: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all queries.
+      valid: bool [B, K] or None; those of rows that are not valid never count.
+      document_id: int32 [B, K] or None.
+    """
+
+    points: jax.Array
+    valid: jax.Array | None = None
+    document_id: jax.Array | None = None
 
 
 def contrastive_loss(
-    a: jax.Array,
-    b: jax.Array,
+    query: jax.Array,
+    document: jax.Array,
     *,
-    score: Score,
+    topology: Topology,
     scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+    negatives: Negatives | None = None,
+    query_id: jax.Array | None = None,
+    document_id: jax.Array | None = None,
+    false_negatives: FalseNegatives = "keep",
+    execution: Execution = Execution(),
+) -> Result:
     """Symmetric cross-entropy over all pairs of a batch.
 
-    "Design of the Topology for Contrastive Visual-Textual Alignment", Eq. 2. Row i of `a` and row
-    i of `b` belong together; every other row of the batch is a negative. With the logits
-    s = scale * score(a, b), L_i = 1/2 [H(i, softmax(s[i, :])) + H(i, softmax(s[:, i]))] and the
-    loss is sum_i w_i L_i / sum_i w_i, w_i = 1 without `weight`. The batch is the global one: under
-    jit with sharded rows the result is that of one device.
+    "Design of the Topology for Contrastive Visual-Textual Alignment", Eq. 2. Row i of `query` and
+    row i of `document` belong together; every other row of the batch is a negative. With the logits
+    s_ij = scale * score(query_i, document_j),
+
+      L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
+
+    H the cross-entropy, t the target: all on the own pair. Extra negatives are further columns of
+    the first softmax. The sides may change places, e.g. for negatives among the queries.
+
+    Two different pairs with the same query or the same document make a known pair, a false
+    negative of each other. "keep": it counts as a negative, as in the papers. "mask": it leaves
+    the denominators. "positives": the target is spread over all known pairs of a row in proportion
+    to their weights: t_ij ~ w of the pair that (query_i, document_j) is.
 
     Args:
-      a: projected points of one side, [B, M, N].
-      b: projected points of the other side, [B, M, N].
-      score: `Topology.score`; higher is closer, without temperature.
-      scale: multiplier of the scores (exp of the log temperature), scalar; differentiable.
-      weight: weights of the rows as anchors, [B], not negative; a row of weight 0 stays a negative.
-      valid: [B] bool; rows that are False are padding: neither anchors nor negatives, whatever they
+      query: projected points, [B, M, N] or [B, V].
+      document: projected points of the same shape.
+      topology: scores them; higher is closer, without temperature.
+      scale: multiplier of the scores (exp of the log temperature), []; differentiable.
+      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
+        0 stays a negative of the others.
+      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
+      negatives: extra documents.
+      query_id: int [B], equal for equal queries; negative where unknown.
+      document_id: int [B], equal for equal documents; negative where unknown.
+      false_negatives: what known pairs count as.
+      execution: how it is computed.
 
     Returns:
-      The loss, a scalar in float32 or wider (0 when no row counts), and metrics without gradient:
-      `accuracy`, the share of valid rows whose own column scores strictly above all other valid
-      ones, averaged over both directions.
+      The loss [] in the points' type (0 when no row counts), and metrics [] without gradient:
+      `accuracy`, the share of valid rows whose own pair scores strictly above all their negatives,
+      averaged over both directions.
 
     Raises:
-      UserError: the two sides have different numbers of rows.
+      UserError: sides of different shapes; ids that are missing; rows that do not divide over the
+        devices of the mesh.
     """
-    if a.shape[0] != b.shape[0]:
+    labels = _labels(query, valid, weight, negatives, query_id, document_id, false_negatives)
+    found, own = _statistics(
+        Softmax(false_negatives == "positives"), query, document, topology, scale, None,
+        negatives, labels, false_negatives, execution,
+    )  # fmt: skip
+    mass = _mass(labels, own)
+
+    def entropy(side: str) -> jax.Array:  # [B]
+        stats = found[side]
+        partition = jnp.logaddexp(stats["others"], own)
+        if false_negatives != "positives":
+            return partition - own
+        total = mass + stats["share"]
+        return partition - (mass * own + stats["dot"]) / jnp.where(total > 0, total, 1)
+
+    losses = 0.5 * (entropy("query") + entropy("document"))
+    loss = _mean(jnp.where(labels.valid, losses, 0), jnp.where(labels.valid, mass, 0))
+    return loss, {"accuracy": _accuracy(found, own, labels.valid)}
+
+
+def sigmoid_loss(
+    query: jax.Array,
+    document: jax.Array,
+    *,
+    topology: Topology,
+    scale: jax.Array | float,
+    bias: jax.Array | float,
+    weight: jax.Array | None = None,
+    valid: jax.Array | None = None,
+    negatives: Negatives | None = None,
+    query_id: jax.Array | None = None,
+    document_id: jax.Array | None = None,
+    false_negatives: FalseNegatives = "keep",
+    execution: Execution = Execution(),
+) -> Result:
+    """Every cell of the batch as a binary decision.
+
+    "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
+    s_ij = scale * score(query_i, document_j) + bias and z = 1 for own pairs, -1 for all others,
+
+      loss = -1/n sum_ij w_ij log sigmoid(z_ij s_ij),    n the number of valid pairs
+
+    where w is the pair's weight for own pairs and 1 for negatives ("Generalized contrastive
+    learning", Eq. 6 with the weight outside). Known pairs (see `contrastive_loss`) count as
+    negatives, not at all, or as own pairs with the weight of the pair that they are.
+
+    Args:
+      bias: added to the scaled scores, []; differentiable.
+      query: see `contrastive_loss`, as for all other arguments.
+      document: projected points.
+      topology: scores them.
+      scale: multiplier of the scores.
+      weight: weights of the pairs, [B].
+      valid: bool [B].
+      negatives: extra documents: further cells of every query.
+      query_id: int [B].
+      document_id: int [B].
+      false_negatives: what known pairs count as.
+      execution: how it is computed.
+
+    Returns:
+      The loss [] and the metrics of `contrastive_loss`.
+
+    Raises:
+      UserError: see `contrastive_loss`.
+    """
+    labels = _labels(query, valid, weight, negatives, query_id, document_id, false_negatives)
+    found, own = _statistics(
+        Sigmoid(), query, document, topology, scale, bias,
+        negatives, labels, false_negatives, execution,
+    )  # fmt: skip
+    mass = _mass(labels, own)
+    cost = found["query"]["cost"] + mass * jax.nn.softplus(-own)
+    loss = _mean(jnp.where(labels.valid, cost, 0), labels.valid.astype(own.dtype))
+    return loss, {"accuracy": _accuracy(found, own, labels.valid)}
+
+
+def _labels(
+    query: jax.Array,
+    valid: jax.Array | None,
+    weight: jax.Array | None,
+    negatives: Negatives | None,
+    query_id: jax.Array | None,
+    document_id: jax.Array | None,
+    false_negatives: FalseNegatives,
+) -> Labels:
+    """The labels that the cells need; ids only where they change something."""
+    rows = query.shape[0]
+    if false_negatives != "keep" and query_id is None and document_id is None:
         raise UserError(
-            f"the contrastive loss pairs rows, but one side has {a.shape[0]} and the other "
-            f"{b.shape[0]}: give both sides one row per pair."
+            f"false_negatives {false_negatives!r} needs query_id or document_id: without ids no "
+            "pair is known."
         )
-    rows = a.shape[0]
-    kept = jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool)
-    if valid is not None:  # what padding holds may be anything, NaN included
-        a = jnp.where(kept[:, None, None], a, 0)
-        b = jnp.where(kept[:, None, None], b, 0)
-    scores = score(a, b)  # [B, B]
-    counted = kept.astype(scores.dtype)
-    anchors = counted if weight is None else jnp.where(kept, weight, 0).astype(scores.dtype)
+    keep = false_negatives == "keep"
+    return Labels(
+        valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
+        negatives_valid=None if negatives is None else negatives.valid,
+        query_id=None if keep else query_id,
+        document_id=None if keep else document_id,
+        negatives_id=None if negatives is None or keep else negatives.document_id,
+        weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
+    )
 
-    own = jnp.eye(rows, dtype=bool)
-    diagonal = jnp.sum(jnp.where(own, scores, 0), axis=1)  # [B]; no gather, so it shards well
-    logits = scale * scores
-    by_row = jax.nn.logsumexp(jnp.where(kept[None, :], logits, _EXCLUDED), axis=1)  # [B]
-    by_column = jax.nn.logsumexp(jnp.where(kept[:, None], logits, _EXCLUDED), axis=0)  # [B]
-    losses = 0.5 * (by_row + by_column) - scale * diagonal  # [B]
-    loss = _mean(jnp.where(kept, losses, 0), anchors)
 
-    best_row = jnp.max(jnp.where(own | ~kept[None, :], -jnp.inf, scores), axis=1)  # [B]
-    best_column = jnp.max(jnp.where(own | ~kept[:, None], -jnp.inf, scores), axis=0)  # [B]
-    first = 0.5 * ((diagonal > best_row).astype(scores.dtype) + (diagonal > best_column))
-    return loss, {"accuracy": jax.lax.stop_gradient(_mean(first, counted))}
+def _statistics(
+    reduction: Reduction,
+    query: jax.Array,
+    document: jax.Array,
+    topology: Topology,
+    scale: jax.Array | float,
+    bias: jax.Array | float | None,
+    negatives: Negatives | None,
+    labels: Labels,
+    false_negatives: FalseNegatives,
+    execution: Execution,
+) -> tuple[dict[str, Any], jax.Array]:
+    """Statistics of both sides over all cells but the own pairs, and the own pairs' logits [B]."""
+    extra = query.shape[1:] if negatives is None else negatives.points.shape[2:]
+    if query.shape != document.shape or extra != query.shape[1:]:
+        others = "" if negatives is None else f" and extra negatives of {negatives.points.shape}"
+        raise UserError(
+            f"the loss pairs rows of the same shape, but was given queries of shape {query.shape}, "
+            f"documents of {document.shape}{others}: give both sides one row per pair."
+        )
+    dtype = jnp.promote_types(jnp.result_type(query, document), jnp.float32)
+    inputs = Inputs(
+        documents=document.astype(dtype),
+        queries=query.astype(dtype),
+        negatives=None if negatives is None else negatives.points.astype(dtype),
+        scale=jnp.asarray(scale, dtype),
+        bias=None if bias is None else jnp.asarray(bias, dtype),
+    )
+    sweep = blockwise.Sweep(
+        topology=topology,
+        reduction=reduction,
+        false_negatives=false_negatives,
+        block=execution.block or blockwise.block_size(topology, query.shape),
+        feature_axis=execution.feature_axis,
+    )
+    core = exchange.make_core(sweep, inputs, execution.exchange)
+    found: dict[str, Any] = exchange.statistics(core, inputs, labels)
+    own = inputs.scale * found["own"]
+    return found, own if inputs.bias is None else own + inputs.bias
+
+
+def _mass(labels: Labels, own: jax.Array) -> jax.Array:
+    """Weights of the pairs, [B]."""
+    return jnp.ones_like(own) if labels.weight is None else labels.weight.astype(own.dtype)
 
 
 def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
     """Weighted mean of [B] values; 0 when all weights are 0."""
     total = jnp.sum(weights)
     return jnp.sum(weights * values) / jnp.where(total > 0, total, 1)
+
+
+def _accuracy(found: dict[str, Any], own: jax.Array, valid: jax.Array) -> jax.Array:
+    """Mean over both directions; a row without any negative is right."""
+    by_query, by_document = (own > found[side]["best"] for side in ("query", "document"))
+    first = 0.5 * (by_query.astype(own.dtype) + by_document)
+    return jax.lax.stop_gradient(_mean(first, valid.astype(own.dtype)))

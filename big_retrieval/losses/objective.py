@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Temperature
-from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.config import Config, Contrastive, Sigmoid, Temperature
+from big_retrieval.losses.contrastive import Execution, contrastive_loss, sigmoid_loss
 
 Scalars = Mapping[str, jax.Array]
 
@@ -39,61 +39,128 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class ContrastiveObjective:
-    """Symmetric cross-entropy of tau * score over the global batch (oblique paper, Eq. 2).
-
-    tau = exp(t) multiplies; t is learned unless `temperature.learnable` is False.
+class LearnedTemperature:
+    """tau = exp(t), the multiplier of the scores; t is learned unless `learnable` is False.
 
     Attributes:
-      topology: scores points.
-      temperature: start and bounds of tau.
-      query: field of the query side.
-      document: field of the document side.
+      config: start and bounds of tau.
     """
 
-    topology: similarity.Topology
-    temperature: Temperature
-    query: str
-    document: str
+    config: Temperature
 
     def scalars(self) -> dict[str, float]:
         """`temperature`: t = log(tau)."""
-        return {"temperature": math.log(self.temperature.init)}
+        return {"temperature": math.log(self.config.init)}
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
         """t clipped to the logarithms of the bounds, as after every step in open_clip."""
-        low, high = self.temperature.min, self.temperature.max
         t = scalars["temperature"]
-        if self.temperature.learnable:
-            t = jnp.clip(
-                t,
-                None if low is None else math.log(low),
-                None if high is None else math.log(high),
-            )
+        if self.config.learnable:
+            low, high = self.config.min, self.config.max
+            low, high = (None if x is None else math.log(x) for x in (low, high))
+            t = jnp.clip(t, low, high)
         return {**scalars, "temperature": t}
+
+    def tau(self, scalars: Scalars) -> jax.Array:
+        """The multiplier, []."""
+        t = scalars["temperature"]
+        return jnp.exp(t if self.config.learnable else jax.lax.stop_gradient(t))
+
+
+@dataclass(frozen=True)
+class ContrastiveObjective:
+    """Symmetric cross-entropy of tau * score over the global batch (oblique paper, Eq. 2).
+
+    Attributes:
+      topology: scores points.
+      temperature: the multiplier.
+      query: field of the query side.
+      document: field of the document side.
+      config: what known pairs count as, and how the loss is computed.
+    """
+
+    topology: similarity.Topology
+    temperature: LearnedTemperature
+    query: str
+    document: str
+    config: Contrastive
+
+    def scalars(self) -> dict[str, float]:
+        """`temperature`."""
+        return self.temperature.scalars()
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """The temperature within its bounds."""
+        return self.temperature.bound(scalars)
 
     def __call__(
         self, reps: Reps, batch: Batch, scalars: Scalars
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `contrastive_loss`; adds tau to the metrics."""
-        t = scalars["temperature"]
-        tau = jnp.exp(t if self.temperature.learnable else jax.lax.stop_gradient(t))
+        tau = self.temperature.tau(scalars)
         loss, metrics = contrastive_loss(
-            reps.points[self.document],
             reps.points[self.query],
-            score=self.topology.score,
+            reps.points[self.document],
+            topology=self.topology,
             scale=tau,
             valid=batch.valid,
+            document_id=batch.document_id,
+            false_negatives=self.config.false_negatives,
+            execution=Execution(self.config.exchange, self.config.block),
         )
         return loss, {**metrics, "temperature": tau}
+
+
+@dataclass(frozen=True)
+class SigmoidObjective:
+    """Every cell of the global batch a binary decision on tau * score + bias (SigLIP).
+
+    Attributes:
+      topology: scores points.
+      temperature: the multiplier.
+      query: field of the query side.
+      document: field of the document side.
+      config: start of the bias, what known pairs count as, and how the loss is computed.
+    """
+
+    topology: similarity.Topology
+    temperature: LearnedTemperature
+    query: str
+    document: str
+    config: Sigmoid
+
+    def scalars(self) -> dict[str, float]:
+        """`temperature` and `bias`."""
+        return {**self.temperature.scalars(), "bias": self.config.bias}
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """The temperature within its bounds; the bias has none."""
+        return self.temperature.bound(scalars)
+
+    def __call__(
+        self, reps: Reps, batch: Batch, scalars: Scalars
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """See `sigmoid_loss`; adds tau and the bias to the metrics."""
+        tau, bias = self.temperature.tau(scalars), scalars["bias"]
+        loss, metrics = sigmoid_loss(
+            reps.points[self.query],
+            reps.points[self.document],
+            topology=self.topology,
+            scale=tau,
+            bias=bias,
+            valid=batch.valid,
+            document_id=batch.document_id,
+            false_negatives=self.config.false_negatives,
+            execution=Execution(self.config.exchange, self.config.block),
+        )
+        return loss, {**metrics, "temperature": tau, "bias": bias}
 
 
 def make_objective(config: Config) -> Objective:
     """The objective of a checked config."""
     sides = {field.side: name for name, field in config.fields.items()}
-    return ContrastiveObjective(
-        topology=similarity.topology(config.topology),
-        temperature=config.temperature,
-        query=sides["query"],
-        document=sides["document"],
-    )
+    topology = similarity.topology(config.topology)
+    parts = (topology, LearnedTemperature(config.temperature), sides["query"], sides["document"])
+    if isinstance(config.loss, Sigmoid):
+        return SigmoidObjective(*parts, config.loss)
+    return ContrastiveObjective(*parts, config.loss)

@@ -32,7 +32,7 @@ def plain(scores: np.ndarray, scale: float, weight: np.ndarray) -> float:
 def run(a: np.ndarray, b: np.ndarray, scale: float = 3.0, **rest: np.ndarray | None) -> tuple:
     p, q = TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))
     arrays = {name: None if x is None else jnp.asarray(x) for name, x in rest.items()}
-    return contrastive_loss(p, q, score=TOP.score, scale=scale, **arrays)
+    return contrastive_loss(p, q, topology=TOP, scale=scale, **arrays)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -56,7 +56,7 @@ def test_padding_is_as_if_absent(padding: float) -> None:
         b[~valid] = padding
 
         def loss(a: jax.Array, b: jax.Array, t: jax.Array, w: jax.Array, v: jax.Array | None):
-            return contrastive_loss(a, b, score=TOP.score, scale=jnp.exp(t), weight=w, valid=v)
+            return contrastive_loss(a, b, topology=TOP, scale=jnp.exp(t), weight=w, valid=v)
 
         grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
         t = jnp.asarray(1.1)
@@ -96,7 +96,7 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
     a, b = (TOP.project(jnp.asarray(x, jnp.float32)) for x in pair(0, 5))
 
     def both(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        loss, metrics = contrastive_loss(a, b, score=TOP.score, scale=scale)
+        loss, metrics = contrastive_loss(a, b, topology=TOP, scale=scale)
         return loss, metrics["accuracy"]
 
     slopes = jax.jit(jax.jacrev(both))(jnp.asarray(2.0))
@@ -113,7 +113,7 @@ def test_eight_devices_equal_one(name: str) -> None:
 
     def loss(a: jax.Array, b: jax.Array, t: jax.Array, valid: jax.Array) -> jax.Array:
         p, q = top.project(a), top.project(b)
-        return contrastive_loss(p, q, score=top.score, scale=jnp.exp(t), valid=valid)[0]
+        return contrastive_loss(p, q, topology=top, scale=jnp.exp(t), valid=valid)[0]
 
     grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     with jax.enable_x64(True):

@@ -1,0 +1,265 @@
+"""What one block of cells adds to a loss, and what a loss sends back to one block of cells.
+
+A cell is a pair (resident row, travelling row) of the global batch; its logit is scale * score
+(+ bias). The own pairs, on the diagonal, are no cells: the losses add them from `Topology.paired`.
+A reduction is a loss's view of the cells: statistics per row that merge in any order, so that
+blocks, devices and hops of a ring can be taken as they come.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+Axes = tuple[str, ...]
+Stats = Mapping[str, jax.Array]
+FalseNegatives = Literal["keep", "mask", "positives"]
+
+# Finite, so that a row without any counted cell gives a finite number (of weight 0), not NaN.
+EXCLUDED = -1e30
+
+
+@flax.struct.dataclass
+class Side:
+    """Rows of one side, n of them.
+
+    Attributes:
+      points: [n, M, N] or [n, V].
+      index: int32 [n], the number of the row's pair in the global batch; -1 for an extra negative.
+      counted: bool [n]; False for padding.
+      query_id: int32 [n] or None; a negative number is no id.
+      document_id: int32 [n] or None; a negative number is no id.
+      weight: [n] or None, the weight of the row's pair.
+    """
+
+    points: jax.Array
+    index: jax.Array
+    counted: jax.Array
+    query_id: jax.Array | None = None
+    document_id: jax.Array | None = None
+    weight: jax.Array | None = None
+
+
+@flax.struct.dataclass
+class Cells:
+    """What a block of cells counts as.
+
+    Attributes:
+      counted: bool [R, T]; negatives and known positives.
+      negative: bool [R, T].
+      share: [R, T] or None; weights of the known positives, 0 elsewhere.
+    """
+
+    counted: jax.Array
+    negative: jax.Array
+    share: jax.Array | None = None
+
+
+def classify(resident: Side, travelling: Side, false_negatives: FalseNegatives) -> Cells:
+    """Sorts a block of cells into negatives, known positives and those that do not count.
+
+    A cell of two different pairs is known where both have the same query or the same document.
+    """
+    r, t = resident, travelling
+    own = r.index[:, None] == t.index[None, :]  # [R, T]
+    counted = r.counted[:, None] & t.counted[None, :] & ~own
+    query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
+    if false_negatives == "keep" or (query is None and document is None):
+        return Cells(counted, counted)
+    none = jnp.zeros((), bool)
+    query, document = none if query is None else query, none if document is None else document
+    known = counted & (query | document)
+    negative = counted & ~known
+    if false_negatives == "mask":
+        return Cells(negative, negative)
+    dtype = r.points.dtype
+    ones = jnp.ones((), dtype)
+    # The known pair (q_t, d_r) is pair r where the queries are the same, pair t where the documents
+    # are; where both are, their weights should be equal, and the mean does not care which is meant.
+    of_r = query * (ones if r.weight is None else r.weight[:, None])
+    of_t = document * (ones if t.weight is None else t.weight[None, :])
+    pairs = jnp.maximum(query.astype(dtype) + document, 1)
+    return Cells(counted, negative, jnp.where(known, (of_r + of_t) / pairs, 0))
+
+
+def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
+    """Which cells have equal ids, [R, T]."""
+    if a is None or b is None:
+        return None
+    return (a[:, None] == b[None, :]) & (a >= 0)[:, None]
+
+
+class Reduction(Protocol):
+    """How a loss reads cells. All methods are pure and know of no block, device or hop."""
+
+    def start(self, side: Side) -> Stats:
+        """Statistics [n] of rows that have seen no cell."""
+        ...
+
+    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+        """Statistics of a block for its resident rows [R] and its travelling rows [T]."""
+        ...
+
+    def merge(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of two sets of cells together."""
+        ...
+
+    def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
+        """Merges [N] statistics over devices; each keeps its own [n] rows."""
+        ...
+
+    def finish(self, stats: Stats) -> Stats:
+        """What the loss reads of the statistics."""
+        ...
+
+    def pull(
+        self, logits: jax.Array, cells: Cells, resident: "Saved", travelling: "Saved"
+    ) -> jax.Array:
+        """The gradient of a block's logits, [R, T], from those of the finished statistics."""
+        ...
+
+
+@flax.struct.dataclass
+class Saved:
+    """Finished statistics of some rows and the gradients that arrived for them, [n] each."""
+
+    stats: Any
+    grads: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Softmax:
+    """Log-sum-exp over the cells of a row.
+
+    Finished: `others`, the log-sum-exp of all counted cells, known positives included; `best`, the
+    largest logit of a negative, without gradient; with `positives` also `dot`, the sum of share *
+    logit over the known positives, and `share`, the sum of their shares.
+    """
+
+    positives: bool = False
+
+    def start(self, side: Side) -> Stats:
+        """See `Reduction.start`."""
+        zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
+        stats = {"max": zeros + EXCLUDED, "sum": zeros}
+        return stats | self._positives(zeros + EXCLUDED, zeros, zeros)
+
+    def _positives(self, best: jax.Array, dot: jax.Array, share: jax.Array) -> dict[str, jax.Array]:
+        return {"best": best, "dot": dot, "share": share} if self.positives else {}
+
+    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+        """See `Reduction.read`."""
+        counted = jnp.where(cells.counted, logits, EXCLUDED)
+
+        def side(axis: int) -> dict[str, jax.Array]:
+            top = jnp.max(counted, axis=axis)
+            total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
+            stats = {"max": top, "sum": total}
+            if cells.share is None:
+                return stats
+            best = jnp.max(jnp.where(cells.negative, logits, EXCLUDED), axis=axis)
+            dot = jnp.sum(cells.share * logits, axis=axis)
+            return stats | self._positives(best, dot, jnp.sum(cells.share, axis=axis))
+
+        return side(1), side(0)
+
+    def merge(self, a: Stats, b: Stats) -> Stats:
+        """See `Reduction.merge`."""
+        top = jnp.maximum(a["max"], b["max"])
+        total = a["sum"] * jnp.exp(a["max"] - top) + b["sum"] * jnp.exp(b["max"] - top)
+        out = {"max": top, "sum": total}
+        if self.positives:
+            out["best"] = jnp.maximum(a["best"], b["best"])
+            out |= {name: a[name] + b[name] for name in ("dot", "share")}
+        return out
+
+    def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
+        """See `Reduction.merge_devices`."""
+        top = jax.lax.pmax(stats["max"], axes)  # [N]
+        total = _scatter(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
+        out = {"max": _own(top, axes), "sum": total}
+        if self.positives:
+            out["best"] = _own(jax.lax.pmax(stats["best"], axes), axes)
+            out |= {name: _scatter(stats[name], axes) for name in ("dot", "share")}
+        return out
+
+    def finish(self, stats: Stats) -> Stats:
+        """See `Reduction.finish`."""
+        others = stats["max"] + jnp.log(stats["sum"])
+        out = {"others": others, "best": stats["best" if self.positives else "max"]}
+        return out | {name: stats[name] for name in ("dot", "share") if self.positives}
+
+    def pull(
+        self, logits: jax.Array, cells: Cells, resident: Saved, travelling: Saved
+    ) -> jax.Array:
+        """See `Reduction.pull`."""
+        counted = jnp.where(cells.counted, logits, EXCLUDED)
+        r, t = resident, travelling
+        # A row without any cell has `others` near EXCLUDED, and with it gradient 0.
+        by_row = r.grads["others"][:, None] * jnp.exp(counted - r.stats["others"][:, None])
+        by_column = t.grads["others"][None, :] * jnp.exp(counted - t.stats["others"][None, :])
+        out = by_row + by_column
+        if cells.share is not None:
+            out = out + cells.share * (r.grads["dot"][:, None] + t.grads["dot"][None, :])
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Sigmoid:
+    """The sum over the cells of a travelling row of softplus(logit), share * softplus(-logit).
+
+    The first is a negative's cost -log sigmoid(-logit), the second a known positive's. Finished:
+    `cost` (travelling rows only: every cell once) and `best` as in `Softmax`.
+    """
+
+    def start(self, side: Side) -> Stats:
+        """See `Reduction.start`."""
+        zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
+        return {"best": zeros + EXCLUDED, "cost": zeros}
+
+    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+        """See `Reduction.read`."""
+        cost = jnp.where(cells.negative, jax.nn.softplus(logits), 0)
+        if cells.share is not None:
+            cost = cost + cells.share * jax.nn.softplus(-logits)
+        rivals = jnp.where(cells.negative, logits, EXCLUDED)
+        best = jnp.max(rivals, axis=1)
+        resident = {"best": best, "cost": jnp.zeros_like(best)}
+        return resident, {"best": jnp.max(rivals, axis=0), "cost": jnp.sum(cost, axis=0)}
+
+    def merge(self, a: Stats, b: Stats) -> Stats:
+        """See `Reduction.merge`."""
+        return {"best": jnp.maximum(a["best"], b["best"]), "cost": a["cost"] + b["cost"]}
+
+    def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
+        """See `Reduction.merge_devices`."""
+        best = _own(jax.lax.pmax(stats["best"], axes), axes)
+        return {"best": best, "cost": _scatter(stats["cost"], axes)}
+
+    def finish(self, stats: Stats) -> Stats:
+        """See `Reduction.finish`."""
+        return stats
+
+    def pull(
+        self, logits: jax.Array, cells: Cells, resident: Saved, travelling: Saved
+    ) -> jax.Array:
+        """See `Reduction.pull`."""
+        del resident
+        slope = jnp.where(cells.negative, jax.nn.sigmoid(logits), 0)
+        if cells.share is not None:
+            slope = slope - cells.share * jax.nn.sigmoid(-logits)
+        return travelling.grads["cost"][None, :] * slope
+
+
+def _scatter(x: jax.Array, axes: Axes) -> jax.Array:
+    """Sums [N] over the devices; each keeps its rows [n]."""
+    return jax.lax.psum_scatter(x, axes, tiled=True)
+
+
+def _own(x: jax.Array, axes: Axes) -> jax.Array:
+    """This device's rows [n] of an [N] array."""
+    rows = x.shape[0] // jax.lax.axis_size(axes)
+    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axes) * rows, rows)

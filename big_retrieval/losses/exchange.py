@@ -1,0 +1,326 @@
+"""The contrastive core: statistics of all cells of a batch that is spread over devices.
+
+Rows live on the devices of the mesh axes data and fsdp. One side, the resident one, stays where it
+is; the other travels, either gathered whole onto every device ("gather") or passed from neighbour
+to neighbour ("ring"), and its gradients come back by a reduce-scatter or along the ring. Documents
+are resident, because extra negatives stay with them, so the wire never sees the negatives. The
+derivative is written outside `shard_map`, which therefore never has to transpose a collective.
+
+Bytes received per device and step, N rows of b bytes on D devices, the float32 gradients g bytes a
+row: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.losses import blockwise
+from big_retrieval.losses.blockwise import Sweep
+from big_retrieval.losses.cells import Axes, Saved, Side
+
+Exchange = Literal["auto", "gather", "ring"]
+ROW_AXES = ("data", "fsdp")
+GATHER_BYTES = 2**28  # "auto": largest travelling side that every device holds whole
+
+
+@flax.struct.dataclass
+class Inputs:
+    """What the cells of a batch depend on.
+
+    Attributes:
+      documents: points [B, M, N] or [B, V].
+      queries: points of the same shape; row i belongs to document i.
+      negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
+      scale: multiplier of the scores, [].
+      bias: added to the scaled scores, [], or None.
+    """
+
+    documents: jax.Array
+    queries: jax.Array
+    negatives: jax.Array | None
+    scale: jax.Array
+    bias: jax.Array | None
+
+
+@flax.struct.dataclass
+class Labels:
+    """What is known of the rows; nothing here has a gradient.
+
+    Attributes:
+      valid: bool [B].
+      negatives_valid: bool [B, K] or None.
+      query_id: int32 [B] or None.
+      document_id: int32 [B] or None.
+      negatives_id: int32 [B, K] or None, document ids of the extra negatives.
+      weight: [B] or None, weights of the pairs.
+    """
+
+    valid: jax.Array
+    negatives_valid: jax.Array | None = None
+    query_id: jax.Array | None = None
+    document_id: jax.Array | None = None
+    negatives_id: jax.Array | None = None
+    weight: jax.Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """The static part of a computation.
+
+    Attributes:
+      sweep: what happens to each block.
+      axes: mesh axes that rows are spread over; empty without a mesh.
+      devices: their product.
+      ring: pass the queries around instead of gathering them.
+    """
+
+    sweep: Sweep
+    axes: Axes
+    devices: int
+    ring: bool
+
+    @property
+    def gathers(self) -> bool:
+        """Whether every device holds all queries at once."""
+        return self.devices > 1 and not self.ring
+
+    def points_spec(self, ndim: int, spread: bool = True) -> P:
+        """How points are laid out: rows over the devices, or all of them on each."""
+        rows = (self.axes or None) if spread else None
+        return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
+
+    def inputs_spec(self, inputs: Inputs) -> Inputs:
+        """How inputs and their gradients are laid out."""
+        return jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
+
+    def everyone_spec(self, inputs: Inputs, labels: Labels) -> Side | None:
+        """How the gathered queries are laid out, where they are."""
+        if not self.gathers:
+            return None
+        queries = Side(inputs.queries, labels.valid, labels.valid, labels.query_id,
+                       labels.document_id, labels.weight)  # fmt: skip
+        whole: Any = jax.tree.map(lambda x: P(), queries)
+        return whole.replace(points=self.points_spec(inputs.queries.ndim, spread=False))
+
+    def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
+        """`function` of (core, ...) on every device's own rows; as it is where there is no mesh."""
+        local = functools.partial(function, self)
+        if jax.sharding.get_abstract_mesh().empty:
+            return local
+        return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def make_core(
+    sweep: Sweep, inputs: Inputs, exchange: Exchange = "auto", row_axes: Axes = ROW_AXES
+) -> Core:
+    """Chooses how a computation runs on the mesh of the context (`jax.set_mesh`), if there is one.
+
+    Args:
+      sweep: what happens to each block.
+      inputs: for the size of what travels.
+      exchange: how it travels; "auto" gathers up to 256 MiB.
+      row_axes: mesh axes that rows are spread over.
+
+    Raises:
+      UserError: the rows do not divide over the devices.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = tuple(axis for axis in row_axes if axis in mesh.shape)
+    devices = 1
+    for axis in axes:
+        devices *= mesh.shape[axis]
+    rows = inputs.queries.shape[0]
+    if rows % devices:
+        raise UserError(
+            f"a batch of {rows} rows does not divide over {devices} devices: pad it with rows "
+            "that are not valid."
+        )
+    large = inputs.queries.size * inputs.queries.dtype.itemsize > GATHER_BYTES
+    return Core(sweep, axes, devices, exchange == "ring" or (exchange == "auto" and large))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
+    """Statistics of every row of the batch over all cells but its own pair's.
+
+    Args:
+      core: from `make_core`.
+      inputs: points, scale and bias.
+      labels: what is known of the rows.
+
+    Returns:
+      `document` and `query`, the reduction's finished statistics [B] of both sides, and `own` [B],
+      `Topology.paired` of the pairs without scale. Rows that are not valid hold finite numbers that
+      mean nothing.
+    """
+    return _forward(core, inputs, labels)[0]
+
+
+def _forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any], Any]:
+    rows = P(core.axes or None)
+    everyone = core.everyone_spec(inputs, labels)
+    in_specs, out_specs = (core.inputs_spec(inputs), rows), (rows, (rows, rows, everyone))
+    out, saved = core.run(_local_forward, in_specs, out_specs)(inputs, labels)
+    return out, (inputs, labels, saved)
+
+
+def _backward(core: Core, residuals: Any, grads: dict[str, Any]) -> tuple[Any, None]:
+    inputs, labels, saved = residuals
+    rows, layout = P(core.axes or None), core.inputs_spec(inputs)
+    in_specs = (layout, rows, (rows, rows, core.everyone_spec(inputs, labels)), rows)
+    return core.run(_local_backward, in_specs, layout)(inputs, labels, saved, grads), None
+
+
+statistics.defvjp(_forward, _backward)
+
+
+def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
+    """This device's documents with their extra negatives, and its queries."""
+    rows = labels.valid.shape[0]
+    first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
+    index = first + jnp.arange(rows, dtype=jnp.int32)
+    known = {"query_id": labels.query_id, "document_id": labels.document_id}
+    queries = Side(inputs.queries, index, labels.valid, **known, weight=labels.weight)
+    documents = dataclasses.replace(queries, points=inputs.documents)
+    if inputs.negatives is None:
+        return documents, queries
+    shape = inputs.negatives.shape[:2]  # [b, K]
+    nobody = jnp.full(shape, -1, jnp.int32)
+    counted = jnp.broadcast_to(labels.valid[:, None], shape)
+    if labels.negatives_valid is not None:
+        counted = counted & labels.negatives_valid
+    extra = Side(
+        inputs.negatives,
+        index=nobody,
+        counted=counted,
+        query_id=None if labels.query_id is None else nobody,
+        document_id=_or(labels.negatives_id, nobody) if labels.document_id is not None else None,
+        weight=None if labels.weight is None else jnp.zeros(shape, labels.weight.dtype),
+    )
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), extra)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), documents, flat), queries
+
+
+def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
+    return default if x is None else x
+
+
+def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
+    """This device's part of the own pairs' scores [b], as a function of both sides' points."""
+    mask = labels.valid.reshape(-1, *(1,) * (inputs.queries.ndim - 1))
+
+    def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
+        return core.sweep.topology.paired(
+            jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
+        )
+
+    return own
+
+
+def _shift(core: Core, tree: Any) -> Any:
+    """Passes arrays on to the next device of the ring."""
+    if core.devices == 1:
+        return tree
+    hops = [(i, (i + 1) % core.devices) for i in range(core.devices)]
+    return jax.tree.map(lambda x: jax.lax.ppermute(x, core.axes, hops), tree)
+
+
+def _gather(core: Core, tree: Any) -> Any:
+    """All devices' rows of every array."""
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, core.axes, tiled=True), tree)
+
+
+def _local_forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any], Any]:
+    """What one device does; see `statistics`."""
+    sweep, reduction = core.sweep, core.sweep.reduction
+    resident, queries = _sides(core, inputs, labels)
+    go = functools.partial(blockwise.forward, sweep, resident, scale=inputs.scale, bias=inputs.bias)
+    everyone, of_resident = None, reduction.start(resident)
+    if core.gathers:
+        everyone = _gather(core, queries)
+        of_resident, partial = go(everyone, stats=(of_resident, reduction.start(everyone)))
+        of_queries = reduction.merge_devices(partial, core.axes)
+    else:
+
+        def hop(_: Any, found: Any) -> Any:
+            of_resident, moving, of_moving = found
+            of_resident, of_moving = go(moving, stats=(of_resident, of_moving))
+            return of_resident, *_shift(core, (moving, of_moving))
+
+        of_resident, _, of_queries = _around(
+            core, hop, (of_resident, queries, reduction.start(queries))
+        )
+    own = _own(core, inputs, labels)(inputs.documents, inputs.queries)
+    of_resident, of_queries = reduction.finish(of_resident), reduction.finish(of_queries)
+    rows = own.shape[0]
+    out = {
+        "document": {name: x[:rows] for name, x in of_resident.items()},
+        "query": of_queries,
+        "own": blockwise.summed(own, sweep.feature_axis),
+    }
+    return out, (of_resident, of_queries, everyone)
+
+
+def _around(core: Core, hop: Callable[..., Any], start: Any) -> Any:
+    """Once around the ring; a loop, because unrolled hops would all be held at once."""
+    return jax.lax.fori_loop(0, core.devices, hop, start) if core.devices > 1 else hop(0, start)
+
+
+def _local_backward(
+    core: Core, inputs: Inputs, labels: Labels, saved: Any, grads: dict[str, Any]
+) -> Inputs:
+    """What one device does for the gradients of `statistics`."""
+    of_resident, of_queries, everyone = saved
+    resident, queries = _sides(core, inputs, labels)
+    go = functools.partial(
+        blockwise.backward, core.sweep, resident, scale=inputs.scale, bias=inputs.bias
+    )
+    _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
+    d_resident, d_queries = pull(grads["own"])
+    extra = resident.points.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
+    of_rows = Saved(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
+    of_queries = Saved(of_queries, grads["query"])
+    zero = jnp.zeros_like(inputs.scale)
+    found = (_pad(d_resident, extra), zero, zero)
+    if core.gathers:
+        start = (found[0], jnp.zeros_like(everyone.points), zero, zero)
+        d_resident, partial, d_scale, d_bias = go(
+            everyone, saved=(of_rows, _gather(core, of_queries)), grads=start
+        )
+        d_queries = d_queries + jax.lax.psum_scatter(partial, core.axes, tiled=True)
+    else:
+
+        def hop(_: Any, found: Any) -> Any:
+            (d_resident, d_scale, d_bias), moving, of_moving, d_moving = found
+            d_resident, d_moving, d_scale, d_bias = go(
+                moving, saved=(of_rows, of_moving), grads=(d_resident, d_moving, d_scale, d_bias)
+            )
+            found = d_resident, d_scale, d_bias
+            return found, *_shift(core, (moving, of_moving, d_moving))
+
+        (d_resident, d_scale, d_bias), _, _, d_queries = _around(
+            core, hop, (found, queries, of_queries, d_queries)
+        )
+    if core.devices > 1:
+        d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)
+    rows = labels.valid.shape[0]
+    negatives = inputs.negatives
+    return Inputs(
+        documents=d_resident[:rows],
+        queries=d_queries,
+        negatives=None if negatives is None else d_resident[rows:].reshape(negatives.shape),
+        scale=d_scale,
+        bias=None if inputs.bias is None else d_bias,
+    )
+
+
+def _pad(x: jax.Array, extra: int) -> jax.Array:
+    """Adds zeros for so many rows."""
+    return x if extra == 0 else jnp.concatenate([x, jnp.zeros((extra, *x.shape[1:]), x.dtype)])

@@ -1,0 +1,261 @@
+"""Every loss, topology, form of computation and number of devices against a dense reference.
+
+The reference is written from the definitions over all [B, B (1 + K)] scores in float64, and
+differentiated by JAX; everything else runs in float32. Two rows of the batch are padding.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.losses.contrastive import (
+    Execution,
+    Negatives,
+    contrastive_loss,
+    sigmoid_loss,
+)
+from big_retrieval.similarity import TOPOLOGIES, Product, Topology
+from big_retrieval.train.microbatch import in_slices
+
+ROWS, EXTRA, WIDTH = 24, 2, 10  # 24 = 8 devices x 3 rows
+TOP: dict[str, Topology] = {**TOPOLOGIES, "product": Product()}
+VALID = np.arange(ROWS) % 11 != 4
+NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
+
+
+class Kind(NamedTuple):
+    """What a loss uses."""
+
+    sigmoid: bool = False
+    weighted: bool = False
+    negatives: bool = False
+    false_negatives: Any = "keep"
+
+
+KINDS = {
+    "softmax": Kind(),
+    "weighted": Kind(weighted=True),
+    "negatives": Kind(negatives=True),
+    "mask": Kind(false_negatives="mask"),
+    "positives": Kind(false_negatives="positives"),
+    "all": Kind(False, True, True, "positives"),
+    "sigmoid": Kind(sigmoid=True),
+    "sigmoid_all": Kind(True, True, True, "positives"),
+    "sigmoid_mask": Kind(True, True, True, "mask"),
+}
+
+
+class Form(NamedTuple):
+    """How it is computed; 0 devices is no mesh at all."""
+
+    devices: int
+    exchange: Any = "auto"
+    block: int = 5  # divides nothing here
+    microbatch: int | None = None
+
+
+FORMS = {
+    "plain-0": Form(0, block=1000),
+    "blockwise-0": Form(0),
+    "gather-1": Form(1, "gather"),
+    "gather-2": Form(2, "gather"),
+    "gather-4": Form(4, "gather"),
+    "gather-8": Form(8, "gather", 7),
+    "ring-2": Form(2, "ring"),
+    "ring-4": Form(4, "ring"),
+    "ring-8": Form(8, "ring", 2),
+    "micro-0": Form(0, "gather", 7, 6),
+    "micro-2": Form(2, "gather", 7, 8),
+    "micro-4": Form(4, "ring", 4, 12),
+    "micro-8": Form(8, "gather", 5, 8),
+}
+MESHES = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (4, 2, 1)}
+
+PAIRS = [(kind, name) for kind in KINDS for name in TOP]
+
+
+def cases() -> list[Any]:
+    """Five forms of each loss and topology, in turn; the first of them in the quick tests."""
+    forms, out = list(FORMS), []
+    for number, (kind, name) in enumerate(PAIRS):
+        for slow, step in enumerate((0, 3, 5, 8, 11)):
+            form = forms[(number + step) % len(forms)]
+            marks = [pytest.mark.slow] if slow else []
+            out.append(pytest.param(kind, name, form, marks=marks, id=f"{kind}-{name}-{form}"))
+    return out
+
+
+def arrays(seed: int) -> dict[str, Any]:
+    """Inputs of a tiny tower, its parameters, scale and bias."""
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(ROWS, WIDTH))
+    return {
+        "query": query,
+        "document": query + 0.7 * rng.normal(size=query.shape),
+        "negatives": rng.normal(size=(ROWS, EXTRA, WIDTH)),
+        "kernel": rng.normal(size=(WIDTH, 12)) / 3,
+        "t": np.asarray(1.2),
+        "bias": np.asarray(-2.0),
+        "probe_query": np.zeros((ROWS, 12)),  # their gradients are those of the points
+        "probe_document": np.zeros((ROWS, 12)),
+    }
+
+
+def labels(seed: int) -> dict[str, np.ndarray]:
+    """Weights and ids; some queries and documents are there two or three times."""
+    rng = np.random.default_rng(seed)
+    document_id = rng.integers(0, 18, ROWS).astype(np.int32)
+    return {
+        "weight": rng.uniform(0.2, 3.0, ROWS).astype(np.float32),
+        "query_id": np.where(rng.random(ROWS) < 0.2, -1, rng.integers(0, 18, ROWS)).astype(
+            np.int32
+        ),
+        "document_id": document_id,
+        "negatives_id": rng.integers(0, 40, (ROWS, EXTRA)).astype(np.int32),
+    }
+
+
+def points(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """The tower: [..., WIDTH] -> points [..., 3, 4], or [..., 12] for the plain product."""
+    raw = jnp.tanh(x @ kernel)
+    return TOP[name].project(raw if name == "product" else raw.reshape(*raw.shape[:-1], 3, 4))
+
+
+def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -> jax.Array:
+    """The loss by its definition, without the rows that are padding."""
+    rows, extra = np.flatnonzero(VALID), np.flatnonzero((VALID[:, None] & NEGATIVES_VALID).ravel())
+    query, document = (points(name, x[side], x["kernel"]) for side in ("query", "document"))
+    query = (query + x["probe_query"].reshape(query.shape))[rows]
+    document = (document + x["probe_document"].reshape(document.shape))[rows]
+    ids = of["document_id"][rows]
+    if kind.negatives:
+        others = points(name, x["negatives"], x["kernel"])
+        others = others.reshape(-1, *others.shape[2:])[extra]
+        document = jnp.concatenate([document, others])
+        ids = np.concatenate([ids, of["negatives_id"].ravel()[extra]])
+    n, m = len(rows), document.shape[0]
+    weight = of["weight"][rows].astype(np.float64) if kind.weighted else np.ones(n)
+    s = jnp.exp(x["t"]) * TOP[name].score(query, document)  # [n, m]
+    own = np.eye(n, m, dtype=bool)
+    queries = of["query_id"][rows]
+    same_query = np.zeros((n, m), bool)
+    same_query[:, :n] = (queries[:, None] == queries[None, :]) & (queries >= 0)[:, None]
+    same_document = ids[:n, None] == ids[None, :]
+    known = (same_query | same_document) & ~own & (kind.false_negatives != "keep")
+    of_column = np.concatenate([weight, np.zeros(m - n)])
+    mass = same_query * of_column[None, :] + same_document * weight[:, None]
+    mass = np.where(known, mass / np.maximum(same_query + 1.0 * same_document, 1), 0)
+    mass = np.where(own, weight[:, None], mass)
+    counts = ~known if kind.false_negatives == "mask" else np.ones((n, m), bool)
+    if kind.sigmoid:
+        s = s + x["bias"]
+        negative = counts & ~known & ~own
+        cost = jnp.where(negative, jax.nn.softplus(s), 0) + mass * counts * jax.nn.softplus(-s)
+        return jnp.sum(cost) / n
+    target = np.where(own, weight[:, None], 0) if kind.false_negatives == "mask" else mass
+
+    def entropy(s: jax.Array, target: np.ndarray, counts: np.ndarray) -> jax.Array:
+        log_p = s - jax.nn.logsumexp(jnp.where(counts, s, -jnp.inf), axis=1, keepdims=True)
+        return -jnp.sum(target / target.sum(1, keepdims=True) * log_p, axis=1)
+
+    back = entropy(s[:, :n].T, target[:, :n].T, counts[:, :n].T)
+    return jnp.sum(weight * 0.5 * (entropy(s, target, counts) + back)) / weight.sum()
+
+
+def ours(
+    kind: Kind, name: str, form: Form, feature_axis: str | None, x: dict[str, Any],
+    of: dict[str, jax.Array],
+) -> jax.Array:  # fmt: skip
+    """The loss as the codebase computes it."""
+
+    def encode(kernel: jax.Array, part: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {side: points(name, inputs, kernel) for side, inputs in part.items()}
+
+    inputs = {side: x[side] for side in ("query", "document", "negatives")}
+    reps = in_slices(encode, x["kernel"], inputs, form.microbatch)
+    query = reps["query"] + x["probe_query"].reshape(reps["query"].shape)
+    document = reps["document"] + x["probe_document"].reshape(reps["document"].shape)
+    common: dict[str, Any] = {
+        "topology": TOP[name],
+        "scale": jnp.exp(x["t"]),
+        "weight": of["weight"] if kind.weighted else None,
+        "valid": of["valid"],
+        "query_id": of["query_id"],
+        "document_id": of["document_id"],
+        "false_negatives": kind.false_negatives,
+        "execution": Execution(form.exchange, form.block, feature_axis),
+    }
+    if kind.negatives:
+        extra = Negatives(reps["negatives"], of["negatives_valid"], of["negatives_id"])
+        common["negatives"] = extra
+    if kind.sigmoid:
+        return sigmoid_loss(query, document, bias=x["bias"], **common)[0]
+    return contrastive_loss(query, document, **common)[0]
+
+
+@functools.cache
+def reference(kind: Kind, name: str) -> Any:
+    """Value and gradients of the dense form, in float64."""
+    with jax.enable_x64(True):
+        x, of = jax.tree.map(jnp.asarray, arrays(3)), labels(4)
+        return jax.device_get(jax.jit(jax.value_and_grad(lambda x: dense(kind, name, x, of)))(x))
+
+
+def close(got: Any, expected: Any, name: str) -> None:
+    """max|difference| <= 1e-5 max|reference|."""
+    scale = np.max(np.abs(expected))
+    assert np.max(np.abs(np.asarray(got, np.float64) - expected)) <= 1e-5 * scale, name
+
+
+@pytest.mark.parametrize(("kind", "name", "form"), cases())
+def test_value_and_gradients(kind: str, name: str, form: str) -> None:
+    check(KINDS[kind], name, FORMS[form], MESHES.get(FORMS[form].devices), None)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "all", "sigmoid_all"])
+@pytest.mark.parametrize("exchange", ["gather", "ring"])
+def test_features_over_the_tensor_axis(kind: str, exchange: str) -> None:
+    """A vocabulary spread over devices: blocks of scores are summed over them."""
+    check(KINDS[kind], "product", Form(8, exchange), (2, 1, 4), "tensor")
+
+
+def check(
+    kind: Kind, name: str, form: Form, shape: tuple[int, ...] | None, feature_axis: str | None
+) -> None:
+    """Compares value and all gradients."""
+    x, of = arrays(3), labels(4)
+    expected = reference(kind, name)
+    single = jax.tree.map(np.float32, x)
+    given: dict[str, Any] = {**of, "valid": VALID, "negatives_valid": NEGATIVES_VALID}
+    run = jax.jit(jax.value_and_grad(lambda x, of: ours(kind, name, form, feature_axis, x, of)))
+    if shape is None:
+        value, grads = jax.device_get(run(single, given))
+    else:
+        devices = jax.devices()[: form.devices]
+        axes = ("data", "fsdp", "tensor")
+        mesh = jax.make_mesh(shape, axes, devices=devices, axis_types=(AxisType.Auto,) * 3)
+
+        def place(tree: dict[str, Any]) -> dict[str, Any]:
+            spread = NamedSharding(mesh, P(("data", "fsdp")))
+            whole = NamedSharding(mesh, P())
+            return {
+                key: jax.device_put(a, spread if a.ndim and len(a) == ROWS else whole)
+                for key, a in tree.items()
+            }
+
+        with jax.set_mesh(mesh):
+            value, grads = jax.device_get(run(place(single), place(given)))
+    close(value, expected[0], "value")
+    unused = {"negatives"} if not kind.negatives else set()
+    unused |= {"bias"} if not kind.sigmoid else set()
+    for key, grad in grads.items():
+        if key in unused:
+            np.testing.assert_array_equal(grad, 0)
+        else:
+            close(grad, expected[1][key], key)
