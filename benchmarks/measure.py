@@ -81,6 +81,15 @@ def temp_bytes(compiled: Any) -> int:
     return int(compiled.memory_analysis().temp_size_in_bytes)
 
 
+def difference(got: Any, expected: Any) -> float:
+    """The largest max|got - expected| / max|expected| among the arrays of two equal trees."""
+    import jax
+    import numpy as np
+
+    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True)
+    return max(float(np.max(np.abs(g - e)) / np.max(np.abs(e))) for g, e in pairs)
+
+
 def machine() -> str:
     """The machine in words, for a table of results."""
     import jax

@@ -54,6 +54,12 @@ def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
             f"config.batch_size {config.batch_size} does not divide over the mesh's {rows} groups "
             f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}); {near} would."
         )
+    if config.microbatch is not None and config.microbatch % rows:
+        raise UserError(
+            f"config.microbatch {config.microbatch} does not divide over the mesh's {rows} groups "
+            f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}): it counts the rows of all "
+            "devices together."
+        )
     return sizes["data"], sizes["fsdp"], sizes["tensor"]
 
 
@@ -86,6 +92,23 @@ def _run(c: Config) -> Iterator[str]:
         yield "config.total_examples and config.total_epochs are both set; keep one of them."
     if c.eval_every < 0:
         yield f"config.eval_every is {c.eval_every}; it must be 0 (at the end only) or more."
+
+
+def _slices(c: Config) -> Iterator[str]:
+    if c.microbatch is not None and c.microbatch < 1:
+        yield f"config.microbatch is {c.microbatch}; it must be at least 1, or None for no slices."
+    elif c.microbatch is not None and c.batch_size % c.microbatch:
+        near = min(_divisors(c.batch_size), key=lambda d: abs(d - (c.microbatch or 0)))
+        yield (
+            f"config.microbatch {c.microbatch} does not divide config.batch_size {c.batch_size}; "
+            f"{near} would."
+        )
+    if c.loss.block is not None and c.loss.block < 1:
+        yield f"config.loss.block is {c.loss.block}; it must be at least 1, or None to choose."
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _optimizer(c: Config) -> Iterator[str]:
@@ -226,5 +249,6 @@ def _temperature(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _optimizer, _towers, _fields, _unused, _sides, _temperature, evals, data, loader,
+    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _sides, _temperature, evals, data,
+    loader,
 )  # fmt: skip

@@ -267,7 +267,7 @@ class Config:
 # What a resumed run may change: nothing in here moves a parameter's trajectory.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
-    "microbatch", "loader", "evals",
+    "microbatch", "loss.exchange", "loss.block", "loader", "evals",
 )  # fmt: skip
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

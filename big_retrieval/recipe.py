@@ -125,6 +125,7 @@ def runlocal(c: Editable) -> Editable:
     c.unlock()
     c.total_steps, c.total_epochs, c.total_examples = 300, None, None
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
+    c.microbatch = 32 if c.microbatch else None
     c.dtype, c.best_metric = "float32", ""
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.tokenizer = entry(Tokenizer(), vocab_size=512)

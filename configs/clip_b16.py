@@ -9,8 +9,8 @@ from configs import oblique_b16
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, batch (32768)."""
-    args = recipe.parse_arg(arg, batch=32768)
-    c = oblique_b16.get_config(f"n=512,m=1,batch={args.batch}")
+    """Arguments: runlocal, batch (32768), microbatch (rows encoded at a time; 0: all)."""
+    args = recipe.parse_arg(arg, batch=32768, microbatch=0)
+    c = oblique_b16.get_config(f"n=512,m=1,batch={args.batch},microbatch={args.microbatch}")
     c.topology = "sphere"
     return recipe.runlocal(c) if args.runlocal else c

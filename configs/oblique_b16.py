@@ -10,12 +10,16 @@ from big_retrieval import config, recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768)."""
-    args = recipe.parse_arg(arg, n=32, m=16, batch=32768)
+    """Arguments: runlocal, n (dimensions, 32), m (class tokens, 16), batch (32768), microbatch.
+
+    `microbatch` is the number of rows encoded at a time, over all devices; 0 (default): all. On few
+    devices it makes the batch fit: `batch=24576,microbatch=2048` runs on one of 141 GB.
+    """
+    args = recipe.parse_arg(arg, n=32, m=16, batch=32768, microbatch=0)
     c = recipe.base()
 
     # Run
-    c.total_epochs, c.batch_size = 32, args.batch
+    c.total_epochs, c.batch_size, c.microbatch = 32, args.batch, args.microbatch or None
     c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
 
     # Model

@@ -43,6 +43,11 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _free(path: str) -> bool:
+    """Whether a key, e.g. config.mesh.data, may differ on resume."""
+    return any(f"{path}.".startswith(f"config.{key}.") for key in FREE_ON_RESUME)
+
+
 def claim(workdir: Path, config: Config) -> None:
     """Makes the run folder this config's, or makes sure that it is.
 
@@ -57,7 +62,7 @@ def claim(workdir: Path, config: Config) -> None:
     mine = json.loads(to_json(schema.to_plain(config)))
     theirs = _saved(workdir)
     changed = [] if theirs is None else schema.differences(theirs, mine)
-    changed = [c for c in changed if c[0].split(".")[1] not in FREE_ON_RESUME]
+    changed = [c for c in changed if not _free(c[0])]
     if changed and _begun(workdir):
         key, old, new = changed[0]
         raise UserError(

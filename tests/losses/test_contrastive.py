@@ -32,7 +32,7 @@ def plain(scores: np.ndarray, scale: float, weight: np.ndarray) -> float:
 def run(a: np.ndarray, b: np.ndarray, scale: float = 3.0, **rest: np.ndarray | None) -> tuple:
     p, q = TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))
     arrays = {name: None if x is None else jnp.asarray(x) for name, x in rest.items()}
-    return contrastive_loss(p, q, topology=TOP, scale=scale, **arrays)
+    return contrastive_loss(p, q, topology=TOP, scale=scale, **arrays)  # type: ignore
 
 
 @pytest.mark.parametrize("weighted", [False, True])
