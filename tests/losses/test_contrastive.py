@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
-from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.contrastive import Execution, contrastive_loss
 from big_retrieval.similarity import topology
 
 TOP = topology("oblique")
@@ -130,3 +130,55 @@ def test_different_numbers_of_rows() -> None:
     a, b = pair(0, 4)
     with pytest.raises(UserError, match=r"4.*3"):
         run(a, b[:3])
+
+
+@pytest.mark.parametrize("name", ["sphere", "euclidean", "oblique", "geodesic"])
+def test_edges_are_finite(name: str) -> None:
+    """Equal pairs, equal rows of different pairs and antipodes: nothing becomes NaN or infinite."""
+    top = topology(name)
+    a = pair(0, 6)[0].astype(np.float32)
+    a[3], a[4] = a[2], -a[1]
+
+    def loss(a: jax.Array, b: jax.Array) -> jax.Array:
+        p, q = top.project(a), top.project(b)
+        return contrastive_loss(p, q, topology=top, scale=10.0, execution=Execution(block=4))[0]
+
+    value, grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(a, a)
+    assert np.isfinite(value)
+    assert all(np.isfinite(g).all() for g in grads)
+
+
+def test_ids_are_needed() -> None:
+    a, b = pair(0, 4)
+    with pytest.raises(UserError, match="false_negatives 'mask' needs query_id or document_id"):
+        contrastive_loss(
+            jnp.asarray(a), jnp.asarray(b), topology=TOP, scale=1.0, false_negatives="mask"
+        )
+
+
+def test_rows_that_do_not_divide_over_the_mesh() -> None:
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
+    a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 6))
+    with jax.set_mesh(mesh), pytest.raises(UserError, match="6 rows does not divide over 4"):
+        contrastive_loss(a, b, topology=TOP, scale=1.0)
+
+
+def test_twice_the_pair_is_its_own_positive() -> None:
+    """A batch that holds each pair twice: as negatives they cost log 2 more; masked, nothing."""
+    with jax.enable_x64(True):
+        a, b = (np.concatenate([x, x]) for x in pair(0, 5))
+        p, q = TOP.project(jnp.asarray(a)), TOP.project(jnp.asarray(b))
+        ids = jnp.asarray([0, 1, 2, 3, 4] * 2)
+
+        def loss(rows: int, mode: str) -> float:
+            out, _ = contrastive_loss(
+                q[:rows], p[:rows], topology=TOP, scale=4.0, document_id=ids[:rows],
+                false_negatives=mode,  # type: ignore
+            )  # fmt: skip
+            return float(out)
+
+        once = loss(5, "keep")
+        assert loss(10, "keep") == pytest.approx(once + np.log(2))
+        assert loss(10, "positives") == pytest.approx(once + np.log(2))
+        # Masked, every other pair still counts twice: more than once, less than log 2 more.
+        assert once < loss(10, "mask") < once + np.log(2)
