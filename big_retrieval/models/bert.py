@@ -59,11 +59,18 @@ class TextTransformer(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, ids: jax.Array, mask: jax.Array, *, train: bool = False) -> jax.Array:
+    def __call__(
+        self,
+        ids: jax.Array,
+        mask: jax.Array,
+        *,
+        train: bool = False,
+        rows: jax.Array | None = None,
+    ) -> jax.Array:
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 
         L may be below, never above, `max_length` (or the length of the initialisation). Masked
-        positions are never looked at: more padding changes nothing.
+        positions are never looked at: more padding changes nothing. `rows`: see `layers.dropout`.
 
         Raises:
           UserError: the text is longer than the tower's positions.
@@ -73,7 +80,7 @@ class TextTransformer(nn.Module):
         x = self._embed(ids)  # [B, L+M-1, W]
         if self.norm == "post":
             x = LayerNorm(name="ln_embedding", **types)(x)
-        x = dropout(x, self.dropout, not train)
+        x = dropout(x, self.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
         block = {
             "heads": self.heads,
@@ -85,7 +92,9 @@ class TextTransformer(nn.Module):
             "deterministic": not train,
             **types,
         }
-        x = run_layers(self, block, x, mask, depth=self.depth, scan=self.scan, remat=self.remat)
+        x = run_layers(
+            self, block, x, mask, rows=rows, depth=self.depth, scan=self.scan, remat=self.remat
+        )
         x = LayerNorm(name="ln_final", **types)(x)
         self.sow("intermediates", "final", x)
         return x[:, : self.class_tokens]  # [B, M, W]

@@ -9,6 +9,8 @@ Conventions that the rest of the package relies on:
 * `dtype` is the type of the computation, `param_dtype` that of the parameters. Statistics of
   LayerNorm and softmax are in float32, or in `dtype` where that is wider.
 * Randomness is the rng collection "dropout", asked for only where a rate is above 0 in training.
+  The bits of a row depend on its number in the global batch (`rows`) and on nothing else of the
+  batch, so neither slices of it nor the mesh change them.
 """
 
 import dataclasses
@@ -145,13 +147,16 @@ class Attention(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, mask: jax.Array | None = None, rows: jax.Array | None = None
+    ) -> jax.Array:
         """[B, L, W] -> [B, L, W].
 
         Args:
           x: [B, L, W] in `dtype`.
           mask: [B, L], true (or not 0) at the keys that may be looked at; None: all. A row without
             any is looked at evenly: its result means nothing, but is finite.
+          rows: see `dropout`.
 
         Raises:
           UserError: the width is no multiple of the heads.
@@ -172,7 +177,7 @@ class Attention(nn.Module):
         logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
         weights = jnp.exp(logits)
         weights = (weights / jnp.sum(weights, axis=-1, keepdims=True)).astype(self.dtype)
-        weights = dropout(weights, self.dropout, self.deterministic)
+        weights = dropout(weights, self.dropout, self.deterministic, rows)
         y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape)  # [B, L, W]
         return self._dense("out", ("heads", "embed"), self.inits.out, width)(y)
 
@@ -233,8 +238,33 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
     return y.reshape(*x.shape[:-1], kernel.shape[-1])  # [..., O]
 
 
-def dropout(x: jax.Array, rate: float, deterministic: bool) -> jax.Array:
-    """Inverted dropout inside a Linen method; asks for no random numbers where it does nothing."""
+class _Dropout(nn.Module):
+    """Inverted dropout with random bits per row."""
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array, rows: jax.Array) -> jax.Array:
+        """[B, ...] and row numbers [B] -> [B, ...]."""
+        key = self.make_rng("dropout")
+
+        def keep(row: jax.Array) -> jax.Array:
+            return jax.random.bernoulli(jax.random.fold_in(key, row), 1 - self.rate, x.shape[1:])
+
+        return jnp.where(jax.vmap(keep)(rows), x / (1 - self.rate), 0).astype(x.dtype)
+
+
+def dropout(
+    x: jax.Array, rate: float, deterministic: bool, rows: jax.Array | None = None
+) -> jax.Array:
+    """Inverted dropout inside a Linen method; asks for no random numbers where it does nothing.
+
+    Args:
+      x: [B, ...].
+      rate: probability of 0.
+      deterministic: whether to leave everything as it is.
+      rows: int32 [B], numbers of the rows in the global batch; None: 0 to B - 1.
+    """
     if rate == 0.0 or deterministic:
         return x
-    return nn.Dropout(rate, deterministic=False)(x)
+    return _Dropout(rate)(x, jnp.arange(x.shape[0], dtype=jnp.int32) if rows is None else rows)

@@ -39,13 +39,19 @@ class RetrievalModel(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Mapping[str, Mapping[str, jax.Array]], *, train: bool = False
+        self,
+        inputs: Mapping[str, Mapping[str, jax.Array]],
+        *,
+        train: bool = False,
+        rows: jax.Array | None = None,
     ) -> Reps:
         """Encodes the fields that are given, one side or both.
 
         Args:
           inputs: field name -> arrays, as in `Batch.fields`.
           train: whether dropout is on.
+          rows: int32 [B], the rows' numbers in the global batch, which their random bits depend
+            on; None: 0 to B - 1.
 
         Returns:
           Reps with points [B, M, N], float32, of every given field.
@@ -61,9 +67,9 @@ class RetrievalModel(nn.Module):
             tower: Any = towers[field.tower]
             if isinstance(field, ImageField):
                 images = normalise(arrays["pixels"], field)  # [B, S, S, 3]
-                tokens = tower(images.astype(self.dtype), train=train)  # [B, M, D]
+                tokens = tower(images.astype(self.dtype), train=train, rows=rows)  # [B, M, D]
             else:
-                tokens = tower(arrays["ids"], arrays["mask"], train=train)
+                tokens = tower(arrays["ids"], arrays["mask"], train=train, rows=rows)
             raw = self._head(name, field.head)(tokens)  # [B, M, N]
             points[name] = topology.project(raw)
         return Reps(points=points)

@@ -45,8 +45,16 @@ class Block(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-        """[B, L, W] -> [B, L, W] in `dtype`; mask [B, L] is true at the keys that count."""
+    def __call__(
+        self, x: jax.Array, mask: jax.Array | None = None, rows: jax.Array | None = None
+    ) -> jax.Array:
+        """[B, L, W] -> [B, L, W] in `dtype`.
+
+        Args:
+          x: [B, L, W].
+          mask: [B, L], true at the keys that count; None: all.
+          rows: see `layers.dropout`.
+        """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         ln_1, ln_2 = LayerNorm(name="ln_1", **types), LayerNorm(name="ln_2", **types)
         attention = Attention(
@@ -55,13 +63,13 @@ class Block(nn.Module):
         mlp = Mlp(self.hidden, self.inits, self.activation, name="mlp", **types)
 
         def drop(y: jax.Array) -> jax.Array:
-            return dropout(y, self.dropout, self.deterministic)
+            return dropout(y, self.dropout, self.deterministic, rows)
 
         if self.norm == "pre":
-            x = x + drop(attention(ln_1(x), mask))
+            x = x + drop(attention(ln_1(x), mask, rows))
             return x + drop(mlp(ln_2(x)))
         if self.norm == "post":
-            x = ln_1(x + drop(attention(x, mask)))
+            x = ln_1(x + drop(attention(x, mask, rows)))
             return ln_2(x + drop(mlp(x)))
         raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
 
@@ -72,6 +80,7 @@ def run_layers(
     x: jax.Array,
     mask: jax.Array | None = None,
     *,
+    rows: jax.Array | None = None,
     depth: int,
     scan: bool = False,
     remat: Remat = "none",
@@ -88,6 +97,7 @@ def run_layers(
       block: attributes of `Block`.
       x: [B, L, W].
       mask: [B, L] for attention, or None.
+      rows: see `layers.dropout`.
       depth: number of layers, 1 or more.
       scan: run the layers as a loop.
       remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
@@ -103,18 +113,23 @@ def run_layers(
         raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
     x = _constrain(x)
     if scan and not tower.is_initializing():
-        return _scan_layers(tower, Block(**block, parent=None), x, mask, depth, remat)
+        return _scan_layers(tower, Block(**block, parent=None), x, (mask, rows), depth, remat)
     cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
     for i in range(depth):
-        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask))
+        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask, rows))
         tower.sow("intermediates", "layer_outputs", x)
     return x
 
 
 def _scan_layers(
-    tower: nn.Module, block: Block, x: jax.Array, mask: jax.Array | None, depth: int, remat: Remat
+    tower: nn.Module,
+    block: Block,
+    x: jax.Array,
+    rest: tuple[jax.Array | None, jax.Array | None],
+    depth: int,
+    remat: Remat,
 ) -> jax.Array:
-    """The loop form of `run_layers`; `block` is unbound."""
+    """The loop form of `run_layers`; `block` is unbound, `rest` its mask and rows."""
     params = nn.unbox(tower.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(depth)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each
@@ -125,7 +140,7 @@ def _scan_layers(
     def body(x: jax.Array, layer: tuple[Any, jax.Array | None]) -> tuple[jax.Array, Any]:
         weights, key = layer
         rngs = None if key is None else {"dropout": key}
-        y: Any = block.apply({"params": weights}, x, mask, rngs=rngs)
+        y: Any = block.apply({"params": weights}, x, *rest, rngs=rngs)
         y = _constrain(y)
         return y, y if wanted else None
 

@@ -69,8 +69,15 @@ class VisionTransformer(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, images: jax.Array, *, train: bool = False) -> jax.Array:
+    def __call__(
+        self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
+    ) -> jax.Array:
         """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`.
+
+        Args:
+          images: [B, S, S, 3].
+          train: whether dropout is on.
+          rows: see `layers.dropout`.
 
         Raises:
           UserError: the image is no multiple of the patch, or not of the size of the positions.
@@ -89,14 +96,14 @@ class VisionTransformer(nn.Module):
         tokens = self._table("class_embedding", m, "class_token")
         tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.width))  # [B, M, W]
         x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
-        rows = stored_rows(self, "position_embedding", x.shape[1])
-        if rows != x.shape[1]:
+        length = stored_rows(self, "position_embedding", x.shape[1])
+        if length != x.shape[1]:
             raise UserError(
                 f"images {images.shape[1:3]} make {x.shape[1]} positions, but the vision tower was "
-                f"built for {rows}: give it the image size that it was built with."
+                f"built for {length}: give it the image size that it was built with."
             )
-        x = x + self._table("position_embedding", rows, "position")
-        x = dropout(x, self.dropout, not train)
+        x = x + self._table("position_embedding", length, "position")
+        x = dropout(x, self.dropout, not train, rows)
         x = LayerNorm(name="ln_pre", **types)(x)
         self.sow("intermediates", "embedding", x)
         block = {
@@ -108,7 +115,9 @@ class VisionTransformer(nn.Module):
             "deterministic": not train,
             **types,
         }
-        x = run_layers(self, block, x, depth=self.depth, scan=self.scan, remat=self.remat)
+        x = run_layers(
+            self, block, x, rows=rows, depth=self.depth, scan=self.scan, remat=self.remat
+        )
         x = LayerNorm(name="ln_post", **types)(x[:, :m])  # [B, M, W]
         self.sow("intermediates", "final", x)
         return x

@@ -13,24 +13,32 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, without_scalars
+from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import names_of, trainable
 from big_retrieval.train.state import TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 
 
-def encode(model: RetrievalModel, params: Any, fields: Any, key: jax.Array | None = None) -> Reps:
-    """Representations of some fields; with a key in training mode (dropout), else without."""
-    rngs = None if key is None else {"dropout": key}
-    variables = {"params": without_scalars(params)}
-    return model.apply(variables, fields, train=key is not None, rngs=rngs)  # type: ignore
+def make_loss(
+    model: RetrievalModel, objective: Objective, microbatch: int | None = None
+) -> Callable[..., Any]:
+    """The loss as a function of (parameters, batch, key) -> (scalar, metrics).
 
-
-def make_loss(model: RetrievalModel, objective: Objective) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key) -> (scalar, metrics)."""
+    Args:
+      model: towers and heads.
+      objective: from representations to the loss.
+      microbatch: rows encoded at a time; None: all.
+    """
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        reps = encode(model, params, batch.fields, key)
+        def encode(params: Any, part: tuple[Any, jax.Array]) -> Reps:
+            fields, rows = part
+            variables, rngs = {"params": params}, {"dropout": key}
+            return model.apply(variables, fields, train=True, rows=rows, rngs=rngs)  # type: ignore
+
+        rows = jnp.arange(batch.valid.shape[0], dtype=jnp.int32)
+        reps = in_slices(encode, without_scalars(params), (batch.fields, rows), microbatch)
         return objective(reps, batch, params["scalars"])
 
     return loss
@@ -55,7 +63,7 @@ def make_step(
       tx: the optimiser.
       learning_rate: by finished steps, for the log.
     """
-    loss_fn = make_loss(model, objective)
+    loss_fn = make_loss(model, objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
