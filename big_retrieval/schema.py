@@ -216,15 +216,30 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
     if raw.get(tag) not in names:
         given = f"is {raw[tag]!r}" if tag in raw else "is missing"
         raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
+    return parse(names[raw[tag]], _switched(names, raw, tag, path), path)
+
+
+def _switched(
+    names: Mapping[str, Any], raw: Mapping[str, Any], tag: str, path: str
+) -> Mapping[str, Any]:
+    """The group of another variant whose tag alone was changed, made one of the new variant.
+
+    Shared keys stay, new ones get their defaults, those of the old variant go if they are at theirs.
+    """
     wanted = names[raw[tag]]
-    strange = set(raw) - set(typing.get_type_hints(wanted))
+    keys = set(typing.get_type_hints(wanted))
+    strange = set(raw) - keys
     for name, cls in names.items():
-        if strange and set(raw) == set(typing.get_type_hints(cls)):
+        if cls is wanted or set(raw) != set(typing.get_type_hints(cls)) or set(raw) == keys:
+            continue
+        old = complete(cls, {tag: name})
+        if any(old.get(key) != raw[key] for key in strange):
             raise UserError(
                 f"{path}.{tag} is {raw[tag]!r}, but the other keys are those of {name!r}: give the "
                 f"whole group in a config file, as recipe.entry(config.{wanted.__name__}(), ...)."
             )
-    return parse(wanted, raw, path)
+        return complete(wanted, {key: value for key, value in raw.items() if key in keys})
+    return raw
 
 
 def tag_of(cls: Any) -> str:

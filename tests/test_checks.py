@@ -47,6 +47,9 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"mesh__data": 0}, ["config.mesh.data is 0", "-1"]),
     ({"mesh__tensor": -2}, ["config.mesh.tensor is -2"]),
     ({"mesh__fsdp": -1}, ["config.mesh.data and config.mesh.fsdp", "only one"]),
+    ({"microbatch": 0}, ["config.microbatch is 0"]),
+    ({"microbatch": 5}, ["config.microbatch 5", "config.batch_size 16", "4 would"]),
+    ({"loss__block": 0}, ["config.loss.block is 0"]),
     # the optimiser
     ({"optimizer__lr": 0.0}, ["config.optimizer.lr"]),
     ({"optimizer__b2": 1.0}, ["config.optimizer.b2"]),
@@ -217,3 +220,9 @@ def test_checks_need_no_jax() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == []
+
+
+def test_slices_divide_over_the_mesh() -> None:
+    with pytest.raises(UserError, match=r"config.microbatch 4 .* 8 groups"):
+        mesh_shape(tiny(microbatch=4), 8)
+    assert mesh_shape(tiny(microbatch=8), 8) == (8, 1, 1)

@@ -206,3 +206,17 @@ def test_saved_configs_of_older_versions_get_the_defaults_of_new_keys() -> None:
     saved["optimizer"]["epz"] = 1.0
     with pytest.raises(UserError, match=r"config\.optimizer\.epz"):
         configs.load_saved(saved)
+
+
+def test_the_loss_can_be_switched_by_its_type() -> None:
+    """Shared keys stay, new ones get their defaults, lost ones must be at theirs."""
+    sigmoid = tiny(loss__type="sigmoid", loss__block=7).loss
+    assert sigmoid == configs.Sigmoid(block=7)
+    raw = raw_config()
+    raw.loss = recipe.entry(configs.Sigmoid(), exchange="ring")
+    raw.loss.type = "contrastive"
+    assert configs.load(raw).loss == configs.Contrastive(exchange="ring")
+    raw.loss = recipe.entry(configs.Sigmoid(), bias=-3.0)
+    raw.loss.type = "contrastive"
+    with pytest.raises(UserError, match=r"config.loss.type is 'contrastive', .* of 'sigmoid'"):
+        configs.load(raw)
