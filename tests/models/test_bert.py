@@ -86,6 +86,16 @@ def test_dropout_and_half_precision() -> None:
     np.testing.assert_allclose(np.float32(half), still, atol=0.1)
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_dropout_goes_by_the_rows_number(norm: str) -> None:
+    tower, variables = tower_and_variables(dropout=0.3, norm=norm)
+    training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
+    whole = training(variables, IDS, MASK)
+    part = training(variables, IDS[1:], MASK[1:], rows=jnp.array([1]))
+    np.testing.assert_allclose(part, whole[1:], atol=1e-6)
+    assert not np.allclose(training(variables, IDS[1:], MASK[1:]), whole[1:], atol=1e-2)
+
+
 def test_logical_names_and_initial_deviations() -> None:
     tower = TextTransformer(**{**SMALL, "width": 64, "vocab_size": 200}, max_length=200)
     boxed = jax.jit(tower.init)(jax.random.key(0), IDS, MASK)

@@ -1,5 +1,6 @@
 """Attention, MLP, LayerNorm and the initial values against plain formulas."""
 
+import itertools
 import math
 from typing import Any
 
@@ -187,6 +188,32 @@ def test_dropout_is_off_without_rate_or_training() -> None:
     x = jnp.ones((3, 4))
     assert dropout(x, 0.0, deterministic=False) is x
     assert dropout(x, 0.5, deterministic=True) is x
+
+
+class Dropped(nn.Module):
+    """Two dropouts in a row of calls, masks only."""
+
+    @nn.compact
+    def __call__(self, rows: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        x = jnp.ones((4, 50, 20))
+        return dropout(x, 0.3, False, rows), dropout(x, 0.3, False, rows)
+
+
+def test_dropout_masks_differ_by_row_and_call() -> None:
+    def masks(rows: jax.Array | None, seed: int = 0) -> Any:
+        return np.asarray(Dropped().apply({}, rows, rngs={"dropout": jax.random.key(seed)}))
+
+    first = masks(None)
+    np.testing.assert_allclose(np.unique(first), [0, 1 / 0.7], rtol=1e-6)
+    np.testing.assert_array_equal(first, masks(jnp.arange(4)))
+    flat = first.reshape(8, -1) != 0
+    for i, j in itertools.combinations(range(8), 2):
+        assert 0.5 < np.mean(flat[i] == flat[j]) < 0.66  # independent: 0.7^2 + 0.3^2 = 0.58
+    np.testing.assert_allclose(np.mean(flat, axis=1), 0.7, atol=0.06)
+    moved = masks(jnp.array([2, 3, 0, 7]))
+    np.testing.assert_array_equal(moved[:, :3], first[:, [2, 3, 0]])
+    assert not np.array_equal(moved[:, 3], first[:, 3])
+    assert not np.array_equal(masks(None, seed=1), first)
 
 
 def test_attention_dropout_keeps_the_mean() -> None:

@@ -1,6 +1,7 @@
 """The stack of blocks: the same numbers in every execution, and the count of operations."""
 
 import itertools
+import re
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import BlockInit
@@ -31,7 +33,13 @@ class Stack(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array | None = None, train: bool = False):
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None = None,
+        train: bool = False,
+        rows: jax.Array | None = None,
+    ):
         block = {
             "heads": H,
             "hidden": F,
@@ -43,7 +51,7 @@ class Stack(nn.Module):
             "param_dtype": self.dtype,
         }
         rest = {"depth": self.depth, "scan": self.scan, "remat": self.remat}
-        return run_layers(self, block, x, mask, **rest)
+        return run_layers(self, block, x, mask, rows=rows, **rest)
 
 
 def inputs(rows: int = 2, length: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -146,6 +154,54 @@ def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     silent = np.asarray([np.asarray(o - i) == 0 for i, o in itertools.pairwise((x, *outputs))])
     assert not np.array_equal(silent[0], silent[1])  # elements that both branches dropped
     assert 0.1 < silent.mean() < 0.4  # 0.5^2 of the elements
+
+
+@pytest.mark.parametrize(("scan", "remat"), [(False, "none"), (False, "block"), (True, "dots")])
+def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
+    """Rows 4 to 7 alone, with their numbers, give what they give within the whole batch."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5, W)), jnp.float32)
+    stack = Stack(scan=scan, remat=remat, dropout=0.3)
+    params = variables(stack, x)
+
+    @jax.jit
+    def run(x: jax.Array, rows: jax.Array) -> Any:
+        rngs = {"dropout": jax.random.key(1)}
+
+        def loss(x: jax.Array) -> Any:
+            y = stack.apply(params, x, train=True, rows=rows, rngs=rngs)
+            return jnp.sum(jnp.sin(y)), y
+
+        slopes, y = jax.grad(loss, has_aux=True)(x)
+        return y, slopes
+
+    numbers = jnp.arange(8, dtype=jnp.int32)
+    whole, part, moved = run(x, numbers), run(x[4:], numbers[4:]), run(x[4:], numbers[:4])
+    for name, got, expected, other in zip(("y", "slopes"), part, whole, moved, strict=True):
+        np.testing.assert_allclose(got, expected[4:], atol=1e-6, err_msg=name)
+        assert np.max(np.abs(other - expected[4:])) > 0.1, name
+
+
+def test_dropout_on_eight_devices() -> None:
+    """Bits of rows and heads on the device that needs them: the same numbers, nothing sent."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 5, W)), jnp.float32)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    rules = (("batch", "data"), ("length", None), ("embed_act", None))
+    for scan in (False, True):
+        stack = Stack(scan=scan, dropout=0.3)
+        params = variables(stack, x)
+
+        def run(x: jax.Array, key: jax.Array, stack: Stack = stack, params: Any = params) -> Any:
+            return stack.apply(params, x, train=True, rngs={"dropout": key})
+
+        expected = jax.jit(run)(x, jax.random.key(1))
+        with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+            placed = jax.device_put(x, NamedSharding(mesh, P("data")))
+            compiled = jax.jit(run).lower(placed, jax.random.key(1)).compile()
+            got = compiled(placed, jax.random.key(1))
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+        program = compiled.as_text()
+        assert program is not None
+        assert not re.search(r"all-gather|all-reduce|all-to-all|permute|reduce-scatter", program)
 
 
 def test_remat_saves_memory() -> None:

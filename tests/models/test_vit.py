@@ -99,6 +99,17 @@ def test_dropout_only_in_training() -> None:
     assert not np.allclose(still, moved)
 
 
+def test_dropout_goes_by_the_rows_number() -> None:
+    tower = VisionTransformer(**SMALL, dropout=0.3)
+    x = images(4)
+    variables = jax.jit(tower.init)(jax.random.key(0), x)
+    training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
+    whole = training(variables, x)
+    part = training(variables, x[2:], rows=jnp.arange(2, 4))
+    np.testing.assert_allclose(part, whole[2:], atol=1e-6)
+    assert not np.allclose(training(variables, x[2:]), whole[2:], atol=1e-2)
+
+
 def test_logical_names_and_initial_deviations() -> None:
     tower = VisionTransformer(**{**SMALL, "width": 64}, class_tokens=16)
     boxed = jax.jit(tower.init)(jax.random.key(0), images(size=32))
