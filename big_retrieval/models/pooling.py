@@ -1,175 +1,229 @@
 """Pooled vocabulary logits without the [B, L, V] array, forward or backward.
 
-Every position's projection onto V columns is made for one block of columns at a time, pooled over
-the positions and forgotten. Max pooling saves the positions of the maxima, one small integer for
-each of [B, V], and its derivative is one of two sums over them: "sparse" gathers and adds the rows
-that won, O(B V D) operations without any product over L, which suits CPUs; "dense" rebuilds the
-one-hot tile of a block and multiplies, which suits matrix units. Mean pooling makes its tiles again.
+All positions are projected onto one block of columns at a time, pooled, and forgotten. The last
+block starts early enough to be whole, so the kernel is never padded or copied; the columns that it
+shares with the block before do not count twice.
 
-Under a mesh rows lie on the axes data and fsdp and columns on tensor. The derivative is written
-outside `shard_map`, which therefore never has to transpose a collective.
+Under a mesh (`jax.set_mesh`) rows lie on the axes data and fsdp, columns on tensor. The kernel is
+gathered over fsdp as it enters; its gradient is summed over data and fsdp, that of the positions
+over tensor. The derivative is written outside `shard_map`, which thus never transposes a
+collective.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any, Literal, Protocol, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
+import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import Dtype, wide
+from big_retrieval.models.layers import Dtype
+from big_retrieval.models.pooling_rules import EXCLUDED, Inputs, Max, Mean, Rule
+from big_retrieval.models.pooling_sweep import Core, Selection, pool
 
 Backward = Literal["auto", "sparse", "dense"]
-ROW_AXES = ("data", "fsdp")
-CPU_BLOCK = 512  # columns; half as much memory as 1024, and as fast
-TILE_BYTES = 2**29  # of a block's [B, L, C] float32 logits on accelerators: few, large kernels
-
-# Instead of -inf: finite through every activation, and 0 behind elu1p and relu.
-EXCLUDED = -1e30
+BACKWARDS = ("auto", "sparse", "dense")
+CPU_BLOCK = 512
+TILE_BYTES = 2**29  # of a block's [b, L, C] logits on an accelerator: few, large kernels
 
 
-@flax.struct.dataclass
-class Inputs:
-    """What is pooled.
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the blocked loop runs.
 
     Attributes:
+      block: columns of a block; None: 512 on a CPU, elsewhere what fills 512 MiB with logits.
+      backward: derivative of max pooling, "sparse" or "dense" (see `pooling_rules`); "auto" is
+        sparse on a CPU and dense elsewhere.
+      row_axes: mesh axes over which the batch is spread; a mesh may lack any of these axes.
+      width_axis: the one of them over which the kernel's D is spread as well.
+      column_axis: mesh axis over which V is spread.
+    """
+
+    block: int | None = None
+    backward: Backward = "auto"
+    row_axes: tuple[str, ...] = ("data", "fsdp")
+    width_axis: str = "fsdp"
+    column_axis: str = "tensor"
+
+
+def max_pool(
+    hidden: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    *,
+    columns: Sequence[int] | None = None,
+    dtype: Dtype | None = None,
+    options: Options | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """The largest logit of every column, max over l of (hidden @ kernel.T + bias)[b, l, v].
+
+    A non-decreasing activation may follow instead of preceding the maximum. Of equal logits the
+    first position has the whole gradient, where JAX's own maximum splits it.
+
+    Args:
       hidden: [B, L, D].
-      kernel: [R, D], R rows of which V are the columns' weights.
+      kernel: [R, D].
       bias: [V], or None.
+      mask: [B, L], true (or not 0) at the positions that take part; None: all. What the others hold
+        changes nothing, as long as it is finite.
+      columns: rows of the kernel that make the V columns, in this order; a `range` of consecutive
+        ones costs no look-up. None: all R.
+      dtype: of the operands, `hidden`'s unless given; accumulated in float32 or wider.
+      options: block size, form of the derivative, names of mesh axes.
+
+    Returns:
+      pooled: [B, V], float32 or wider; -1e30, without a gradient, in rows without any position.
+      positions: of the maxima, uint8 or wider, [B, V]; they mean nothing in such rows.
+
+    Raises:
+      UserError: shapes do not fit, a column is no row of the kernel, the block or the form of the
+        derivative is unknown, or the mesh does not divide V.
     """
+    options = options or Options()
+    if options.backward not in BACKWARDS:
+        raise UserError(f"backward {options.backward!r} is unknown; known: {', '.join(BACKWARDS)}.")
+    auto = "sparse" if jax.default_backend() == "cpu" else "dense"
+    form = auto if options.backward == "auto" else options.backward
+    inputs = jax.tree.map(jnp.asarray, Inputs(hidden, kernel, bias))
+    pooled, positions = _pool(Max(dense=form == "dense"), inputs, mask, columns, dtype, options)
+    if mask is not None:
+        some = jnp.any(jnp.asarray(mask, bool), axis=1)[:, None]  # [B, 1]
+        pooled = jnp.where(some, pooled, EXCLUDED)
+    return pooled, positions
 
-    hidden: jax.Array
-    kernel: jax.Array
-    bias: jax.Array | None
 
+def mean_pool(
+    hidden: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    *,
+    activation: Callable[[jax.Array], jax.Array],
+    top: int | None = None,
+    columns: Sequence[int] | None = None,
+    dtype: Dtype | None = None,
+    options: Options | None = None,
+) -> jax.Array:
+    """The mean over positions of activation(hidden @ kernel.T + bias), [B, V], float32 or wider.
 
-@flax.struct.dataclass
-class Selection:
-    """What takes part; nothing here has a gradient.
+    Blocks of logits are made again in the backward pass, so that this costs a third more products
+    than the dense form of max pooling.
 
-    Attributes:
-      mask: bool [B, L], true at the positions that take part; None: all do.
-      rows: int32 [V], the kernel's row of each column; None: consecutive ones.
+    Args:
+      hidden: see `max_pool`, as for all arguments that are not listed here.
+      kernel: [R, D].
+      bias: [V], or None.
+      mask: [B, L] or None. Rows without any position give 0.
+      activation: elementwise and non-decreasing; a named function, which jit knows again.
+      top: average only so many of the largest values of each column; None: all.
+      columns: as in `max_pool`.
+      dtype: as in `max_pool`.
+      options: `backward` has no meaning here.
+
+    Raises:
+      UserError: as in `max_pool`, or `top` is not positive.
     """
-
-    mask: jax.Array | None
-    rows: jax.Array | None
-
-
-class Rule(Protocol):
-    """How the positions of a block are pooled; static and hashable."""
-
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
-        """A block with kernel [C, D] -> pooled [B, C] and what `backward` needs, [B, C] or None."""
-        ...
-
-    def backward(
-        self, block: Inputs, mask: jax.Array | None, saved: Any, g: jax.Array, d_hidden: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """g [B, C] -> d_hidden [B, L, D] with the block's part added, d_kernel [C, D], d_bias [C]."""
-        ...
+    if top is not None and top < 1:
+        raise UserError(f"pooling_top is {top}: it must be at least 1, or None for all positions.")
+    rule = Mean(activation, top)
+    inputs = jax.tree.map(jnp.asarray, Inputs(hidden, kernel, bias))
+    return _pool(rule, inputs, mask, columns, dtype, options or Options())[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class Max:
-    """The largest logit over the positions; of equal ones the first has the whole gradient.
+def _pool(
+    rule: Rule,
+    inputs: Inputs,
+    mask: jax.Array | None,
+    columns: Sequence[int] | None,
+    dtype: Dtype | None,
+    options: Options,
+) -> tuple[jax.Array, Any]:
+    """Checks the arguments, lays the work out on the mesh, and runs it."""
+    chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
+    _check(inputs, mask, chosen, options)
+    mesh = jax.sharding.get_abstract_mesh().shape
+    tensor = options.column_axis if mesh.get(options.column_axis, 1) > 1 else None
+    if tensor is not None:
+        inputs, chosen = _spread(inputs, chosen, mesh[tensor]), range(len(chosen))
+    axes = tuple(axis for axis in options.row_axes if mesh.get(axis, 1) > 1)
+    batch, length, width = inputs.hidden.shape
+    devices = int(np.prod([mesh[axis] for axis in axes]))
+    if batch % devices:
+        axes, devices = (), 1  # a few rows, to draw parameters with: all of them on every device
+    spread = options.width_axis in axes and width % mesh[options.width_axis] == 0
+    mine = len(chosen) // (mesh[tensor] if tensor else 1)
+    core = Core(
+        rule=rule,
+        columns=mine,
+        first=chosen[0] if isinstance(chosen, range) else 0,
+        block=min(options.block or block_size(batch // devices * length), mine),
+        dtype=jnp.dtype(dtype or inputs.hidden.dtype),
+        rows=axes,
+        width=options.width_axis if spread else None,
+        tensor=tensor,
+    )
+    rows = None if isinstance(chosen, range) else jnp.asarray(chosen, jnp.int32)
+    return pool(core, inputs, Selection(None if mask is None else jnp.asarray(mask, bool), rows))
 
-    Attributes:
-      backward_form: "sparse" or "dense".
+
+def consecutive(columns: Sequence[int]) -> Sequence[int]:
+    """The same columns, as a range where they are consecutive."""
+    if isinstance(columns, range) and columns.step == 1:
+        return columns
+    numbers = np.asarray(columns)
+    if numbers.size and np.array_equal(numbers, numbers[0] + np.arange(numbers.size)):
+        return range(int(numbers[0]), int(numbers[0]) + numbers.size)
+    return columns
+
+
+def block_size(positions: int, platform: str | None = None) -> int:
+    """Columns of a block.
+
+    Args:
+      positions: b * L of one device.
+      platform: "cpu", "gpu" or "tpu"; the default backend's unless given.
+
+    Returns:
+      512 on a CPU; elsewhere the power of two from 128 to 4096 that fills 512 MiB with float32.
     """
-
-    backward_form: str
-
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
-        """See `Rule`; saves the positions of the maxima."""
-        tile = logits(block.hidden, block.kernel)  # [B, L, C]
-        if mask is not None:
-            tile = jnp.where(mask[:, :, None], tile, EXCLUDED)
-        length = tile.shape[1]
-        top = jnp.max(tile, axis=1)  # [B, C]
-        # Two passes over the tile: cheaper on CPUs than argmax. NaN equals nothing, hence the clip.
-        number = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
-        first = jnp.min(jnp.where(tile == top[:, None], number, length - 1), axis=1)
-        pooled = top if block.bias is None else top + block.bias.astype(top.dtype)
-        return pooled, first.astype(position_dtype(length))
-
-    def backward(
-        self, block: Inputs, mask: jax.Array | None, saved: Any, g: jax.Array, d_hidden: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """See `Rule`."""
-        del mask  # a masked position wins only in rows without any other, whose g is 0
-        form = _dense if self.backward_form == "dense" else _sparse
-        return *form(block, saved, g, d_hidden), jnp.sum(g, axis=0)
+    if (platform or jax.default_backend()) == "cpu":
+        return CPU_BLOCK
+    return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _dense(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Two products with the tile that has g at the winning positions, 0 elsewhere."""
-    batch, length, width = block.hidden.shape
-    number = jnp.arange(length, dtype=position.dtype)[:, None]  # [L, 1]
-    tile = jnp.where(position[:, None] == number, g[:, None], 0)  # [B, L, C]
-    tile = tile.reshape(batch * length, -1).astype(block.hidden.dtype)  # [B*L, C]
-    flat = block.hidden.reshape(batch * length, width)
-    d_kernel = _matmul(tile.T, flat)  # [C, D]
-    return d_hidden + _matmul(tile, block.kernel).reshape(d_hidden.shape), d_kernel
+def _spread(inputs: Inputs, chosen: Sequence[int], devices: int) -> Inputs:
+    """With a kernel of the chosen columns alone, which can lie on the axis of columns."""
+    if len(chosen) % devices:
+        raise UserError(
+            f"{len(chosen)} vocabulary columns do not divide over mesh.tensor = {devices}: leave "
+            "some columns out, or change mesh.tensor."
+        )
+    kernel = inputs.kernel
+    if isinstance(chosen, range):
+        kernel = kernel[chosen.start : chosen.stop]
+    else:
+        kernel = kernel[jnp.asarray(chosen, jnp.int32)]
+    return Inputs(inputs.hidden, kernel, inputs.bias)
 
 
-def _sparse(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """One gather and one scatter of C rows for each sample."""
-    length = block.hidden.shape[1]
-    kernel = block.kernel.astype(d_hidden.dtype)
-
-    def sample(i: jax.Array, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        d_hidden, d_kernel = found
-        share, at = g[i][:, None], position[i].astype(jnp.int32)  # [C, 1], [C]
-        d_kernel = d_kernel + share * block.hidden[i][at].astype(d_kernel.dtype)  # [C, D]
-        mine = jax.ops.segment_sum(share * kernel, at, num_segments=length)  # [L, D]
-        return d_hidden.at[i].add(mine), d_kernel
-
-    start = d_hidden, jnp.zeros(kernel.shape, d_hidden.dtype)
-    return jax.lax.fori_loop(0, g.shape[0], sample, start)
-
-
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """The mean over the positions of an activation of the logits.
-
-    Attributes:
-      activation: elementwise and non-decreasing.
-      top: only so many of the largest are averaged; None: all.
-    """
-
-    activation: Callable[[jax.Array], jax.Array]
-    top: int | None = None
-
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
-        """See `Rule`; saves nothing."""
-        tile = logits(block.hidden, block.kernel)  # [B, L, C]
-        if block.bias is not None:
-            tile = tile + block.bias.astype(tile.dtype)
-        length = tile.shape[1]
-        count = jnp.full((), length) if mask is None else jnp.sum(mask, axis=1)[:, None]  # [B, 1]
-        if mask is not None:
-            tile = jnp.where(mask[:, :, None], tile, EXCLUDED)
-        if self.top is not None and self.top < length:
-            best, _ = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top)  # [B, C, top]
-            tile, count = jnp.swapaxes(best, 1, 2), jnp.minimum(count, self.top)
-        values = jnp.where(tile > EXCLUDED / 2, self.activation(tile), 0)
-        return jnp.sum(values, axis=1) / jnp.maximum(count, 1), None
-
-    def backward(
-        self, block: Inputs, mask: jax.Array | None, saved: Any, g: jax.Array, d_hidden: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """See `Rule`."""
-        del saved
-        _, pull = jax.vjp(lambda block: self.forward(block, mask)[0], block)
-        (d_block,) = pull(g)
-        d_bias = jnp.zeros(g.shape[1:], g.dtype) if d_block.bias is None else d_block.bias
-        return d_hidden + d_block.hidden, d_block.kernel, d_bias
+def _check(inputs: Inputs, mask: jax.Array | None, chosen: Sequence[int], options: Options) -> None:
+    """Says what does not fit."""
+    hidden, kernel = inputs.hidden.shape, inputs.kernel.shape
+    if len(hidden) != 3 or len(kernel) != 2 or hidden[-1] != kernel[-1]:
+        raise UserError(
+            f"hidden {hidden} and kernel {kernel} do not fit: they must be [B, L, D] and [R, D]."
+        )
+    if mask is not None and mask.shape != hidden[:2]:
+        raise UserError(f"the mask is {mask.shape}, but hidden {hidden} asks for {hidden[:2]}.")
+    if not len(chosen) or min(chosen) < 0 or max(chosen) >= kernel[0]:
+        raise UserError(
+            f"columns must be some of the {kernel[0]} rows of the kernel, 0 to {kernel[0] - 1}."
+        )
+    if inputs.bias is not None and inputs.bias.shape != (len(chosen),):
+        raise UserError(f"the bias is {inputs.bias.shape}, but there are {len(chosen)} columns.")
+    if options.block is not None and options.block < 1:
+        raise UserError(f"block is {options.block}: it must be at least 1 column, or None.")

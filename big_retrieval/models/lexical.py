@@ -1,0 +1,135 @@
+"""The lexical head: a representation with one number for every column of a vocabulary.
+
+The "disentangled" head of "Retrieval-based Disentangled Representation Learning with Natural
+Language Supervision" (VDR, section 3.1 and Eq. 3), and the head of SPLADE with another activation:
+layer norm, projection onto the vocabulary, pooling over positions, activation.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn import initializers
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import Dtype, LayerNorm, parameter
+from big_retrieval.models.pooling import Options, max_pool, mean_pool
+
+Pooling = Literal["max", "mean"]
+
+
+def elu1p(x: jax.Array) -> jax.Array:
+    """x + 1 from 0 on, e^x below (VDR, Eq. 3); positive, slope 1 at 0, without NaN gradients."""
+    return jnp.where(x >= 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
+
+
+def log1p_relu(x: jax.Array) -> jax.Array:
+    """log(1 + max(x, 0)) (SPLADE), slope 0 at 0."""
+    return jnp.log1p(jax.nn.relu(x))
+
+
+ACTIVATIONS = {"elu1p": elu1p, "log1p_relu": log1p_relu}
+
+
+class LexicalHead(nn.Module):
+    """Positions [B, L, D] -> vocabulary representation [B, V], never holding [B, L, V].
+
+    Parameters: `ln/scale`, `ln/bias` [D]; unless tied `kernel` [V, D] from N(0, 1 / D); with
+    `use_bias` `bias` [V], 0 at the start.
+
+    Attributes:
+      columns: word-piece ids that make the V columns, in this order, such as range(999, 30522). A
+        tied head takes these rows of the word table; consecutive ones cost no look-up.
+      tied: project with the word table given at the call instead of an own kernel.
+      activation: of `ACTIVATIONS`.
+      pooling: "max", or "mean" of the activations.
+      pooling_top: with "mean", only so many of the largest of each column; None: all.
+      mask_padding: whether positions outside of the mask are left out. The authors' own code lets
+        padding compete; False does as they do.
+      layer_norm: False where the tower has normalised its output already.
+      use_bias: whether logits have a bias.
+      options: of the blocked loop.
+      dtype: of the operands; logits are accumulated in float32 or wider.
+      param_dtype: type of the parameters.
+    """
+
+    columns: Sequence[int]
+    tied: bool = False
+    activation: str = "elu1p"
+    pooling: Pooling = "max"
+    pooling_top: int | None = None
+    mask_padding: bool = True
+    layer_norm: bool = True
+    use_bias: bool = False
+    options: Options = Options()
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, hidden: jax.Array, mask: jax.Array | None = None, table: jax.Array | None = None
+    ) -> jax.Array:
+        """Positions [B, L, D] -> [B, V], float32 or wider, not negative.
+
+        Sows the intermediate "positions", uint8 or wider, [B, V]: where each maximum was found.
+
+        Args:
+          hidden: [B, L, D]; masked positions must be finite.
+          mask: [B, L], true (or 1) at tokens; None: all. A row without any gives 0 everywhere.
+          table: word table [R, D] of a tied head.
+
+        Raises:
+          UserError: the head is tied and there is no table or the other way round, the activation
+            or the pooling is unknown, or what `max_pool` raises.
+        """
+        self._check(table)
+        width, count = hidden.shape[-1], len(self.columns)
+        if self.layer_norm:
+            norm = LayerNorm(dtype=self.dtype, param_dtype=self.param_dtype, name="ln")
+            hidden = norm(hidden)  # [B, L, D]
+        columns: Sequence[int] | None = self.columns
+        if table is None:
+            init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
+            table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
+            columns = None
+        bias = None
+        if self.use_bias:
+            zeros, axes = initializers.zeros, ("vocab",)
+            bias = parameter(self, "bias", zeros, (count,), axes, self.param_dtype)
+        operands = (hidden, table, bias, mask if self.mask_padding else None)
+        activation = ACTIVATIONS[self.activation]
+        if self.pooling == "mean":
+            return mean_pool(
+                *operands,
+                activation=activation,
+                top=self.pooling_top,
+                columns=columns,
+                dtype=self.dtype,
+                options=self.options,
+            )
+        pooled, positions = max_pool(
+            *operands, columns=columns, dtype=self.dtype, options=self.options
+        )
+        self.sow("intermediates", "positions", positions)
+        return activation(pooled)  # it is non-decreasing, so the order does not matter
+
+    @nn.nowrap
+    def flops(self, width: int, length: int) -> int:
+        """Operations of the product, forward, for one example of so many positions."""
+        return 2 * length * width * len(self.columns)
+
+    @nn.nowrap
+    def _check(self, table: jax.Array | None) -> None:
+        """Says which attributes do not fit."""
+        if self.activation not in ACTIVATIONS:
+            raise UserError(
+                f"activation {self.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
+            )
+        if self.pooling not in ("max", "mean"):
+            raise UserError(f"pooling {self.pooling!r} is unknown; known: max, mean.")
+        if self.tied and table is None:
+            raise UserError("the lexical head is tied: give it the word table of its text tower.")
+        if not self.tied and table is not None:
+            raise UserError("the lexical head has its own kernel: set tied = True to use a table.")

@@ -1,0 +1,204 @@
+"""The lexical head: its definition, its parameters, tying, padding, meshes."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval import parallel
+from big_retrieval.errors import UserError
+from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_relu
+from big_retrieval.models.pooling import Options
+
+ACTIVATIONS = {
+    "elu1p": lambda x: np.where(x >= 0, x + 1, np.exp(np.minimum(x, 0))),
+    "log1p_relu": lambda x: np.log1p(np.maximum(x, 0)),
+}
+
+
+def draw(length: int = 7, width: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions [4, L, D], mask [4, L], word table [20, D]."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(4, length, width)).astype(np.float32)
+    mask = np.arange(length) < np.array([[1], [3], [5], [length]])
+    return hidden, mask, rng.normal(size=(20, width)).astype(np.float32)
+
+
+def by_definition(
+    params: Any, hidden: Any, mask: Any, kernel: Any, activation: str, pooling: str = "max"
+) -> np.ndarray:
+    """[B, V] in float64."""
+    x = np.asarray(hidden, np.float64)
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    x = x * np.asarray(params["ln"]["scale"]) + np.asarray(params["ln"]["bias"])
+    logits = np.einsum("bld,vd->blv", x, np.asarray(kernel, np.float64))
+    if "bias" in params:
+        logits = logits + np.asarray(params["bias"])
+    values = ACTIVATIONS[activation](logits) * mask[:, :, None]  # none is negative
+    return values.max(1) if pooling == "max" else values.sum(1) / mask.sum(1)[:, None]
+
+
+def drawn(head: LexicalHead, *inputs: Any) -> Any:
+    """Parameters, moved away from where they start."""
+    params = nn.unbox(head.init(jax.random.key(0), *inputs))["params"]
+    keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
+    keys = jax.tree.unflatten(jax.tree.structure(params), list(keys))
+    return jax.tree.map(lambda x, k: x + 0.3 * jax.random.normal(k, x.shape), params, keys)
+
+
+@pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
+    hidden, mask, _ = draw()
+    head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=bias)
+    params = drawn(head, hidden, mask)
+    out = head.apply({"params": params}, hidden, mask)
+    expected = by_definition(params, hidden, mask, params["kernel"], activation, pooling)
+    assert out.dtype == jnp.float32
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [range(4, 20), (3, 2, 19)])
+def test_tied_to_rows_of_the_word_table(columns: Any) -> None:
+    hidden, mask, table = draw()
+    head = LexicalHead(columns, tied=True)
+    params = drawn(head, hidden, mask, table)
+    assert set(params) == {"ln"}
+    out = head.apply({"params": params}, hidden, mask, table)
+    expected = by_definition(params, hidden, mask, table[np.asarray(columns)], "elu1p")
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_competes_only_where_asked() -> None:
+    hidden, mask, table = draw()
+    masked, parity = (
+        LexicalHead(range(20), tied=True, mask_padding=mask_padding)
+        for mask_padding in (True, False)
+    )
+    variables = masked.init(jax.random.key(0), hidden, mask, table)
+    noisy = np.where(mask[:, :, None], hidden, 100 * hidden[:, ::-1])
+    clean = masked.apply(variables, hidden, mask, table)
+    np.testing.assert_array_equal(masked.apply(variables, noisy, mask, table), clean)
+    np.testing.assert_array_equal(
+        parity.apply(variables, hidden, mask, table), masked.apply(variables, hidden, None, table)
+    )
+    assert np.any(parity.apply(variables, hidden, mask, table) != clean)
+
+
+@pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+def test_row_of_padding_gives_zeros_and_no_gradient(activation: str, pooling: Any) -> None:
+    hidden, mask, _ = draw()
+    mask = mask & (np.arange(4) != 2)[:, None]
+    head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=True)
+    params = drawn(head, hidden, mask)
+
+    def total(params: Any, hidden: Any) -> jax.Array:
+        return jnp.sum(head.apply({"params": params}, hidden, mask))
+
+    np.testing.assert_array_equal(head.apply({"params": params}, hidden, mask)[2], 0)
+    of_params, of_hidden = jax.grad(total, argnums=(0, 1))(params, hidden)
+    np.testing.assert_array_equal(of_hidden[2], 0)
+    others = [0, 1, 3]
+    expected = jax.grad(lambda p: jnp.sum(head.apply({"params": p}, hidden[others], mask[others])))(
+        params
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), of_params, expected
+    )
+
+
+def test_activations_and_their_slopes() -> None:
+    x = np.array([-1e30, -100.0, -1.0, 0.0, 2.0], np.float32)
+    for function, slopes in ((elu1p, [0, 0, np.exp(-1), 1, 1]), (log1p_relu, [0, 0, 0, 0, 1 / 3])):
+        expected = ACTIVATIONS[function.__name__](x.astype(np.float64))
+        np.testing.assert_allclose(function(x), expected, rtol=1e-6, atol=1e-30)
+        np.testing.assert_allclose(jax.vmap(jax.grad(function))(x), slopes, rtol=1e-6, atol=1e-30)
+    assert elu1p(x)[0] == log1p_relu(x)[0] == 0.0
+
+
+def test_names_axes_and_initial_values() -> None:
+    hidden = np.zeros((2, 3, 64), np.float32)
+    boxed = LexicalHead(range(256), use_bias=True).init(jax.random.key(0), hidden)
+    params = nn.unbox(boxed)["params"]
+    assert jax.tree.map(jnp.shape, params) == {
+        "ln": {"scale": (64,), "bias": (64,)}, "kernel": (256, 64), "bias": (256,),
+    }  # fmt: skip
+    specs = nn.get_partition_spec(boxed)["params"]
+    assert specs["kernel"] == P("vocab", "embed")
+    assert specs["bias"] == P("vocab")
+    np.testing.assert_allclose(np.std(params["kernel"]), 64**-0.5, rtol=0.03)
+    np.testing.assert_array_equal(params["bias"], 0)
+    assert LexicalHead(range(256)).flops(64, 3) == 2 * 3 * 64 * 256
+    bare = LexicalHead(range(256), layer_norm=False).init(jax.random.key(0), hidden)
+    assert set(bare["params"]) == {"kernel"}
+
+
+def test_sows_the_positions_of_the_maxima() -> None:
+    hidden, mask, _ = draw()
+    head = LexicalHead(range(9), layer_norm=False)
+    params = drawn(head, hidden, mask)
+    _, found = head.apply({"params": params}, hidden, mask, mutable="intermediates")
+    logits = np.einsum("bld,vd->blv", hidden, params["kernel"])
+    expected = np.argmax(np.where(mask[:, :, None], logits, -np.inf), axis=1)
+    np.testing.assert_array_equal(found["intermediates"]["positions"][0], expected)
+
+
+def test_user_errors() -> None:
+    hidden, mask, table = draw()
+
+    def run(*inputs: Any, **attributes: Any) -> None:
+        LexicalHead(range(20), **attributes).init(jax.random.key(0), *inputs)
+
+    with pytest.raises(UserError, match="activation 'relu' is unknown"):
+        run(hidden, mask, activation="relu")
+    with pytest.raises(UserError, match="pooling 'sum' is unknown"):
+        run(hidden, mask, pooling="sum")
+    with pytest.raises(UserError, match="give it the word table"):
+        run(hidden, mask, tied=True)
+    with pytest.raises(UserError, match="set tied = True"):
+        run(hidden, mask, table)
+    for pooling in ("max", "mean"):
+        with pytest.raises(UserError, match="block is 0"):
+            run(hidden, mask, pooling=pooling, options=Options(block=0))
+    with pytest.raises(UserError, match="do not fit"):
+        run(hidden, mask, table[:, 1:], tied=True)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1), (1, 1, 8)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
+    """Parameters where `parallel.RULES` put them, rows where batches lie: equal to one device."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(8, 5, 16)).astype(np.float32)
+    mask = np.arange(5) < rng.integers(1, 6, (8, 1))
+    table = rng.normal(size=(32, 16)).astype(np.float32) if tied else None
+    columns = range(8, 32) if tied else range(24)
+    head = LexicalHead(columns, tied=tied, use_bias=True, options=Options(block=5))
+    g = rng.normal(size=(8, 24)).astype(np.float32)
+
+    def step(params: Any, table: Any, hidden: Any, mask: Any, g: Any) -> Any:
+        def total(params: Any, table: Any, hidden: Any) -> jax.Array:
+            return jnp.sum(g * head.apply({"params": params}, hidden, mask, table))
+
+        argnums = (0, 1, 2) if tied else (0, 2)
+        return jax.value_and_grad(total, argnums=argnums)(params, table, hidden)
+
+    boxed = jax.eval_shape(lambda: head.init(jax.random.key(0), hidden[:1], mask[:1], table))
+    params = drawn(head, hidden, mask, table)
+    expected = jax.device_get(jax.jit(step)(params, table, hidden, mask, g))
+    mesh = jax.make_mesh(shape, parallel.AXES, axis_types=(AxisType.Auto,) * 3)
+    places = parallel.state_shardings(boxed, mesh)["params"]
+    if not tied:
+        assert places["kernel"].spec == P("tensor", "fsdp")
+    with parallel.use(mesh):
+        spread = jax.device_put((hidden, mask, g), parallel.batch_sharding(mesh))
+        got = jax.device_get(jax.jit(step)(jax.device_put(params, places), table, *spread))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.max(np.abs(b)))

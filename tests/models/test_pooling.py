@@ -1,0 +1,174 @@
+"""Pooled logits against float64: blocks, tails, masks, ties, types."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.lexical import elu1p
+from big_retrieval.models.pooling import Options, block_size, max_pool, mean_pool
+from tests.models.pooling_cases import assert_close, by_definition, draw, found, maximum
+
+
+@pytest.mark.parametrize("backward", ["sparse", "dense"])
+@pytest.mark.parametrize(
+    ("shape", "block"),
+    [
+        ((4, 7, 6, 37), 8),  # a tail of 5
+        ((4, 7, 6, 32), 8),
+        ((4, 7, 6, 37), 37),
+        ((4, 7, 6, 37), None),  # larger than V
+        ((1, 7, 6, 37), 36),
+        ((3, 1, 6, 5), 1),
+        ((2, 300, 3, 9), 4),  # positions beyond uint8
+    ],
+)
+def test_max_agrees_with_its_definition(shape: Any, block: int | None, backward: Any) -> None:
+    x = draw(*shape)
+    assert_close(found(x, maximum(block=block, backward=backward)), by_definition(x))
+
+
+@pytest.mark.parametrize("top", [None, 1, 3, 100])
+def test_mean_agrees_with_its_definition(top: int | None) -> None:
+    x = draw()
+
+    def pool(*arrays: Any) -> jax.Array:
+        return mean_pool(*arrays, activation=elu1p, top=top, options=Options(block=8))
+
+    assert_close(found(x, pool), by_definition(x, "mean", top))
+
+
+@pytest.mark.parametrize("columns", [range(3, 33), (5, 2, 36, 0, 7, 1)])
+@pytest.mark.parametrize("backward", ["sparse", "dense"])
+def test_chosen_columns(columns: Any, backward: Any) -> None:
+    """Other rows of the table take no part and have no gradient."""
+    x, some = draw(), np.asarray(columns)
+    part = {**x, "kernel": x["kernel"][some], "bias": x["bias"][some], "g": x["g"][:, some]}
+    pooled, d_hidden, d_kernel, d_bias = by_definition(part)
+    whole = np.zeros_like(x["kernel"])
+    whole[some] = d_kernel
+
+    def pool(hidden: Any, table: Any, bias: Any, mask: Any) -> jax.Array:
+        options = Options(block=4, backward=backward)
+        return max_pool(hidden, table, bias, mask, columns=columns, options=options)[0]
+
+    got = found({**part, "kernel": x["kernel"]}, pool)
+    assert_close(got, (pooled, d_hidden, whole, d_bias))
+
+
+def test_positions_and_their_type() -> None:
+    for length, dtype in ((1, "uint8"), (256, "uint8"), (257, "uint16")):
+        x = draw(3, length, 4, 11)
+        logits = np.einsum("bld,vd->blv", x["hidden"], x["kernel"])
+        expected = np.argmax(np.where(x["mask"][:, :, None], logits, -np.inf), axis=1)
+        positions = jax.jit(max_pool)(x["hidden"], x["kernel"], None, x["mask"])[1]
+        assert positions.dtype == dtype
+        np.testing.assert_array_equal(positions, expected)
+
+
+@pytest.mark.parametrize("backward", ["sparse", "dense"])
+def test_first_of_equal_maxima_has_the_gradient(backward: Any) -> None:
+    hidden = jnp.ones((1, 4, 2)).at[0, 0].set(0.0)
+
+    def total(hidden: jax.Array) -> jax.Array:
+        pooled, _ = max_pool(hidden, jnp.ones((3, 2)), options=Options(backward=backward))
+        return jnp.sum(pooled)
+
+    np.testing.assert_array_equal(jax.grad(total)(hidden)[0, :, 0], [0, 3, 0, 0])
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+def test_row_without_any_position(pooling: str) -> None:
+    """-1e30 (0 behind the activation), no gradient for anything."""
+    x = draw()
+    x["mask"][1] = False
+
+    def pool(*arrays: Any) -> jax.Array:
+        if pooling == "mean":
+            return mean_pool(*arrays, activation=elu1p)
+        return max_pool(*arrays)[0]
+
+    pooled, d_hidden, d_kernel, d_bias = found(x, pool)
+    np.testing.assert_array_equal(pooled[1], np.float32(-1e30 if pooling == "max" else 0.0))
+    np.testing.assert_array_equal(d_hidden[1], 0)
+    others = {
+        name: x[name][[0, 2, 3]] if name in ("hidden", "mask", "g") else x[name] for name in x
+    }
+    assert_close((d_kernel, d_bias), found(others, pool)[2:])
+
+
+def test_no_mask_is_a_full_mask() -> None:
+    x = draw()
+    x["mask"][:] = True
+    for pool in (maximum(), lambda *arrays: mean_pool(*arrays, activation=elu1p)):
+        bare = found(x, lambda h, k, b, _, pool=pool: pool(h, k, b, None))
+        assert_close(found(x, pool), bare)
+
+
+def test_half_precision_accumulates_wide() -> None:
+    """bfloat16 operands: logits are exact up to the operands' rounding, gradients close."""
+    x = draw(2, 5, 512, 16)
+    narrow = {name: np.asarray(jnp.asarray(x[name], jnp.bfloat16), np.float64) for name in x}
+    narrow["mask"] = x["mask"]
+    expected = by_definition(narrow)
+    for backward in ("sparse", "dense"):
+        options = Options(backward=backward)
+
+        def pool(h: Any, k: Any, b: Any, m: Any, options: Any = options) -> jax.Array:
+            return max_pool(h.astype(jnp.bfloat16), k, b, m, options=options)[0]
+
+        got = found(narrow, pool)
+        assert all(x.dtype == jnp.float32 for x in got)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-4)
+        for a, b in zip(got[1:], expected[1:], strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=0.02 * np.max(np.abs(b)))
+
+
+def test_transformations() -> None:
+    """Under jit, rematerialisation and a loop over slices of the batch."""
+    x = draw()
+    pool = jax.checkpoint(maximum(block=8))
+
+    def sliced(hidden: Any, kernel: Any, bias: Any, mask: Any) -> jax.Array:
+        def one(part: Any) -> jax.Array:
+            return pool(part[0], kernel, bias, part[1])
+
+        halves = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), (hidden, mask))
+        return jax.lax.map(one, halves).reshape(4, -1)
+
+    assert_close(found(x, jax.jit(sliced)), by_definition(x))
+
+
+def test_block_size_fills_a_tile() -> None:
+    assert block_size(64 * 77, "cpu") == 512
+    assert block_size(4096 * 77, "gpu") == 256
+    assert block_size(2**30, "tpu") == 128
+    assert block_size(1, "gpu") == 4096
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden": np.zeros((4, 7, 5))}, r"hidden \(4, 7, 5\) and kernel \(37, 6\) do not fit"),
+        ({"mask": np.ones((4, 6))}, r"the mask is \(4, 6\), but hidden \(4, 7, 6\)"),
+        ({"bias": np.zeros(36)}, r"the bias is \(36,\), but there are 37 columns"),
+        ({"columns": range(30, 40)}, "rows of the kernel, 0 to 36"),
+        ({"columns": ()}, "rows of the kernel"),
+        ({"options": Options(block=0)}, "block is 0"),
+        ({"options": Options(backward="fast")}, "backward 'fast' is unknown"),  # type: ignore
+    ],
+)
+def test_user_errors(change: dict[str, Any], message: str) -> None:
+    x = {**draw(), **change}
+    del x["g"]
+    with pytest.raises(UserError, match=message):
+        max_pool(**x)
+
+
+def test_user_errors_of_the_mean() -> None:
+    x = draw()
+    with pytest.raises(UserError, match="pooling_top is 0"):
+        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top=0)

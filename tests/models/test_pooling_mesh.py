@@ -1,0 +1,173 @@
+"""Pooled logits on meshes, and the memory that they take."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.lexical import elu1p
+from big_retrieval.models.pooling import Options, max_pool, mean_pool
+from big_retrieval.plan.hlo import collectives
+from tests.models.pooling_cases import assert_close, by_definition, draw, maximum
+
+MESHES = [(2, 2, 2), (8, 1, 1), (1, 1, 8), (1, 8, 1)]
+
+
+def mesh_of(shape: tuple[int, ...]) -> Any:
+    return jax.make_mesh(shape, ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+
+
+def step(pool: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """(hidden, kernel, bias, mask, g) -> pooled and the gradients."""
+
+    def run(hidden: Any, kernel: Any, bias: Any, mask: Any, g: Any) -> Any:
+        pooled, pull = jax.vjp(lambda *a: pool(*a, mask), hidden, kernel, bias)
+        return pooled, *pull(g)
+
+    return run
+
+
+def layouts(mesh: Any, rows: Any = ("data", "fsdp")) -> tuple[list[Any], list[Any]]:
+    """Where arguments and results of `step` lie."""
+    specs = {
+        "hidden": P(rows), "kernel": P("tensor", "fsdp"), "bias": P("tensor"), "mask": P(rows),
+        "g": P(rows, "tensor"),
+    }  # fmt: skip
+    places = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
+    names = ("g", "hidden", "kernel", "bias")
+    return list(places.values()), [places[name] for name in names]
+
+
+def on_mesh(x: dict[str, Any], shape: tuple[int, ...], pool: Any, rows: Any = None) -> Any:
+    mesh = mesh_of(shape)
+    ins, outs = layouts(mesh) if rows is None else layouts(mesh, rows)
+    names = ("hidden", "kernel", "bias", "mask", "g")
+    with jax.set_mesh(mesh):
+        arrays = [
+            jax.device_put(x[name] if name == "mask" else np.float32(x[name]), place)
+            for name, place in zip(names, ins, strict=True)
+        ]
+        return jax.device_get(jax.jit(step(pool), out_shardings=tuple(outs))(*arrays))
+
+
+@pytest.mark.parametrize("shape", MESHES)
+@pytest.mark.parametrize("backward", ["sparse", "dense"])
+def test_same_on_any_mesh(shape: Any, backward: Any) -> None:
+    x = draw(8, 7, 8, 40)
+    assert_close(on_mesh(x, shape, maximum(block=3, backward=backward)), by_definition(x))
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 8)])
+def test_mean_on_a_mesh(shape: Any) -> None:
+    x = draw(8, 7, 8, 40)
+
+    def pool(*arrays: Any) -> jax.Array:
+        return mean_pool(*arrays, activation=elu1p, options=Options(block=3))
+
+    assert_close(on_mesh(x, shape, pool), by_definition(x, "mean"))
+
+
+@pytest.mark.parametrize("columns", [range(8, 40), tuple(range(30, 14, -1))])
+@pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1)])
+def test_chosen_columns_on_a_mesh(shape: Any, columns: Any) -> None:
+    x, some = draw(8, 7, 8, 40), np.asarray(columns)
+    part = {**x, "kernel": x["kernel"][some], "bias": x["bias"][some], "g": x["g"][:, some]}
+    expected = list(by_definition(part))
+    whole = np.zeros_like(x["kernel"])
+    whole[some] = expected[2]
+    expected[2] = whole
+
+    def pool(*arrays: Any) -> jax.Array:
+        return max_pool(*arrays, columns=columns, options=Options(block=5))[0]
+
+    assert_close(on_mesh({**part, "kernel": x["kernel"]}, shape, pool), expected)
+
+
+def test_rows_and_widths_that_do_not_divide() -> None:
+    """3 rows stay whole on each device, and so does a width of 7; columns are spread."""
+    x = draw(3, 7, 7, 40)
+    mesh = mesh_of((2, 2, 2))
+    arrays = [np.float32(x[name]) for name in ("hidden", "kernel", "bias")]
+    with jax.set_mesh(mesh):
+        got = jax.jit(step(maximum(block=3)))(*arrays, x["mask"], np.float32(x["g"]))
+    assert_close(jax.device_get(got), by_definition(x))
+
+
+def test_what_travels() -> None:
+    """Forward the kernel, backward gradients, each once; the logits and the output never."""
+    rows, length, width, columns = 16, 12, 32, 512
+    mesh = mesh_of((2, 2, 2))
+    ins, outs = layouts(mesh)
+    shapes = ((rows, length, width), (columns, width), (columns,), (rows, length), (rows, columns))
+    arrays = [
+        jax.ShapeDtypeStruct(shape, bool if i == 3 else jnp.float32, sharding=place)
+        for i, (shape, place) in enumerate(zip(shapes, ins, strict=True))
+    ]
+    with jax.set_mesh(mesh):
+        run = jax.jit(step(maximum(block=64)), out_shardings=tuple(outs))
+        program = run.lower(*arrays).compile()
+    travelling = [(c.kind, c.bytes, c.trips, c.group) for c in collectives(program.as_text())]
+    kernel, hidden, bias = (
+        columns // 2 * width * 4,
+        rows // 4 * length * width * 4,
+        columns // 2 * 4,
+    )
+    assert sorted(travelling) == sorted(
+        [
+            ("all-gather", kernel, 1, 2),  # over fsdp, as it enters
+            ("reduce-scatter", kernel // 2, 1, 2),  # its gradient over fsdp
+            ("all-reduce", kernel // 2, 1, 2),  # and over data
+            ("all-reduce", bias, 1, 4),
+            ("all-reduce", hidden, 1, 2),  # over tensor
+        ]
+    )
+
+
+def temp(batch: int, length: int, width: int, columns: int, pool: Any, first: int = 0) -> int:
+    """Bytes that the compiler allots for value and gradients."""
+    shapes = ((batch, length, width), (first + columns, width), (columns,), (batch, length))
+    arrays = [
+        jax.ShapeDtypeStruct(shape, bool if i == 3 else jnp.float32)
+        for i, shape in enumerate((*shapes, (batch, columns)))
+    ]
+    return jax.jit(step(pool)).lower(*arrays).compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize("backward", ["sparse", "dense"])
+def test_memory_has_no_term_in_length_times_columns(backward: Any) -> None:
+    """More columns cost their maxima and positions, whatever the length; more positions, tiles."""
+    pool = maximum(block=256, backward=backward)
+    sizes = {(n, v): temp(8, n, 64, v, pool) for n in (64, 128) for v in (4096, 8192)}
+    assert sizes[64, 8192] - sizes[64, 4096] <= 8 * 4096 * (4 + 1)
+    assert sizes[128, 8192] - sizes[128, 4096] <= 8 * 4096 * (4 + 1)
+    assert sizes[128, 4096] - sizes[64, 4096] <= 8 * 64 * (2 * 256 + 64) * 4
+
+
+def test_columns_of_a_table_are_not_copied() -> None:
+    """Nor is an odd number of columns padded."""
+
+    def pool(*arrays: Any) -> jax.Array:
+        columns = range(500, arrays[1].shape[0])
+        return max_pool(*arrays, columns=columns, options=Options(block=256))[0]
+
+    whole, part = temp(2, 8, 64, 8192, maximum(block=256)), temp(2, 8, 64, 8001, pool, first=500)
+    assert part <= whole + 2**16  # the table is 2 MiB
+
+
+def test_full_size_takes_little_of_the_plain_form() -> None:
+    """L = 77, D = 512, V = 29,522: under 4% of the [B, L, V] logits, their mask and maxima."""
+    for batch in (32, 64):
+        fused = temp(batch, 77, 512, 29522, maximum())
+        assert fused <= 0.04 * 4 * (batch * 77 * 29522 * 4)
+
+
+def test_columns_that_do_not_divide() -> None:
+    x = draw()
+    with jax.set_mesh(mesh_of((2, 2, 2))), pytest.raises(UserError, match="37 vocabulary columns"):
+        max_pool(x["hidden"], x["kernel"])
