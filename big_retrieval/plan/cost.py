@@ -1,0 +1,157 @@
+"""Operations, bytes on the wire and seconds of a training step, by formulas.
+
+Operations count a multiplication and an addition as two. Model operations are what forward and
+backward pass of the towers need (3 forward passes), the usual base of MFU; executed ones add what
+is computed twice and the loss.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from big_retrieval.checks import point_shape
+from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
+from big_retrieval.models.heads import Projection
+from big_retrieval.models.towers import DTYPES, make_tower
+from big_retrieval.plan.chips import Chip
+from big_retrieval.plan.memory import exchange_mode, groups, tower_length
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.setup import Model
+
+# What a good program reaches of the chip's peak, and how much of the computation can hide traffic.
+ACHIEVABLE = 0.5
+HIDING = 0.5
+_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
+
+
+def flops(config: Config, vocab_size: int) -> dict[str, int]:
+    """Operations of one step over all devices.
+
+    Returns:
+      `towers`, forward and backward; `recomputation`, by remat and micro-batches; `loss`. Loss: 4
+      products of all queries with all documents (forward; again in the backward pass; the gradients
+      of both sides). All topologies score by such products; the geodesic adds arcs, one per cell
+      and sub-sphere, in both sweeps and for the slope.
+    """
+    sliced = config.microbatch is not None and config.microbatch < config.batch_size
+    towers = again = 0
+    for field in config.fields.values():
+        tower = config.towers[field.tower]
+        module = make_tower(tower, vocab_size, parent=None)
+        forward = module.flops(field.size if isinstance(field, ImageField) else field.length)
+        layers = forward - _embedding(tower, field)
+        length = tower_length(tower, field)
+        attention = tower.depth * 4 * length * length * tower.width
+        head = Projection(dim=field.head.dim, parent=None).flops(tower.width, tower.class_tokens)
+        towers += 3 * (forward + head)
+        again += {"none": 0, "block": layers, "dots": attention}[tower.remat]
+        again += (forward + head) if sliced else 0
+    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)))
+    loss = 4 * 2 * n * n * m * dim
+    loss += 3 * _ARC_OPERATIONS * n * n * m if config.topology == "geodesic" else 0
+    return {"towers": n * towers, "recomputation": n * again, "loss": loss}
+
+
+def _embedding(tower: ViT | Bert, field: ImageField | TextField) -> int:
+    """Operations outside the layers."""
+    if isinstance(tower, Bert) or not isinstance(field, ImageField):
+        return 0
+    return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width
+
+
+def wire_bytes(parts: Model, config: Config) -> dict[str, float]:
+    """Bytes that one device receives in a step, by kind of collective.
+
+    * Gradients: all-reduce over the devices that share the rows, 2 s (D - 1) / D for an array of
+      s bytes; under fsdp a reduce-scatter (the CPU backend has an all-reduce, twice as much), and
+      gathers of the parameters in every pass. The compiled program reduces once per micro-batch,
+      so all of this counts per slice.
+    * Tensor: per layer all-reduces of the activations, 2 forward and 4 backward (query, key, value
+      and MLP inputs), 1 more where layers are computed again.
+    * Loss: of N rows of b bytes, gathering (R - 1) / R N b both ways, ring 3 N b.
+    """
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
+    total: dict[str, float] = dict.fromkeys(kinds, 0.0)
+    for kind, size in (*_parameters(parts, config), *_activations(parts, config)):
+        total[kind] += size
+    rows_over = groups(parts)
+    side = config.batch_size * math.prod(point_shape(config, next(iter(config.fields)))) * 4
+    if rows_over > 1 and exchange_mode(config) == "ring":
+        total["collective-permute"] += 3 * side
+    elif rows_over > 1:
+        total["all-gather"] += side * (rows_over - 1) / rows_over
+        total["reduce-scatter"] += side * (rows_over - 1) / rows_over
+    return {kind: size for kind, size in total.items() if size}
+
+
+def _slices(config: Config) -> int:
+    return config.batch_size // (config.microbatch or config.batch_size)
+
+
+def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
+    """What gradients and spread parameters send."""
+    mesh, slices = parts.mesh.shape, _slices(config)
+    data, fsdp, tensor, rows_over = mesh["data"], mesh["fsdp"], mesh["tensor"], groups(parts)
+    out: list[tuple[str, float]] = []
+    for name, leaf in names_of(parts.abstract.params).items():
+        size = slices * 4 * math.prod(leaf.sharding.shard_shape(leaf.shape))
+        table = name.endswith("/token_embedding")  # its gradient needs no second look at it
+        if fsdp > 1 and "fsdp" in leaf.sharding.spec:
+            passes = 2 + (slices > 1) - table
+            out.append(("all-gather", passes * (fsdp - 1) * size))
+            out.append(("reduce-scatter", (fsdp - 1) * size))
+            out.append(("all-reduce", 2 * size * (data - 1) / data))
+        else:
+            out.append(("all-reduce", 2 * size * (rows_over - 1) / rows_over))
+        if table and "tensor" in leaf.sharding.spec:
+            out.append(("all-gather", fsdp * (tensor - 1) * size))
+    return out
+
+
+def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
+    """What layers that are spread over the tensor axis send."""
+    tensor = parts.mesh.shape["tensor"]
+    if tensor == 1:
+        return []
+    out: list[tuple[str, float]] = []
+    rows, itemsize = config.batch_size // groups(parts), jnp.dtype(DTYPES[config.dtype]).itemsize
+    for field in config.fields.values():
+        tower: Any = config.towers[field.tower]
+        times = 6 + (tower.remat != "none") + (2 if _slices(config) > 1 else 0)
+        size = rows * tower_length(tower, field) * tower.width * itemsize
+        out.append(("all-reduce", tower.depth * times * 2 * size * (tensor - 1) / tensor))
+    return out
+
+
+def seconds(
+    config: Config, chip: Chip, devices: int, operations: dict[str, int], wire: float
+) -> dict[str, float | None]:
+    """How long a step should take. Arithmetic on data sheets, not a measurement.
+
+    Computation at `ACHIEVABLE` of the peak of the towers' type, the loss at that of float32; plus
+    the traffic that `HIDING` of the computation cannot hide. Loading data counts nothing.
+
+    Args:
+      config: of the run.
+      chip: its nominal figures.
+      devices: how many.
+      operations: of `flops`.
+      wire: bytes received per device.
+
+    Returns:
+      `step`, `compute`, `wire`, `exposed_wire` in seconds and `mfu` of the bfloat16 peak; all None
+      where the chip's peaks are not known.
+    """
+    speed, peak = chip.speed(devices), chip.bfloat16
+    names = ("step", "compute", "wire", "exposed_wire", "mfu")
+    if speed is None or peak is None or chip.float32 is None:
+        return dict.fromkeys(names)
+    towers = (operations["towers"] + operations["recomputation"]) / devices
+    compute = towers / (peak if config.dtype == "bfloat16" else chip.float32)
+    compute = (compute + operations["loss"] / devices / chip.float32) / ACHIEVABLE
+    travel = wire / speed
+    exposed = max(0.0, travel - HIDING * compute)
+    step = compute + exposed
+    mfu = operations["towers"] / devices / peak / step
+    return dict(zip(names, (step, compute, travel, exposed, mfu), strict=True))

@@ -1,0 +1,136 @@
+"""The smallest change to a config that makes it fit, found on the formulas."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from big_retrieval.config import Config
+from big_retrieval.plan import memory
+from big_retrieval.train.setup import Model
+
+
+class Change(NamedTuple):
+    """A change that fits.
+
+    Attributes:
+      flags: for the command line.
+      total: bytes on one device, by the formulas.
+    """
+
+    flags: list[str]
+    total: int
+
+
+class _Candidate(NamedTuple):
+    config: Config
+    flags: list[str]
+    spread: bool = False  # whether the mesh is another
+
+
+def smallest_change(
+    parts: Model,
+    rebuild: Callable[[Config], Model],
+    platform: str,
+    limit: float,
+    offset: float = 0.0,
+) -> Change | None:
+    """The first that fits of: a micro-batch, remat, fsdp, ring; then of their combinations.
+
+    Micro-batches are the largest power of two that fits; everything else is on or off.
+
+    Args:
+      parts: of the config that does not fit.
+      rebuild: builds the model of a config on the mesh that it asks for.
+      platform: "gpu", "tpu" or "cpu".
+      limit: bytes of a device.
+      offset: bytes to add to the formulas' total, where the compiler knows better.
+
+    Returns:
+      None if nothing of this fits.
+    """
+    built = {False: (parts, memory.state_bytes(parts))}
+
+    def total(candidate: _Candidate) -> float:
+        if candidate.spread not in built:
+            spread = rebuild(candidate.config)
+            built[candidate.spread] = spread, memory.state_bytes(spread)
+        model, state = built[candidate.spread]
+        return memory.from_state(model, candidate.config, state, platform)["total"] + offset
+
+    for candidate in _candidates(parts, platform):
+        found = total(candidate)
+        if found <= limit:
+            return Change(candidate.flags, round(found))
+    return None
+
+
+def _candidates(parts: Model, platform: str) -> Iterator[_Candidate]:
+    """Single changes, then combinations, each with its micro-batches from large to small."""
+    none = _Candidate(parts.config, [])
+    remat, spread = _remat(none, platform), _spread(none, parts)
+    ring = _ring(none, parts)
+    both = None if remat is None else _spread(remat, parts)
+    yield from _sliced(none, parts)
+    yield from (c for c in (remat, spread, ring) if c is not None)
+    for base in (remat, spread, both):
+        if base is None:
+            continue
+        if base is both:
+            yield base
+        with_ring = _ring(base, parts)
+        yield from _sliced(base, parts)
+        if with_ring is not None:
+            yield from _sliced(with_ring, parts)
+    if ring is not None:
+        yield from _sliced(ring, parts)
+
+
+def _sliced(base: _Candidate, parts: Model) -> Iterator[_Candidate]:
+    """Micro-batches of powers of two that divide the batch, largest first."""
+    batch, rows_over = base.config.batch_size, memory.groups(parts)
+    size = 1 << (batch.bit_length() - 1)
+    now = base.config.microbatch or batch
+    while size >= rows_over:
+        if batch % size == 0 and size % rows_over == 0 and size < now:
+            flags = [*base.flags, f"--config.microbatch={size}"]
+            yield base._replace(config=_with(base.config, microbatch=size), flags=flags)
+        size //= 2
+
+
+def _remat(base: _Candidate, platform: str) -> _Candidate | None:
+    """All towers with remat=block; in a scan on CPUs, where XLA undoes it otherwise."""
+    towers: dict[str, Any] = {}
+    flags = []
+    changes: Mapping[str, Any] = {"remat": "block"}
+    if platform == "cpu":
+        changes = {"remat": "block", "scan": True}
+    for name, tower in base.config.towers.items():
+        fresh = {key: v for key, v in changes.items() if getattr(tower, key) != v}
+        towers[name] = dataclasses.replace(tower, **fresh)
+        flags += [f"--config.towers.{name}.{key}={value}" for key, value in fresh.items()]
+    if not flags:
+        return None
+    return base._replace(config=_with(base.config, towers=towers), flags=[*base.flags, *flags])
+
+
+def _spread(base: _Candidate, parts: Model) -> _Candidate | None:
+    """Parameters over all devices that rows are spread over."""
+    rows_over = memory.groups(parts)
+    if parts.mesh.shape["fsdp"] == rows_over:
+        return None
+    mesh = dataclasses.replace(base.config.mesh, data=1, fsdp=rows_over)
+    flags = [*base.flags, "--config.mesh.data=1", f"--config.mesh.fsdp={rows_over}"]
+    return _Candidate(_with(base.config, mesh=mesh), flags, spread=True)
+
+
+def _ring(base: _Candidate, parts: Model) -> _Candidate | None:
+    """The loss with one side passed around."""
+    if memory.groups(parts) == 1 or memory.exchange_mode(base.config) == "ring":
+        return None
+    loss = dataclasses.replace(base.config.loss, exchange="ring")
+    flags = [*base.flags, "--config.loss.exchange=ring"]
+    return base._replace(config=_with(base.config, loss=loss), flags=flags)
+
+
+def _with(config: Config, **changes: Any) -> Config:
+    return dataclasses.replace(config, **changes)

@@ -1,0 +1,289 @@
+"""Bytes of a training step on one device, by formulas; nothing is compiled or allocated.
+
+* parameters, optimiser (and averages), batch: exact, from shapes and shardings.
+* activations: what automatic differentiation keeps of the towers for the backward pass. It is
+  traced on abstract arrays for one and two layers, so that every tower, type and `remat` is
+  counted as it is written, and scaled to the depth and the rows. On top: one layer's backward
+  pass, the gradients, and the copies of parameters that loops and meshes make.
+* representations: points of both sides and their gradients, of all rows of the device.
+* loss: what travels and the blocks of scores.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from big_retrieval import similarity
+from big_retrieval.checks import point_shape
+from big_retrieval.config import Bert, Config, ImageField
+from big_retrieval.losses import blockwise, exchange
+from big_retrieval.models.towers import DTYPES, RetrievalModel
+from big_retrieval.train.setup import Model
+from big_retrieval.train.step import abstract_batch
+
+PARTS = ("parameters", "optimiser", "batch", "activations", "representations", "loss")
+_ROWS = 8191  # a prime: an array whose size it divides has a row axis
+# Arrays of a layer's backward pass on top of what autodiff keeps of it: inner ones of the MLP, and
+# attention matrices. Measured on CPUs in float32. Gradients add two of each, unless (text, with a
+# mask) XLA has freed as much by then; the polynomial of gelu_tanh is kept on paper only.
+_INNER = {
+    "vit": {"gelu": 2, "gelu_tanh": -2, "relu": 1},
+    "bert": {"gelu": 0, "gelu_tanh": -3, "relu": 0},
+}
+_ATTENTION = {"vit": 2, "bert": 0}
+_RECOMPUTED = {"gelu_tanh": 3}  # inner arrays that unrolled layers do not keep, for the same reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What the backward pass of one field needs, bytes.
+
+    Attributes:
+      base: per row, kept outside the layers.
+      layer: per row and layer, kept.
+      inside: per row, on top of that within one layer during its backward pass.
+      casts: parameters in another type, of one layer.
+    """
+
+    base: int
+    layer: int
+    inside: int
+    casts: int
+
+
+def arrays_bytes(tree: Any) -> int:
+    """Bytes of abstract arrays on one device, by their shardings."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    )
+
+
+def groups(parts: Model) -> int:
+    """Devices that rows are spread over."""
+    return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
+
+
+def state_bytes(parts: Model) -> dict[str, int]:
+    """`parameters`, `optimiser` and `batch` of one device; exact."""
+    params = arrays_bytes(parts.abstract.params)
+    return {
+        "parameters": params,
+        "optimiser": arrays_bytes(parts.abstract) - params,
+        "batch": arrays_bytes(abstract_batch(parts.config, parts.mesh)),
+    }
+
+
+def per_device(parts: Model, platform: str) -> dict[str, int]:
+    """All of `PARTS` and their `total`, bytes on one device.
+
+    Args:
+      parts: of `build_model`; its mesh is the one that the step will run on.
+      platform: "gpu", "tpu" or "cpu".
+    """
+    return from_state(parts, parts.config, state_bytes(parts), platform)
+
+
+def from_state(
+    parts: Model, config: Config, state: Mapping[str, int], platform: str
+) -> dict[str, int]:
+    """`per_device` for a config that differs from `parts` only in how it is computed.
+
+    Args:
+      parts: model and mesh.
+      config: may differ in `microbatch`, `loss` and the towers' `remat` and `scan`.
+      state: of `state_bytes`.
+      platform: "gpu", "tpu" or "cpu".
+    """
+    found = {
+        **state,
+        "activations": sum(activations(parts, config, platform).values()),
+        "representations": representations(config, groups(parts)),
+        "loss": loss(config, groups(parts), platform),
+    }
+    return {**found, "total": sum(found.values())}
+
+
+def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
+    """What the towers hold at the height of a step, by kind, bytes on one device.
+
+    `kept` for the backward pass; `layer`, the largest backward pass of one layer, less what it takes
+    over from the loss; `gradients` of the parameters; `copies` of parameters (stacked by scans,
+    gathered by the mesh, cast).
+    """
+    rows = -(-(config.microbatch or config.batch_size) // groups(parts))
+    tensor = parts.mesh.shape["tensor"]
+    kept, layer, casts, stacked = 0, [0], 0, 0
+    for name, field in config.fields.items():
+        tower = config.towers[field.tower]
+        found = _saved(parts.model, name, _effective(tower, platform))
+        kept += rows * (found.base + tower.depth * found.layer)
+        # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
+        layer.append(rows * found.inside // tensor)
+        casts += found.casts * (1 if tower.remat != "none" else tower.depth)
+    for name, tower in config.towers.items():
+        if tower.scan:
+            stacked += _layers_bytes(parts, name)
+    params = arrays_bytes(parts.abstract.params)
+    return {
+        "kept": kept,
+        "layer": max(0, max(layer) - loss(config, groups(parts), platform)),
+        "gradients": params + stacked,  # slices add to them in place
+        "copies": stacked + casts + _gathered(parts, config),
+    }
+
+
+def representations(config: Config, rows_over: int) -> int:
+    """Points of all fields and their gradients, float32, bytes on one device."""
+    rows = -(-config.batch_size // rows_over)
+    return sum(2 * 4 * rows * math.prod(point_shape(config, name)) for name in config.fields)
+
+
+def loss(config: Config, rows_over: int, platform: str) -> int:
+    """What `losses/` holds besides the representations, bytes on one device.
+
+    A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers a
+    row. Gathering: all queries too, and the partial gradients for all of them. Ring: the queries
+    and the gradients that are under way.
+    """
+    shape = point_shape(config, next(iter(config.fields)))
+    topology = similarity.topology(config.topology)
+    size = config.batch_size * math.prod(shape) * 4
+    points = (config.batch_size, *shape)
+    side = config.loss.block or blockwise.block_size(topology, points, platform)
+    ring = exchange_mode(config) == "ring"
+    resident = -(-config.batch_size // rows_over)
+    cells = min(side, resident) * min(side, resident if ring else config.batch_size)
+    blocks = 4 * cells * (3 * topology.numbers_per_cell(points) + 3)
+    statistics = 5 * 4 * config.batch_size
+    if rows_over == 1:
+        return blocks + statistics
+    if ring:
+        return blocks + (2 * size + statistics) // rows_over
+    return blocks + 2 * size + statistics
+
+
+def tower_length(tower: Any, field: Any) -> int:
+    """Positions of a field in its tower, class tokens included."""
+    if isinstance(field, ImageField):
+        return (field.size // tower.patch) ** 2 + tower.class_tokens
+    return field.length + tower.class_tokens - 1
+
+
+def exchange_mode(config: Config) -> str:
+    """ "gather" or "ring", as `losses/exchange.py` chooses."""
+    if config.loss.exchange != "auto":
+        return config.loss.exchange
+    shape = point_shape(config, next(iter(config.fields)))
+    large = config.batch_size * math.prod(shape) * 4 > exchange.GATHER_BYTES
+    return "ring" if large else "gather"
+
+
+def _effective(tower: Any, platform: str) -> Any:
+    """XLA on CPUs merges recomputation of unrolled layers with the forward pass: it saves nothing.
+
+    (Seen in the compiler's accounting; inside scans it cannot.)
+    """
+    merged = platform == "cpu" and not tower.scan
+    return dataclasses.replace(tower, remat="none") if merged else tower
+
+
+@functools.lru_cache(maxsize=64)
+def _cached(tower: Any, field: Any, topology: str, dtype: str, vocab_size: int, name: str) -> Saved:
+    def model(**changes: Any) -> RetrievalModel:
+        changed = dataclasses.replace(tower, **changes)
+        towers, fields = {field.tower: changed}, {name: field}
+        return RetrievalModel(towers, fields, topology, vocab_size, DTYPES[dtype])
+
+    one, one_casts = _residuals(model(depth=1), name)
+    two, two_casts = _residuals(model(depth=2), name)
+    layer, inside = two - one, 0
+    if tower.remat != "none":
+        plain = [_residuals(model(depth=d, remat="none", scan=False), name)[0] for d in (1, 2)]
+        inside = plain[1] - plain[0] - layer
+    elif not tower.scan:
+        layer -= _RECOMPUTED.get(tower.activation, 0) * _inner(tower, field, dtype)
+    inside = max(0, inside + _backward(tower, field, dtype))
+    return Saved(max(0, 2 * one - two), layer, inside, two_casts - one_casts)
+
+
+def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
+    """What one field keeps, by tracing; nothing is cached between different sizes."""
+    field = model.fields[name]
+    dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
+    # A word table's size changes nothing that is kept per row, and a small one traces faster.
+    tower = dataclasses.replace(tower, vocab_size=64) if isinstance(tower, Bert) else tower
+    tower = dataclasses.replace(tower, depth=1)  # one entry for all depths
+    return _cached(tower, field, model.topology, dtype, 64, name)
+
+
+def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
+    """(bytes per row, bytes of parameters in another type) that the backward pass keeps."""
+    example = model.example_inputs()
+    params = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), example)))["params"]
+    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_ROWS, *x.shape[1:]), x.dtype), example)
+
+    def backward(params: Any, inputs: Any) -> Any:
+        def points(params: Any) -> Any:
+            rngs = {"dropout": jax.random.key(0)}
+            reps: Any = model.apply({"params": params}, inputs, train=True, rngs=rngs)
+            return reps.points[name]
+
+        return jax.vjp(points, params)[1]
+
+    per_row = cast = 0
+    for x in jax.tree.leaves(jax.eval_shape(backward, params, inputs)):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            continue
+        if x.size % _ROWS == 0:
+            per_row += x.size // _ROWS * x.dtype.itemsize
+        elif x.dtype != jnp.float32:
+            cast += x.size * x.dtype.itemsize
+    return per_row, cast
+
+
+def _inner(tower: Any, field: Any, dtype: str) -> int:
+    """Bytes of one row's activations inside an MLP."""
+    return tower_length(tower, field) * tower.mlp * jnp.dtype(DTYPES[dtype]).itemsize
+
+
+def _backward(tower: Any, field: Any, dtype: str) -> int:
+    """What the backward pass of one layer holds per row besides what was kept."""
+    length, itemsize = tower_length(tower, field), jnp.dtype(DTYPES[dtype]).itemsize
+    # Logits are in float32, weights in the type of the computation.
+    matrix = tower.heads * length * length * (4 + itemsize) // 2
+    inner = _INNER.get(tower.type, {}).get(tower.activation, 0) * _inner(tower, field, dtype)
+    return inner + _ATTENTION.get(tower.type, 0) * matrix
+
+
+def _layers_bytes(parts: Model, tower: str) -> int:
+    """Parameters of a tower's layers on one device."""
+    layers = parts.abstract.params[tower]
+    return arrays_bytes({k: v for k, v in layers.items() if k.startswith("layers_")})
+
+
+def _gathered(parts: Model, config: Config) -> int:
+    """Whole copies of parameters that live in parts: one layer at a time in scans, else all.
+
+    The word table is always gathered whole for the look-up.
+    """
+    if parts.mesh.shape["fsdp"] == 1 and parts.mesh.shape["tensor"] == 1:
+        return 0
+    total = 0
+    itemsize = jnp.dtype(DTYPES[config.dtype]).itemsize
+    fsdp = parts.mesh.shape["fsdp"]
+    for name, tower in config.towers.items():
+        if isinstance(tower, Bert):
+            table = parts.abstract.params[name]["token_embedding"]
+            total += 4 * table.size
+        if fsdp > 1:
+            whole = _layers_bytes(parts, name) * fsdp * itemsize // 4
+            total += whole // tower.depth if tower.scan else whole
+    return total

@@ -1,0 +1,125 @@
+"""A plan as text."""
+
+from typing import Any
+
+from big_retrieval.plan.memory import PARTS
+
+JAX_SHARE = 0.75  # of a GPU's memory that jax takes by default
+
+
+def gib(size: float) -> str:
+    """Bytes in GiB, or MiB where that is little."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
+
+
+def text(plan: dict[str, Any]) -> str:
+    """The table that --plan prints.
+
+    Args:
+      plan: the content of plan.json.
+    """
+    return "\n".join((*_head(plan), "", *_memory(plan), "", *_costs(plan), "", *_verdict(plan)))
+
+
+def brief(per_device: dict[str, int], usable: float | None) -> dict[str, str]:
+    """The split in two lines, for the start of a run.
+
+    Args:
+      per_device: parts of the memory and their total, by formulas.
+      usable: bytes of a device that a program can count on; None where not known.
+    """
+    p = per_device
+    limit = "" if usable is None else f" of {gib(usable)} usable"
+    return {
+        "memory": f"{gib(p['total'])} a device{limit}, by formulas (--plan says more)",
+        "of it": f"parameters and optimiser {gib(p['parameters'] + p['optimiser'])}, activations "
+        f"{gib(p['activations'])}, representations and loss {gib(p['representations'] + p['loss'])}"
+        f", batch {gib(p['batch'])}",
+    }
+
+
+def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
+    names, sizes = (max(len(row[i]) for row in rows) for i in range(2))
+    return [f"  {a:<{names}}  {b:>{sizes}}  {c}".rstrip() for a, b, c in rows]
+
+
+def _head(plan: dict[str, Any]) -> list[str]:
+    axes = ", ".join(f"{name} {size}" for name, size in plan["mesh"].items())
+    sliced = f", {plan['microbatch']:,} encoded at a time" if plan["microbatch"] else ""
+    words = plan["vocabulary"]
+    return [
+        f"plan for {plan['topology']} (mesh {axes})",
+        f"  batch {plan['batch_size']:,}{sliced}; towers in {plan['dtype']}; "
+        f"loss exchange {plan['exchange']}",
+        f"  {plan['parameter_count']:,} parameters",
+        f"  vocabulary {words['size']:,}, {words['source']}",
+    ]
+
+
+def _memory(plan: dict[str, Any]) -> list[str]:
+    sizes, sources = plan["per_device_bytes"], plan["sources"]
+    rows = [(name, gib(sizes[name]), sources.get(name, "")) for name in (*PARTS, "total")]
+    lines = ["memory per device", *_columns(rows)]
+    found = plan["compiler"]
+    if found is not None and plan["sources"]["activations"] == "formula":
+        lines.append(
+            f"  (compiler, {found['platform']}: {gib(found['argument_bytes'])} arguments, "
+            f"{gib(found['temp_bytes'])} temporary; CPUs widen bfloat16)"
+        )
+    elif found is not None:
+        lines.append(f"  (by formulas alone: {gib(plan['formula_bytes']['total'])})")
+    return lines
+
+
+def _costs(plan: dict[str, Any]) -> list[str]:
+    parts = plan["flops_by_part"]
+    split = ", ".join(f"{name} {size / 1e12:,.3g}" for name, size in parts.items())
+    lines = [
+        "one step",
+        f"  {plan['flops_per_step'] / 1e12:,.4g} TFLOP over all devices ({split})",
+        f"  {gib(plan['wire_bytes'])} received per device, {plan['wire_bytes_source']}"
+        f"{_split(plan['wire_bytes_by_collective'])}",
+    ]
+    found = plan["compiler"]
+    if found is not None and plan["wire_bytes_source"] == "formula":
+        wire = found["wire_bytes_by_collective"]
+        lines.append(
+            f"  {gib(sum(wire.values()))} in the program compiled for {found['platform']}"
+            f"{_split(wire)}"
+        )
+    expected = plan["expected"]
+    if expected["step_seconds"] is None:
+        return [*lines, "  time and MFU: not known, the table of chips has no peak for this device"]
+    return [
+        *lines,
+        f"  about {expected['step_seconds']:.3g} s, {expected['pairs_per_second']:,.0f} pairs/s, "
+        f"MFU {expected['mfu']:.0%}; {expected['exposed_wire_seconds']:.2g} s of it spent waiting "
+        "for the wire",
+        f"  (arithmetic on the data sheet at {expected['achievable_share']:.0%} of the peak, not a "
+        "measurement)",
+    ]
+
+
+def _split(wire: dict[str, float]) -> str:
+    rows = ", ".join(f"{kind} {gib(size)}" for kind, size in wire.items())
+    return f"\n    {rows}" if rows else ""
+
+
+def _verdict(plan: dict[str, Any]) -> list[str]:
+    total, usable = plan["per_device_bytes"]["total"], plan["usable_bytes"]
+    if usable is None:
+        return ["fits: not known, the table of chips does not have this device's memory"]
+    limit = f"{gib(usable)} usable of {gib(plan['device_memory_bytes'])}"
+    if plan["fits"]:
+        lines = [f"fits: {gib(total)} of {limit}"]
+        share = total / plan["device_memory_bytes"]
+        if share > JAX_SHARE and plan["platform"] == "gpu":
+            lines.append(
+                f"jax takes {JAX_SHARE:.0%} unless XLA_PYTHON_CLIENT_MEM_FRACTION=0.92 is set"
+            )
+        return lines
+    lines = [f"does not fit: {gib(total)}, {limit}"]
+    change = plan["smallest_change"]
+    if change is None:
+        return [*lines, "no micro-batch, remat, fsdp or ring makes it fit; use more devices"]
+    return [*lines, f"would fit with {gib(change['total'])}:", f"  {' '.join(change['flags'])}"]

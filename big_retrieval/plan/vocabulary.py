@@ -1,0 +1,51 @@
+"""How many words a plan counts on, without data and without the network."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from big_retrieval.config import Bert, Config, Scenes
+from big_retrieval.data.build import make_source, make_tokenizer
+from big_retrieval.data.text import load_tokenizer
+
+PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
+    (r"xlm-roberta", 250_002),
+    (r"multilingual-cased", 119_547),
+    (r"multilingual-uncased", 105_879),
+    (r"roberta", 50_265),
+    (r"bert-(base|large)-cased", 28_996),
+    (r"bert|minilm", 30_522),
+    (r"clip", 49_408),
+)
+
+
+class Vocabulary(NamedTuple):
+    """A number of ids and where it comes from."""
+
+    size: int
+    source: str
+
+
+def vocabulary(config: Config) -> Vocabulary:
+    """Ids of the tokenizer, as far as they can be known here.
+
+    From the tokenizer itself where its file is here, or where it is learned from generated data;
+    else from the tower, from the published size of a known name, or from the config's limit.
+
+    Raises:
+      UserError: a tokenizer file that cannot be read.
+    """
+    c = config.tokenizer
+    towers = config.towers.values()
+    sizes = [t.vocab_size for t in towers if isinstance(t, Bert) and t.vocab_size is not None]
+    if c.path and Path(c.path).exists():
+        return Vocabulary(load_tokenizer(c.type, c.path).vocab_size, f"read from {c.path}")
+    if not c.path and isinstance(config.data, Scenes):
+        size = make_tokenizer(config, make_source(config.data)).vocab_size
+        return Vocabulary(size, "learned from the generated captions")
+    if sizes:
+        return Vocabulary(min(sizes), "assumed from config.towers.<tower>.vocab_size")
+    for pattern, size in PUBLISHED:
+        if c.path and re.search(pattern, c.path, re.IGNORECASE):
+            return Vocabulary(size, f"assumed: the published size for the name {c.path!r}")
+    return Vocabulary(c.vocab_size, "assumed from config.tokenizer.vocab_size")

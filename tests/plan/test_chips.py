@@ -1,0 +1,68 @@
+import re
+
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.plan import chips
+
+
+@pytest.mark.parametrize("chip", chips.CHIPS, ids=lambda chip: chip.name)
+def test_every_chip_is_found_by_its_name(chip: chips.Chip) -> None:
+    assert chips.parse(f"{chip.name}-256") == (chip, 256)
+    assert chip.memory is not None
+    assert 0.8 * chip.memory < chip.usable < chip.memory
+    assert (chip.float32 or 0) < (chip.bfloat16 or 0)
+    assert (chip.link or 0) > (chip.network or 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("NVIDIA L4", "l4"),
+        ("TPU v4", "v4"),
+        ("TPU v5 lite", "v5e"),
+        ("TPU v5", "v5p"),
+        ("TPU v5p", "v5p"),
+        ("TPU v6 lite", "v6e"),
+        ("cpu", "cpu"),
+        ("NVIDIA L40S", None),
+        ("abacus", None),
+    ],
+)
+def test_the_names_that_jax_gives(kind: str, name: str | None) -> None:
+    found = chips.of_kind(kind)
+    assert (found and found.name) == name
+
+
+@pytest.mark.parametrize(
+    "text", ["h200", "h200-0", "h200--1", "h200-x", "z9-4", "", "-", "h200-1-"]
+)
+def test_other_names_are_refused_with_a_list(text: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"--topology is {text!r}")) as problem:
+        chips.parse(text)
+    assert all(chip.name in str(problem.value) for chip in chips.CHIPS)
+
+
+def test_virtual_devices_share_a_memory() -> None:
+    one, eight = chips.parse("cpu-1")[0], chips.parse("cpu-8")[0]
+    assert eight.memory == pytest.approx(one.memory / 8)
+    assert one.bfloat16 is None
+
+
+def test_traffic_between_nodes_takes_the_slower_way() -> None:
+    chip, _ = chips.parse("h100-8")
+    assert chip.speed(8) == chip.link
+    assert chip.speed(9) == chip.network
+
+
+def test_peak_of_a_device() -> None:
+    class Device:
+        device_kind = "NVIDIA H200"
+
+    assert chips.peak_flops(Device()) == 989e12
+    Device.device_kind = "cpu"
+    assert chips.peak_flops(Device()) is None

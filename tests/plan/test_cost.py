@@ -1,0 +1,110 @@
+import dataclasses
+from typing import Any
+
+import pytest
+
+from big_retrieval.plan import chips, cost, hlo
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.plan.test_memory import VOCAB, sized
+
+
+def changed(config: Any, **changes: Any) -> Any:
+    return dataclasses.replace(config, **changes)
+
+
+def test_operations_of_the_towers_are_three_forward_passes() -> None:
+    parts = sized()
+    found = cost.flops(parts.config, VOCAB)
+    assert found["towers"] == 3 * 64 * parts.model.forward_flops()
+    assert found["recomputation"] == 0
+    assert found["loss"] == 4 * 2 * 64**2 * 2 * 4  # two class tokens of four dimensions
+
+
+def test_what_is_computed_again() -> None:
+    parts = sized(tower={"remat": "block"})
+    forward = parts.model.forward_flops()
+    image, text = parts.config.fields["image"], parts.config.fields["text"]
+    patches = (getattr(image, "size") // 8) ** 2  # noqa: B009
+    lengths = (patches + 2, getattr(text, "length") + 1)  # noqa: B009
+    layers = sum(2 * (4 * n * 64 * (2 * 64 + 256) + 4 * n * n * 64) for n in lengths)
+    assert cost.flops(parts.config, VOCAB)["recomputation"] == 64 * layers
+    sliced = changed(parts.config, microbatch=16)
+    assert cost.flops(sliced, VOCAB)["recomputation"] == 64 * (layers + forward)
+    whole = changed(parts.config, microbatch=64)
+    assert cost.flops(whole, VOCAB) == cost.flops(parts.config, VOCAB)
+    dots = sized(tower={"remat": "dots"}).config
+    attention = sum(2 * 4 * n * n * 64 for n in lengths)
+    assert cost.flops(dots, VOCAB)["recomputation"] == 64 * attention
+
+
+def test_the_geodesic_costs_more() -> None:
+    plain, arcs = (
+        cost.flops(sized(topology=t).config, VOCAB)["loss"] for t in ("oblique", "geodesic")
+    )
+    assert arcs > plain
+
+
+def test_one_device_receives_nothing() -> None:
+    parts = sized()
+    assert cost.wire_bytes(parts, parts.config) == {}
+
+
+def test_wire_by_hand() -> None:
+    parts = sized(8)
+    count, side = sum(parts.parameters.values()), 64 * 2 * 4 * 4
+    assert cost.wire_bytes(parts, parts.config) == pytest.approx(
+        {
+            "all-reduce": 2 * 4 * count * 7 / 8,
+            "all-gather": side * 7 / 8,
+            "reduce-scatter": side * 7 / 8,
+        }
+    )
+    ring = changed(parts.config, loss=changed(parts.config.loss, exchange="ring"))
+    found = cost.wire_bytes(parts, ring)
+    assert found == {"all-reduce": 2 * 4 * count * 7 / 8, "collective-permute": 3 * side}
+    slices = cost.wire_bytes(parts, changed(parts.config, microbatch=16))
+    assert slices["all-reduce"] == pytest.approx(4 * 2 * 4 * count * 7 / 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rel"),
+    [
+        ({}, 0.02),
+        pytest.param({"microbatch": 16}, 0.02, marks=pytest.mark.slow),
+        pytest.param({"loss__exchange": "ring"}, 0.02, marks=pytest.mark.slow),
+        pytest.param({"mesh__data": 4, "mesh__tensor": 2}, 0.2, marks=pytest.mark.slow),
+    ],
+)
+def test_wire_agrees_with_the_compiled_program(changes: dict[str, Any], rel: float) -> None:
+    parts = sized(8, **changes)
+    batch = abstract_batch(parts.config, parts.mesh)
+    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
+    formula = cost.wire_bytes(parts, parts.config)
+    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=rel)
+
+
+@pytest.mark.slow
+def test_parameters_under_fsdp_are_gathered_as_often_as_the_formula_says() -> None:
+    parts = sized(8, mesh__data=1, mesh__fsdp=8, tower={"remat": "block", "scan": True})
+    batch = abstract_batch(parts.config, parts.mesh)
+    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
+    formula = cost.wire_bytes(parts, parts.config)
+    assert found["all-gather"] == pytest.approx(formula["all-gather"], rel=0.1)
+
+
+def test_seconds_are_arithmetic() -> None:
+    config = changed(sized().config, dtype="bfloat16")
+    chip, _ = chips.parse("h100-8")
+    work = {"towers": 8 * 989 * 10**12, "recomputation": 0, "loss": 0}
+    found = cost.seconds(config, chip, 8, work, wire=0.0)
+    assert found["step"] == pytest.approx(2.0)  # at half of the peak
+    assert found["mfu"] == pytest.approx(0.5)
+    hidden = cost.seconds(config, chip, 8, work, wire=0.9 * 450e9)
+    assert hidden["step"] == pytest.approx(2.0)
+    late = cost.seconds(config, chip, 8, work, wire=3 * 450e9)
+    assert (late["exposed_wire"], late["step"]) == pytest.approx((2.0, 4.0))
+    float32 = cost.seconds(changed(config, dtype="float32"), chip, 8, work, wire=0.0)
+    assert (float32["step"] or 0) > 10
+    assert set(cost.seconds(config, chips.cpu(), 8, work, 1.0).values()) == {None}
