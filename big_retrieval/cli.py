@@ -88,8 +88,9 @@ def _guarded(main: Callable[[], Any]) -> None:
             raise
         fail(
             UserError(
-                f"out of device memory ({first}): lower config.batch_size, set "
-                "config.towers.<tower>.remat=block, or spread parameters with config.mesh.fsdp."
+                f"out of device memory ({first}): encode fewer rows at a time with "
+                "config.microbatch, set config.towers.<tower>.remat=block, or spread parameters "
+                "with config.mesh.fsdp; --plan says what fits."
             )
         )
 

@@ -2,20 +2,28 @@
 
     python -m big_retrieval.main --config=configs/X.py[:arg] [--workdir=DIR] [--config.a.b=v]
 
+With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
+on devices that are not here; the same goes into plan.json of the run folder.
+
 Several processes (hosts) start the same command. Where JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
 and JAX_PROCESS_ID are set they find each other by these; on a TPU pod or under SLURM, with
 --distributed, by what the platform says.
 """
 
 import os
+from pathlib import Path
 
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.checks import check
+from big_retrieval.checks import check, mesh_shape
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
+from big_retrieval.plan import chips, environment
 
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
+PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
+TOPOLOGY = flags.DEFINE_string("topology", None, "Devices to plan for, e.g. h200-1, v5e-256, cpu-8")
 
 
 def join_processes() -> None:
@@ -41,10 +49,30 @@ def join_processes() -> None:
     jax.distributed.initialize(address, num_processes=count, process_id=number)
 
 
+def plan(config: Config, workdir: Path) -> None:
+    """Prints what the run needs and costs, and writes plan.json.
+
+    Raises:
+      UserError: an unknown topology, or a mesh or batch that does not divide over it.
+    """
+    asked = None if TOPOLOGY.value is None else chips.parse(TOPOLOGY.value)
+    if asked is not None:
+        mesh_shape(config, asked[1])  # before jax is imported: mistakes show at once
+        environment.prepare(*asked)
+    from big_retrieval.plan.plan import run
+
+    run(config, workdir, asked)
+
+
 def main() -> None:
-    """Reads the configuration and trains."""
+    """Reads the configuration and trains, or plans."""
+    if TOPOLOGY.value is not None and not PLAN.value:
+        raise UserError("--topology is for --plan: a run takes the devices that are there.")
     config, workdir = cli.load_config(), cli.workdir()
     check(config)  # before jax is imported: mistakes show at once
+    if PLAN.value:
+        plan(config, workdir)
+        return
     join_processes()
     from big_retrieval.train.loop import train
 

@@ -224,7 +224,7 @@ def _switched(
 ) -> Mapping[str, Any]:
     """The group of another variant whose tag alone was changed, made one of the new variant.
 
-    Shared keys stay, new ones get their defaults, those of the old variant go if they are at theirs.
+    Shared keys stay, new ones get their defaults; those of the old variant must be at theirs.
     """
     wanted = names[raw[tag]]
     keys = set(typing.get_type_hints(wanted))

@@ -62,7 +62,8 @@ def max_pool(
     """The largest logit of every column, max over l of (hidden @ kernel.T + bias)[b, l, v].
 
     A non-decreasing activation may follow instead of preceding the maximum. Of equal logits the
-    first position has the whole gradient, where JAX's own maximum splits it.
+    first position has the whole gradient, where JAX's own maximum splits it. A batch or a V that
+    the mesh does not divide stays whole on every device.
 
     Args:
       hidden: [B, L, D].
@@ -81,7 +82,7 @@ def max_pool(
 
     Raises:
       UserError: shapes do not fit, a column is no row of the kernel, the block or the form of the
-        derivative is unknown, or the mesh does not divide V.
+        derivative is unknown.
     """
     options = options or Options()
     if options.backward not in BACKWARDS:
@@ -146,9 +147,10 @@ def _pool(
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, mask, chosen, options)
     mesh = jax.sharding.get_abstract_mesh().shape
-    tensor = options.column_axis if mesh.get(options.column_axis, 1) > 1 else None
+    many = mesh.get(options.column_axis, 1)
+    tensor = options.column_axis if many > 1 and len(chosen) % many == 0 else None
     if tensor is not None:
-        inputs, chosen = _spread(inputs, chosen, mesh[tensor]), range(len(chosen))
+        inputs, chosen = _spread(inputs, chosen), range(len(chosen))
     axes = tuple(axis for axis in options.row_axes if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
     devices = int(np.prod([mesh[axis] for axis in axes]))
@@ -171,13 +173,13 @@ def _pool(
 
 
 def consecutive(columns: Sequence[int]) -> Sequence[int]:
-    """The same columns, as a range where they are consecutive."""
+    """The same columns, as a range where they are consecutive, else as a tuple."""
     if isinstance(columns, range) and columns.step == 1:
         return columns
     numbers = np.asarray(columns)
     if numbers.size and np.array_equal(numbers, numbers[0] + np.arange(numbers.size)):
         return range(int(numbers[0]), int(numbers[0]) + numbers.size)
-    return columns
+    return tuple(numbers.tolist())
 
 
 def block_size(positions: int, platform: str | None = None) -> int:
@@ -195,13 +197,8 @@ def block_size(positions: int, platform: str | None = None) -> int:
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _spread(inputs: Inputs, chosen: Sequence[int], devices: int) -> Inputs:
+def _spread(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
     """With a kernel of the chosen columns alone, which can lie on the axis of columns."""
-    if len(chosen) % devices:
-        raise UserError(
-            f"{len(chosen)} vocabulary columns do not divide over mesh.tensor = {devices}: leave "
-            "some columns out, or change mesh.tensor."
-        )
     kernel = inputs.kernel
     if isinstance(chosen, range):
         kernel = kernel[chosen.start : chosen.stop]

@@ -3,15 +3,16 @@
 import jax
 
 import big_retrieval
+from big_retrieval.plan import chips, memory, report
 from big_retrieval.train.logging import say
 from big_retrieval.train.setup import Run
 
 
 def start_up(run: Run) -> None:
-    """Prints devices, mesh, parameters, batch, negatives per query, data, length and warnings."""
+    """Prints devices, mesh, parameters, batch, memory, data, length and warnings."""
     config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
     groups = mesh.shape["data"] * mesh.shape["fsdp"]
-    device = jax.devices()[0].device_kind
+    device = mesh.devices.flat[0].device_kind
     axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
     records, batch = len(run.source), config.batch_size
@@ -23,6 +24,7 @@ def start_up(run: Run) -> None:
         "parameters": f"{sum(parameters.values()):,} ({parts})",
         "computation": f"{config.dtype}, topology {config.topology}",
         "batch": f"{batch:,} global, {batch // groups:,} a device, {batch - 1:,} negatives a query",
+        **_memory(run),
         "data": f"{run.source.name}, {records:,} records, vocabulary {run.tokenizer.vocab_size:,}",
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         "run folder": str(run.workdir),
@@ -34,3 +36,11 @@ def start_up(run: Run) -> None:
         )
     width = max(len(name) for name in lines)
     say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
+
+
+def _memory(run: Run) -> dict[str, str]:
+    """What a device has to hold, against what it has where the table of chips knows that."""
+    device = run.parts.mesh.devices.flat[0]
+    chip = chips.of_kind(device.device_kind, jax.local_device_count())
+    per_device = memory.per_device(run.parts, device.platform)
+    return report.brief(per_device, None if chip is None else chip.usable)

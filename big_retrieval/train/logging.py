@@ -18,23 +18,7 @@ import jax
 from tensorboardX import SummaryWriter
 
 from big_retrieval.manifest import to_json, write_bytes
-
-PEAK_FLOPS = {  # dense bf16 per chip, from the vendors' data sheets
-    "NVIDIA H200": 989e12,
-    "NVIDIA H100": 989e12,
-    "NVIDIA A100": 312e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5p": 459e12,
-    "TPU v5": 459e12,
-    "TPU v6 lite": 918e12,
-}
-
-
-def peak_flops(device: Any) -> float | None:
-    """The chip's dense bf16 peak in FLOP/s, or None where it is not known (CPUs)."""
-    kind = device.device_kind
-    return next((peak for name, peak in PEAK_FLOPS.items() if kind.startswith(name)), None)
+from big_retrieval.plan.chips import peak_flops
 
 
 def duration(seconds: float) -> str:
