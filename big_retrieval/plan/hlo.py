@@ -25,6 +25,7 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _OP_NAME = re.compile(r'\bop_name="([^"]*)"')
 _GROUPS = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")
 _IOTA_GROUPS = re.compile(r"\breplica_groups=\[\d+,(\d+)\]")
+_MESH_GROUPS = re.compile(r"\breplica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}")  # jax 0.11
 _PARTITIONS = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _BITS = {"pred": 8, "token": 0, "opaque": 0}
 
@@ -175,6 +176,10 @@ def _walk(
 def _group(attributes: str, devices: int) -> int:
     """Devices that take part together."""
     listed, iota = _GROUPS.search(attributes), _IOTA_GROUPS.search(attributes)
+    named = _MESH_GROUPS.search(attributes)
+    if named:
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", named[1]))
+        return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", named[2]))
     if listed:
         return listed[1].count(",") + 1
     return int(iota[1]) if iota else devices

@@ -28,6 +28,7 @@ from big_retrieval.train.setup import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
+_MARGIN = 0.1  # of the usable memory, that a proposed change leaves: formulas are good to about it
 _EXACT = ("parameters", "optimiser", "batch")
 
 
@@ -120,7 +121,8 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
     change = None
     if fits is False and usable is not None:
         offset = per_device["total"] - formulas["total"]
-        change = fit.smallest_change(parts, build, where.platform, usable, max(0, offset))
+        limit = (1 - _MARGIN) * usable
+        change = fit.smallest_change(parts, build, where.platform, limit, max(0, offset))
     return {
         **_about(config, where, parts, words),
         "per_device_bytes": per_device,

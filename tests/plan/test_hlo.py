@@ -110,3 +110,18 @@ def test_trip_counts_of_nested_loops_multiply() -> None:
 def test_a_text_that_is_no_program() -> None:
     with pytest.raises(ValueError, match="no ENTRY"):
         collectives("hello")
+
+
+@pytest.mark.parametrize(
+    ("groups", "size"),
+    [
+        ("{{0,1},{2,3}}", 2),
+        ("[2,4]<=[8]", 4),
+        ("mesh['data'=2,'fsdp'=2,'tensor'=2] {'fsdp'}", 2),
+        ("mesh['data'=2,'fsdp'=2,'tensor'=2] {'data','tensor'}", 4),
+    ],
+)
+def test_every_way_to_write_groups(groups: str, size: int) -> None:
+    line = f"%sum = f32[4]{{0}} all-reduce(%x), channel_id=1, replica_groups={groups}, to_apply=%a"
+    text = f"HloModule m, num_partitions=8\n\nENTRY %main (x: f32[4]) -> f32[4] {{\n  {line}\n}}\n"
+    assert [c.group for c in collectives(text)] == [size]
