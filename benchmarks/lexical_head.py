@@ -10,6 +10,7 @@ mask, maximum).
 """
 
 import argparse
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,7 @@ def torch_step(
     if args.no_torch:
         return None
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         print("PyTorch is not installed: `pip install -e .[torch]` adds its column.")
         return None

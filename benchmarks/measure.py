@@ -112,7 +112,7 @@ def report(row: Mapping[str, Any], as_json: bool) -> None:
         if name.endswith("_bytes") and value is not None:
             text = f"{value / 2**20:,.1f} MiB"
         else:
-            text = f"{value:.4g}" if isinstance(value, float) else str(value)
+            text = f"{value:,.4g}" if isinstance(value, float) else str(value)
         print(f"{name:<{width}}  {text}")
     if as_json:
         print(json.dumps(dict(row)))

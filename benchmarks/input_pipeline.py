@@ -1,0 +1,140 @@
+"""Images per second from files to batches: read, decode, crop, flip, tokenise, batch.
+
+    python -m benchmarks.input_pipeline --images=256 --image-size=500x375 --threads=2
+
+Generated JPEG files and captions in a JSONL source go through the pipeline of a training run.
+"plain" is the least that any pipeline must do for the same images: read, decode with Pillow and
+resize, in one thread. CPU seconds include worker processes.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags as absl_flags
+from PIL import Image
+
+from benchmarks import measure
+from big_retrieval.data.jsonl import JsonLines
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import FieldSpec, train_batches
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+
+WORDS = ("a", "an", "old", "small", "red", "green", "dog", "cat", "house", "tree", "near", "on")
+
+
+def flags() -> argparse.Namespace:
+    """The command line."""
+    parser = measure.parser(__doc__)
+    parser.add_argument("--images", type=int, default=256, help="files that are generated")
+    parser.add_argument("--image-size", default="500x375", help="of the files, in pixels")
+    parser.add_argument("--size", type=int, default=224, help="of the images in a batch")
+    parser.add_argument("--batch", type=int, default=64, help="rows of a batch")
+    parser.add_argument("--batches", type=int, default=8, help="batches of a round")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each process")
+    parser.add_argument("--workers", type=int, default=0, help="processes; 0: threads only")
+    return parser.parse_args()
+
+
+def write_images(folder: Path, count: int, width: int, height: int) -> JsonLines:
+    """Smooth random pictures as JPEG files of a usual size in bytes, with captions."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for number in range(count):
+        coarse = rng.integers(0, 256, (height // 12, width // 12, 3), dtype=np.uint8)
+        picture = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+        picture.save(folder / f"{number}.jpg", quality=90)
+        caption = " ".join(rng.choice(WORDS, 12))
+        lines.append(json.dumps({"image": f"{number}.jpg", "captions": [caption]}))
+    (folder / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    return JsonLines(folder / "pairs.jsonl", image="image", text="captions")
+
+
+def pipeline(args: argparse.Namespace, source: JsonLines) -> Iterator[dict[str, Any]]:
+    """One round of batches as training reads them."""
+    tokenizer = wordpiece_tokenizer(learn_wordpiece(source.captions(), 200))
+    fields = {
+        "image": FieldSpec("image", "image", size=args.size, crop_scale=(0.5, 1.0), flip=0.5),
+        "text": FieldSpec("text", "captions", length=77, tokenizer=tokenizer),
+    }
+    return train_batches(
+        source,
+        fields=fields,
+        order=Order(len(source), 0),
+        batch_size=args.batch,
+        rows=np.arange(args.batch),
+        start_batch=0,
+        stop_batch=args.batches,
+        workers=args.workers,
+        threads=args.threads,
+    )
+
+
+def plain(args: argparse.Namespace, folder: Path) -> None:
+    """Decodes and resizes as many images, and nothing else."""
+    for number in range(args.batch * args.batches):
+        with Image.open(folder / f"{number % args.images}.jpg") as picture:
+            whole = (args.size, args.size)
+            np.asarray(picture.convert("RGB").resize(whole, Image.Resampling.BICUBIC))
+
+
+def cpu_seconds() -> float:
+    """CPU seconds so far of this process and of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def measure_rounds(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Medians over interleaved rounds, the first of which does not count."""
+    width, height = (int(side) for side in args.image_size.split("x"))
+    source = write_images(folder, args.images, width, height)
+    rounds: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
+    for _ in range(args.rounds + 1):
+        for name in rounds:
+            cpu, wall = cpu_seconds(), time.perf_counter()
+            if name == "plain":
+                plain(args, folder)
+            else:
+                for _batch in pipeline(args, source):
+                    pass
+            rounds[name].append((cpu_seconds() - cpu, time.perf_counter() - wall))
+    (cpu, wall), (plain_cpu, plain_wall) = (np.median(r[1:], axis=0) for r in rounds.values())
+    images = args.batch * args.batches
+    return {
+        "images_per_second": images / wall,
+        "images_per_cpu_second": images / cpu,
+        "plain_images_per_cpu_second": images / plain_cpu,
+        "cpu_seconds": float(cpu),
+        "plain_cpu_seconds": float(plain_cpu),
+        "wall_seconds": float(wall),
+        "plain_wall_seconds": float(plain_wall),
+    }
+
+
+def main() -> None:
+    """Generates the files, reads them in rounds, and reports."""
+    args = flags()
+    absl_flags.FLAGS.mark_as_parsed()  # Grain's worker processes read absl flags
+    row: dict[str, Any] = {
+        "benchmark": "input_pipeline",
+        "machine": measure.machine(),
+        **{name: getattr(args, name) for name in ("image_size", "size", "batch", "threads")},
+        "workers": args.workers,
+        "temp_bytes": None,  # nothing here is compiled
+        "plain_temp_bytes": None,
+    }
+    if not args.compile_only:
+        with tempfile.TemporaryDirectory() as folder:
+            row |= measure_rounds(args, Path(folder))
+    measure.report(row, args.json)
+
+
+if __name__ == "__main__":
+    main()
