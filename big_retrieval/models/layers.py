@@ -27,19 +27,46 @@ from big_retrieval.errors import UserError
 Initializer = initializers.Initializer
 Dtype = Any
 
+
+def wide(dtype: Dtype) -> Dtype:
+    """float32, or `dtype` where that is wider: the type of statistics and accumulators."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+@jax.custom_jvp
+def gelu(x: jax.Array) -> jax.Array:
+    """Exact GELU, x Phi(x), elementwise; computed in float32 or wider.
+
+    By erf, and with its derivative Phi(x) + x phi(x) as one expression: automatic differentiation
+    of the usual form by erfc keeps three arrays and takes four times as long on CPUs.
+    """
+    wider = x.astype(wide(x.dtype))
+    return (wider * _normal_cdf(wider)).astype(x.dtype)
+
+
+@gelu.defjvp
+def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (tangent,) = primals, tangents
+    # The barrier keeps the erf of the forward pass from being stored for this: x is enough.
+    wider = jax.lax.optimization_barrier(x).astype(wide(x.dtype))
+    density = jnp.exp(-0.5 * jnp.square(wider)) * (2 * math.pi) ** -0.5
+    slope = _normal_cdf(wider) + wider * density
+    return gelu(x), tangent * slope.astype(x.dtype)
+
+
+def _normal_cdf(x: jax.Array) -> jax.Array:
+    """Phi(x), the standard normal distribution function."""
+    return 0.5 + 0.5 * jax.lax.erf(x * 0.5**0.5)
+
+
 ACTIVATIONS = {
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu": gelu,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "relu": jax.nn.relu,
 }
 
 # Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
 _EXCLUDED = -1e30
-
-
-def wide(dtype: Dtype) -> Dtype:
-    """float32, or `dtype` where that is wider: the type of statistics and accumulators."""
-    return jnp.promote_types(dtype, jnp.float32)
 
 
 def uniform(bound: float) -> Initializer:
@@ -166,22 +193,25 @@ class Attention(nn.Module):
             raise UserError(f"width {width} is not a multiple of heads {self.heads}.")
         split = (*x.shape[:-1], self.heads, width // self.heads)
         q, k, v = (
-            self._dense(name, ("embed", "heads"), self.inits.qkv, width)(x).reshape(split)
+            self._dense(name, ("embed", "heads"), width)(x).reshape(split).swapaxes(1, 2)
             for name in ("query", "key", "value")
-        )  # [B, L, H, d] each
+        )  # [B, H, L, d] each, a layout that makes the products twice as fast on CPUs
         stats = wide(self.dtype)
-        logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=stats)  # [B, H, L, L]
+        logits = jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=stats)  # [B, H, L, L]
         logits = logits * (split[-1] ** -0.5)
         if mask is not None:
-            logits = jnp.where(mask.astype(bool)[:, None, None, :], logits, _EXCLUDED)
+            logits = logits + jnp.where(mask.astype(bool), 0, _EXCLUDED)[:, None, None, :]
         logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
         weights = jnp.exp(logits)
-        weights = (weights / jnp.sum(weights, axis=-1, keepdims=True)).astype(self.dtype)
-        weights = dropout(weights, self.dropout, self.deterministic, rows)
-        y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape)  # [B, L, W]
-        return self._dense("out", ("heads", "embed"), self.inits.out, width)(y)
+        # Divided by behind the sum over keys, where there are d values a query and not L.
+        total = jnp.sum(weights, axis=-1, keepdims=True)  # [B, H, L, 1]
+        weights = dropout(weights.astype(self.dtype), self.dropout, self.deterministic, rows)
+        y = jnp.einsum("bhqk,bhkd->bhqd", weights, v, preferred_element_type=stats)
+        y = (y / total).astype(self.dtype).swapaxes(1, 2).reshape(x.shape)  # [B, L, W]
+        return self._dense("out", ("heads", "embed"), width)(y)
 
-    def _dense(self, name: str, axes: tuple[str, str], init: Initializer, width: int) -> Dense:
+    def _dense(self, name: str, axes: tuple[str, str], width: int) -> Dense:
+        init = self.inits.out if name == "out" else self.inits.qkv
         return Dense(width, axes, init, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
 
 

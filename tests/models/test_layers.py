@@ -21,6 +21,7 @@ from big_retrieval.models.layers import (
     Mlp,
     dropout,
     flat_matmul,
+    gelu,
 )
 
 W, H, F = 12, 3, 20
@@ -89,6 +90,37 @@ def test_activations() -> None:
     np.testing.assert_allclose(values["gelu_tanh"], 0.5 * x * (1 + np.tanh(inner)), atol=1e-12)
     np.testing.assert_array_equal(values["relu"], np.maximum(x, 0))
     assert np.max(np.abs(values["gelu"] - values["gelu_tanh"])) > 1e-5
+
+
+def test_gelu_derivatives() -> None:
+    """Both modes against the formula Phi + x phi; far tails are 0 or 1, never NaN."""
+    x = np.linspace(-5, 5, 41)
+    phi = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    expected = [0.5 * (1 + math.erf(v / math.sqrt(2))) + v * d for v, d in zip(x, phi, strict=True)]
+    with jax.enable_x64(True):
+        wide = jnp.asarray(x)
+        reverse = jax.jit(jax.grad(lambda v: jnp.sum(gelu(v))))(wide)
+        forward = jax.jvp(gelu, (wide,), (jnp.ones_like(wide),))[1]
+        np.testing.assert_allclose(reverse, expected, atol=1e-12)
+        np.testing.assert_allclose(forward, expected, atol=1e-12)
+    tails = jnp.array([-1e4, 1e4], jnp.float32)
+    np.testing.assert_array_equal(jax.grad(lambda v: jnp.sum(gelu(v)))(tails), [0, 1])
+    half = jnp.asarray(x, jnp.bfloat16)
+    slope = jax.grad(lambda v: jnp.sum(gelu(v)).astype(jnp.float32))(half)
+    assert slope.dtype == gelu(half).dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float64(slope), expected, atol=0.03)
+
+
+def test_gelu_keeps_its_input_only() -> None:
+    """Temporary memory of an MLP's backward pass: no array more than with relu."""
+    x = jnp.zeros((8, 64, 64))
+    sizes = {}
+    for activation in ("gelu", "relu"):
+        mlp = Mlp(256, BlockInit.vision(64, 256), activation)
+        params = jax.eval_shape(mlp.init, jax.random.key(0), x)
+        grad = jax.jit(jax.grad(lambda p, x, mlp=mlp: jnp.sum(mlp.apply(p, x) ** 2), (0, 1)))
+        sizes[activation] = grad.lower(params, x).compile().memory_analysis().temp_size_in_bytes
+    assert sizes["gelu"] <= sizes["relu"] + x.size * 4
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
