@@ -162,7 +162,7 @@ class Model:
         a, b = OBLIQUE.project(out["image_features"]), OBLIQUE.project(out["text_features"])
         out["logits_per_image"] = OBLIQUE.score(a, b)
         rows, scale = min(len(a), len(b)), jnp.exp(params["scale"])
-        out["loss"], _ = contrastive_loss(a[:rows], b[:rows], score=OBLIQUE.score, scale=scale)
+        out["loss"], _ = contrastive_loss(b[:rows], a[:rows], topology=OBLIQUE, scale=scale)
         return out["loss"], out
 
 
@@ -215,7 +215,7 @@ def test_topology(case: Case, precision: str) -> None:
 
         def loss(image: jax.Array, text: jax.Array, t: jax.Array, top: Any = top) -> Any:
             a, b = top.project(image.reshape(shape)), top.project(text.reshape(shape))
-            value, _ = contrastive_loss(a, b, score=top.score, scale=jnp.exp(t))
+            value, _ = contrastive_loss(b, a, topology=top, scale=jnp.exp(t))
             scores = top.score(a, b)
             logits = jnp.exp(t) * scores
             directions = {"loss_i2t": cross_entropy(logits), "loss_t2i": cross_entropy(logits.T)}
