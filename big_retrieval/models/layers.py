@@ -269,7 +269,7 @@ def flat_matmul(x: jax.Array, kernel: jax.Array, dtype: Dtype, out_dtype: Dtype)
 
 
 class _Dropout(nn.Module):
-    """Inverted dropout with random bits per row."""
+    """Inverted dropout with random bits per row, from JAX's default kind of key (threefry)."""
 
     rate: float
 
