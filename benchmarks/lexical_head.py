@@ -139,6 +139,7 @@ def torch_step(
     """The same in PyTorch, (value, gradients); None where it is not installed or left out."""
     if args.no_torch:
         return None
+    measure.let_threads_sleep()
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:

@@ -50,6 +50,14 @@ def use_devices(count: int) -> None:
         os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
 
 
+def let_threads_sleep() -> None:
+    """Keeps PyTorch's threads from spinning while they wait; to be called before it is imported.
+
+    On shared cores they would else burn CPU seconds, and a comparison would flatter us.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
     """Times variants in turn, after one call of each that does not count.
 
