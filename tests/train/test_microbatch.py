@@ -44,7 +44,7 @@ def gradient(microbatch: int | None, scan: bool) -> Any:
     return jax.device_get((value, grads))
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_same_gradients_with_dropout(scan: bool) -> None:
     """Random bits belong to a row of the global batch, whatever slice it is in."""
     whole, sliced = gradient(None, scan), gradient(4, scan)
@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("devices", "changes"),
     [
         (1, {"microbatch": 4}),
-        (8, {"microbatch": 8, "loss__exchange": "ring"}),
+        pytest.param(8, {"microbatch": 8, "loss__exchange": "ring"}, marks=pytest.mark.slow),
         (8, {"microbatch": 8, "mesh__fsdp": 2, "mesh__tensor": 2, "loss__exchange": "gather"}),
     ],
 )
