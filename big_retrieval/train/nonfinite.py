@@ -38,7 +38,7 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
     """
     with contextlib.closing(run.batches(step - 1, step)) as batches:
         batch = next(batches)
-    loss_fn = make_loss(run.parts.model, run.parts.objective)
+    loss_fn = make_loss(run.parts.model, run.parts.objective, run.config.microbatch)
 
     def look(state: TrainState, batch: Any) -> Any:
         key = jax.random.fold_in(state.key, state.step)

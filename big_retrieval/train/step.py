@@ -21,7 +21,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 
 
 def make_loss(
-    model: RetrievalModel, objective: Objective, microbatch: int | None = None
+    model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
     """The loss as a function of (parameters, batch, key) -> (scalar, metrics).
 
