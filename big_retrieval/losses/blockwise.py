@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.config import FalseNegatives
 from big_retrieval.losses.cells import (
     Cells,
-    FalseNegatives,
     Reduction,
     Saved,
     Side,

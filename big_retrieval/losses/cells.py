@@ -8,15 +8,16 @@ blocks, devices and hops of a ring can be taken as they come.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.config import FalseNegatives
+
 Axes = tuple[str, ...]
 Stats = Mapping[str, jax.Array]
-FalseNegatives = Literal["keep", "mask", "positives"]
 
 # Finite, so that a row without any counted cell gives a finite number (of weight 0), not NaN.
 EXCLUDED = -1e30

@@ -14,10 +14,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.cells import FalseNegatives, Reduction, Sigmoid, Softmax
-from big_retrieval.losses.exchange import Exchange, Inputs, Labels
+from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax
+from big_retrieval.losses.exchange import Inputs, Labels
 from big_retrieval.similarity import Topology
 
 Result = tuple[jax.Array, dict[str, jax.Array]]

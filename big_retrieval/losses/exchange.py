@@ -13,19 +13,19 @@ row: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config import Exchange
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise
 from big_retrieval.losses.blockwise import Sweep
 from big_retrieval.losses.cells import Axes, Saved, Side
 
-Exchange = Literal["auto", "gather", "ring"]
 ROW_AXES = ("data", "fsdp")
 GATHER_BYTES = 2**28  # "auto": largest travelling side that every device holds whole
 
@@ -142,8 +142,15 @@ def make_core(
             f"a batch of {rows} rows does not divide over {devices} devices: pad it with rows "
             "that are not valid."
         )
-    large = inputs.queries.size * inputs.queries.dtype.itemsize > GATHER_BYTES
-    return Core(sweep, axes, devices, exchange == "ring" or (exchange == "auto" and large))
+    size = inputs.queries.size * inputs.queries.dtype.itemsize
+    return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
+
+
+def chosen(exchange: Exchange, size: int) -> Exchange:
+    """ "gather" or "ring": what "auto" stands for, with a travelling side of so many bytes."""
+    if exchange != "auto":
+        return exchange
+    return "ring" if size > GATHER_BYTES else "gather"
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -179,11 +179,8 @@ def tower_length(tower: Any, field: Any) -> int:
 
 def exchange_mode(config: Config) -> str:
     """ "gather" or "ring", as `losses/exchange.py` chooses."""
-    if config.loss.exchange != "auto":
-        return config.loss.exchange
     shape = point_shape(config, next(iter(config.fields)))
-    large = config.batch_size * math.prod(shape) * 4 > exchange.GATHER_BYTES
-    return "ring" if large else "gather"
+    return exchange.chosen(config.loss.exchange, config.batch_size * math.prod(shape) * 4)
 
 
 def _effective(tower: Any, platform: str) -> Any:
