@@ -7,7 +7,7 @@ A new loss is a module of this room, a dataclass in `big_retrieval.config` and a
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -68,91 +68,84 @@ class LearnedTemperature:
 
 
 @dataclass(frozen=True)
-class ContrastiveObjective:
-    """Symmetric cross-entropy of tau * score over the global batch (oblique paper, Eq. 2).
+class _PairObjective:
+    """What both losses read and learn.
 
     Attributes:
       topology: scores points.
       temperature: the multiplier.
       query: field of the query side.
       document: field of the document side.
-      config: what known pairs count as, and how the loss is computed.
     """
 
     topology: similarity.Topology
     temperature: LearnedTemperature
     query: str
     document: str
-    config: Contrastive
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
         return self.temperature.scalars()
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """The temperature within its bounds."""
+        """The temperature within its bounds; a bias has none."""
         return self.temperature.bound(scalars)
+
+    def _arguments(
+        self, reps: Reps, batch: Batch, config: Contrastive | Sigmoid, tau: jax.Array
+    ) -> dict[str, Any]:
+        """The arguments that `contrastive_loss` and `sigmoid_loss` share."""
+        return {
+            "query": reps.points[self.query],
+            "document": reps.points[self.document],
+            "topology": self.topology,
+            "scale": tau,
+            "valid": batch.valid,
+            "document_id": batch.document_id,
+            "false_negatives": config.false_negatives,
+            "execution": Execution(config.exchange, config.block),
+        }
+
+
+@dataclass(frozen=True)
+class ContrastiveObjective(_PairObjective):
+    """Symmetric cross-entropy of tau * score over the global batch (oblique paper, Eq. 2).
+
+    Attributes:
+      config: what known pairs count as, and how the loss is computed.
+    """
+
+    config: Contrastive
 
     def __call__(
         self, reps: Reps, batch: Batch, scalars: Scalars
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `contrastive_loss`; adds tau to the metrics."""
         tau = self.temperature.tau(scalars)
-        loss, metrics = contrastive_loss(
-            reps.points[self.query],
-            reps.points[self.document],
-            topology=self.topology,
-            scale=tau,
-            valid=batch.valid,
-            document_id=batch.document_id,
-            false_negatives=self.config.false_negatives,
-            execution=Execution(self.config.exchange, self.config.block),
-        )
+        loss, metrics = contrastive_loss(**self._arguments(reps, batch, self.config, tau))
         return loss, {**metrics, "temperature": tau}
 
 
 @dataclass(frozen=True)
-class SigmoidObjective:
+class SigmoidObjective(_PairObjective):
     """Every cell of the global batch a binary decision on tau * score + bias (SigLIP).
 
     Attributes:
-      topology: scores points.
-      temperature: the multiplier.
-      query: field of the query side.
-      document: field of the document side.
       config: start of the bias, what known pairs count as, and how the loss is computed.
     """
 
-    topology: similarity.Topology
-    temperature: LearnedTemperature
-    query: str
-    document: str
     config: Sigmoid
 
     def scalars(self) -> dict[str, float]:
         """`temperature` and `bias`."""
-        return {**self.temperature.scalars(), "bias": self.config.bias}
-
-    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """The temperature within its bounds; the bias has none."""
-        return self.temperature.bound(scalars)
+        return {**super().scalars(), "bias": self.config.bias}
 
     def __call__(
         self, reps: Reps, batch: Batch, scalars: Scalars
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `sigmoid_loss`; adds tau and the bias to the metrics."""
         tau, bias = self.temperature.tau(scalars), scalars["bias"]
-        loss, metrics = sigmoid_loss(
-            reps.points[self.query],
-            reps.points[self.document],
-            topology=self.topology,
-            scale=tau,
-            bias=bias,
-            valid=batch.valid,
-            document_id=batch.document_id,
-            false_negatives=self.config.false_negatives,
-            execution=Execution(self.config.exchange, self.config.block),
-        )
+        loss, metrics = sigmoid_loss(bias=bias, **self._arguments(reps, batch, self.config, tau))
         return loss, {**metrics, "temperature": tau, "bias": bias}
 
 
