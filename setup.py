@@ -13,10 +13,12 @@ BASE = [
     "grain>=0.2.16",
     "jax>=0.10,<0.13",
     "ml_collections>=1.1",
+    "msgpack>=1.0",
     "numpy>=2.0",
     "optax>=0.2.6",
     "orbax-checkpoint>=0.12,<0.13",
     "pillow>=11",
+    "pyarrow>=20",
     "tensorboardX>=2.6",
     "tensorflow-datasets>=4.9.9",
     "tokenizers>=0.22",
@@ -26,11 +28,13 @@ BASE = [
 EXTRAS = {
     "dev": [
         "hypothesis>=6.100",
+        "opencv-python-headless>=4.10",
         "pyright>=1.1.400",
         "pytest>=8.3",
         "ruff>=0.12",
     ],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
+    "opencv": ["opencv-python-headless>=4.10"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],
     "torch": ["torch==2.13.0"],
 }

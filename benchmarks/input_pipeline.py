@@ -21,9 +21,11 @@ from absl import flags as absl_flags
 from PIL import Image
 
 from benchmarks import measure
-from big_retrieval.data.jsonl import JsonLines
+from big_retrieval import config as configs
+from big_retrieval.data.build import make_source
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import FieldSpec, train_batches
+from big_retrieval.data.sources import Source
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 
@@ -43,7 +45,7 @@ def flags() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_images(folder: Path, count: int, width: int, height: int) -> JsonLines:
+def write_images(folder: Path, count: int, width: int, height: int) -> Source:
     """Smooth random pictures as JPEG files of a usual size in bytes, with captions."""
     rng = np.random.default_rng(0)
     lines = []
@@ -54,10 +56,10 @@ def write_images(folder: Path, count: int, width: int, height: int) -> JsonLines
         caption = " ".join(rng.choice(WORDS, 12))
         lines.append(json.dumps({"image": f"{number}.jpg", "captions": [caption]}))
     (folder / "pairs.jsonl").write_text("\n".join(lines) + "\n")
-    return JsonLines(folder / "pairs.jsonl", image="image", text="captions")
+    return make_source(configs.Pairs(path=str(folder / "pairs.jsonl")))
 
 
-def pipeline(args: argparse.Namespace, source: JsonLines) -> Iterator[dict[str, Any]]:
+def pipeline(args: argparse.Namespace, source: Source) -> Iterator[dict[str, Any]]:
     """One round of batches as training reads them."""
     tokenizer = wordpiece_tokenizer(learn_wordpiece(source.captions(), 200))
     fields = {

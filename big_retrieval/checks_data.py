@@ -1,15 +1,19 @@
 """Checks of the data, the evaluators and the loader; see `big_retrieval.checks`."""
 
 import difflib
+import importlib.util
 from collections.abc import Iterator
 
 from big_retrieval.config import (
     Config,
     ImageField,
+    Mixture,
+    Pairs,
     Retrieval,
     Scenes,
     Source,
     TextField,
+    Tfds,
     ZeroShot,
 )
 
@@ -69,8 +73,8 @@ def _zero_shot(c: Config, path: str, ev: ZeroShot) -> Iterator[str]:
             yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
     own = bool(ev.classes and ev.prompts)
     if not isinstance(ev.data, Scenes):
-        if not own:
-            yield f"{path}: own data need the names in {path}.classes and {path}.prompts."
+        if not ev.prompts:
+            yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
         return
     label, count = SCENE_LABELS.get(ev.data.split, ("", 0))
     if ev.label != label and not own:
@@ -90,12 +94,9 @@ def data(c: Config) -> Iterator[str]:
         yield from _source(f"config.evals.{name}.data", ev.data)
     for name, field in c.fields.items():
         path = f"config.fields.{name}.column"
-        image = "image" if isinstance(c.data, Scenes) else c.data.image
-        if isinstance(field, ImageField) and field.column != image:
-            yield f"{path} is {field.column!r}; the images of config.data are in {image!r}."
-        scenes = isinstance(field, TextField) and isinstance(c.data, Scenes)
-        if scenes and field.column != "captions":
-            yield f"{path} is {field.column!r}; the texts of generated scenes are in 'captions'."
+        column = "image" if isinstance(field, ImageField) else "captions"
+        if isinstance(c.data, Scenes) and field.column != column:
+            yield f"{path} is {field.column!r}; generated scenes have theirs in {column!r}."
     t = c.tokenizer
     if not t.path and t.type != "wordpiece":
         yield (
@@ -107,10 +108,44 @@ def data(c: Config) -> Iterator[str]:
 
 
 def _source(path: str, source: Source) -> Iterator[str]:
-    if not isinstance(source, Scenes):
-        if not source.path:
-            yield f"{path}.path is empty; give the JSON Lines file with your pairs."
-        return
+    if isinstance(source, Mixture):
+        yield from _mixture(path, source)
+    elif isinstance(source, Scenes):
+        yield from _scenes(path, source)
+    elif isinstance(source, Tfds):
+        if not source.name and not source.folder:
+            yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
+    elif not source.path:
+        kind = {"pairs": "file with your pairs", "tar": "shards", "karpathy": "split file"}
+        yield f"{path}.path is empty; give the {kind[source.type]}."
+    if isinstance(source, Pairs):
+        yield from _pairs(path, source)
+
+
+def _pairs(path: str, source: Pairs) -> Iterator[str]:
+    if not source.image and not source.text:
+        yield f"{path}.image and {path}.text are both empty; name at least one column."
+    if bool(source.join) != bool(source.on):
+        yield f"{path}.join and {path}.on go together: a file, and the column that both files have."
+    for term in source.where:
+        if not term.partition("=")[0] or "=" not in term:
+            yield f"{path}.where has {term!r}; write column=value, such as split=train."
+
+
+def _mixture(path: str, source: Mixture) -> Iterator[str]:
+    if not source.parts:
+        yield f"{path}.parts is empty; give it at least one source."
+    weights = {name: part.weight for name, part in source.parts.items()}
+    without = [name for name, weight in weights.items() if weight is None]
+    if without and len(without) < len(weights):
+        yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."
+    for name, weight in weights.items():
+        if weight is not None and weight <= 0:
+            yield f"{path}.parts.{name}.weight is {weight}; it must be above 0."
+        yield from _source(f"{path}.parts.{name}.source", source.parts[name].source)
+
+
+def _scenes(path: str, source: Scenes) -> Iterator[str]:
     if source.size < 16:
         yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
     if source.count is not None and not 1 <= source.count <= MOST_SCENES:
@@ -125,3 +160,10 @@ def loader(c: Config) -> Iterator[str]:
         value = getattr(c.loader, key)
         if value < least:
             yield f"config.loader.{key} is {value}; it must be at least {least}."
+    if not 0 <= c.loader.max_damaged <= 1:
+        yield f"config.loader.max_damaged is {c.loader.max_damaged}; it is a share from 0 to 1."
+    if c.loader.decoder == "opencv" and importlib.util.find_spec("cv2") is None:
+        yield (
+            "config.loader.decoder is 'opencv', which is not installed; install the extra "
+            "big_retrieval[opencv], or use 'pillow'."
+        )

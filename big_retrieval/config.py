@@ -9,6 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from big_retrieval import schema
+from big_retrieval.config_data import (  # noqa: F401 - config files take all parts from here
+    Karpathy,
+    Loader,
+    Mixture,
+    Pairs,
+    Part,
+    Scenes,
+    SceneSplit,
+    Source,
+    Tar,
+    Tfds,
+)
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Remat = Literal["none", "block", "dots"]
@@ -107,43 +119,6 @@ class Tokenizer:
     vocab_size: int = 8192  # of a learned vocabulary, at most
 
 
-SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
-
-
-@dataclass(frozen=True)
-class Scenes:
-    """Generated images of two coloured shapes in relation, with captions."""
-
-    type: Literal["scenes"] = "scenes"
-    split: SceneSplit = "train"
-    size: int = 32
-    count: int | None = None  # None: all of the split
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """Own pairs: a JSON object a line with an image's path and its captions."""
-
-    type: Literal["jsonl"] = "jsonl"
-    path: str = ""
-    image: str = "image"
-    text: str = "captions"
-    how_to_get: str = ""  # said when `path` does not exist
-
-
-Source = Scenes | JsonLines
-
-
-@dataclass(frozen=True)
-class Loader:
-    """How records are read."""
-
-    threads: int = 2
-    workers: int = 0  # processes; 0: threads only
-    prefetch: int = 4  # batches
-
-
 @dataclass(frozen=True)
 class Temperature:
     """The multiplier tau = exp(t) of the scores; `t` is the parameter `scalars/temperature`."""
@@ -216,6 +191,7 @@ class Retrieval:
     query: str = "text"
     document: str = "image"
     recall_at: tuple[int, ...] = (1, 5, 10)
+    group: str = ""  # column; records with the same value are right answers to each other
     chunk: int = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
@@ -226,10 +202,10 @@ class ZeroShot:
 
     type: Literal["zeroshot"] = "zeroshot"
     data: Source = field(default_factory=lambda: Scenes(split="colours"))
-    label: str = "colour"  # column with the class number
+    label: str = "colour"  # column with the class, as its number or its name
     image: str = "image"
     text: str = "text"
-    classes: tuple[str, ...] = ()  # empty: the source's
+    classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
     prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
     every: int | None = None
 
@@ -248,6 +224,8 @@ class Config:
     log_every: int = 10
     eval_every: int = 0  # steps; 0: at the end only
     checkpoint_every: int = 1000
+    hang_after: float = 900.0  # seconds without a step, after which a run ends itself; 0: never
+    report: bool = True  # write report.html at the end
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
     best_mode: Literal["max", "min"] = "max"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
@@ -267,7 +245,8 @@ class Config:
 # What a resumed run may change: nothing in here moves a parameter's trajectory.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
-    "microbatch", "loss.exchange", "loss.block", "loader", "evals",
+    "microbatch", "loss.exchange", "loss.block", "loader.threads", "loader.workers",
+    "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
 )  # fmt: skip
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

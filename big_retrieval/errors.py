@@ -1,4 +1,4 @@
-"""The one exception that users are meant to see."""
+"""The exceptions that users are meant to see."""
 
 
 class UserError(Exception):
@@ -7,3 +7,20 @@ class UserError(Exception):
     The message names the key, file or shape and the remedy. The command line prints it without a
     traceback and exits with status 2.
     """
+
+
+class Damaged(UserError):
+    """One record that cannot be used, among others that can: training counts and replaces it.
+
+    Attributes:
+      place: where it stands, such as a file and a line.
+      why: what is wrong with it.
+    """
+
+    def __init__(self, place: str, why: str):
+        super().__init__(f"{place}: {why}.")
+        self.place, self.why = place, why
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """Keeps both parts when it travels from a worker process."""
+        return type(self), (self.place, self.why)

@@ -16,7 +16,7 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
 from big_retrieval.config import Config, Mesh
-from big_retrieval.data import images as image_functions
+from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
@@ -103,13 +103,13 @@ class _Images:
         image = self._images[index]
         if isinstance(image, str | Path):
             try:
-                image = image_functions.decode(Path(image).read_bytes())
+                image = decoding.decode(Path(image).read_bytes())
             except OSError as problem:
                 raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
             except ValueError as problem:
                 raise UserError(f"image {image} is {problem}.") from None
         elif isinstance(image, Image.Image):
-            image = image_functions.from_pil(image)
+            image = decoding.from_pil(image)
         return {self._column: image}
 
     def captions(self) -> Any:

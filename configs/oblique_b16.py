@@ -36,7 +36,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Data
     c.tokenizer.path = "bert-base-uncased"
-    pairs = config.JsonLines(
+    pairs = config.Pairs(
         path="data/pairs/train.jsonl",
         how_to_get="the paper's 500M pairs are not public; write your own pairs, one JSON object a "
         'line: {"image": "relative/path.jpg", "captions": ["..."]}',

@@ -47,7 +47,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Data
     c.tokenizer.path = "bert-base-uncased"
-    pairs = config.JsonLines(
+    pairs = config.Pairs(
         path="data/yfcc15m/train.jsonl",
         how_to_get="download the YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs) and "
         'write one JSON object a line: {"image": "relative/path.jpg", "captions": ["..."]}',

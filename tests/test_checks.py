@@ -19,7 +19,16 @@ from tests.helpers import ROOT, raw_config, tiny
 
 RETRIEVAL = configs.Retrieval()
 COLOURS = configs.ZeroShot()
-OWN = configs.JsonLines(path="pairs.jsonl")
+OWN = configs.Pairs(path="pairs.jsonl")
+
+
+def mixture(*weights: float | None, path: str = "pairs.jsonl") -> recipe.Editable:
+    """A mixture of as many parts."""
+    parts = {
+        f"part{n}": configs.Part(source=configs.Pairs(path=path), weight=weight)
+        for n, weight in enumerate(weights)
+    }
+    return recipe.entry(configs.Mixture(parts=parts))
 
 
 def with_evals(**evals: Any) -> dict[str, Any]:
@@ -93,7 +102,18 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"data__count": 10**9}, ["config.data.count"]),
     ({"data__size": 5}, ["config.data.size is 5", "16"]),
     ({"data__seed": -1}, ["config.data.seed is -1"]),
-    ({"data": recipe.entry(configs.JsonLines())}, ["config.data.path"]),
+    ({"data": recipe.entry(configs.Pairs())}, ["config.data.path"]),
+    ({"data": recipe.entry(OWN, image="", text="")}, ["config.data.image", "config.data.text"]),
+    ({"data": recipe.entry(OWN, join="a.csv")}, ["config.data.join", "config.data.on"]),
+    ({"data": recipe.entry(OWN, where=("train",))}, ["config.data.where", "'train'"]),
+    ({"data": recipe.entry(configs.Tar())}, ["config.data.path", "shards"]),
+    ({"data": recipe.entry(configs.Tfds())}, ["config.data.name"]),
+    ({"data": recipe.entry(configs.Karpathy())}, ["config.data.path", "split file"]),
+    ({"data": recipe.entry(configs.Mixture())}, ["config.data.parts"]),
+    ({"data": mixture(0.5, None)}, ["config.data.parts.part1.weight is None"]),
+    ({"data": mixture(0.5, -1.0)}, ["config.data.parts.part1.weight is -1.0"]),
+    ({"data": mixture(1.0, path="")}, ["config.data.parts.part0.source.path is empty"]),
+    ({"loader__max_damaged": 1.5}, ["config.loader.max_damaged is 1.5"]),
     ({"tokenizer__type": "clip"}, ["config.tokenizer.type 'clip'", "config.tokenizer.path"]),
     ({"tokenizer__vocab_size": 0}, ["config.tokenizer.vocab_size is 0"]),
     ({"loader__workers": -1}, ["config.loader.workers is -1"]),
@@ -117,7 +137,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (with_evals(z=(COLOURS, {"prompts": ("a photo",)})), ["config.evals.z.prompts", "{}"]),
     (with_evals(z=(COLOURS, {"classes": ("red",)})), ["config.evals.z.classes has 1", "8"]),
-    (with_evals(z=(COLOURS, {"data": OWN})), ["config.evals.z.classes", "prompts"]),
+    (with_evals(z=(COLOURS, {"data": OWN})), ["config.evals.z.prompts"]),
     (
         {**with_evals(a=(RETRIEVAL, {})), "best_metric": "retrieval/a/image_to_text/R@2"},
         ["config.best_metric", "did you mean retrieval/a/image_to_text/R@"],

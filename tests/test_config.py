@@ -112,8 +112,8 @@ def test_a_config_cannot_be_changed() -> None:
         ({"optimizer": 3}, ["config.optimizer is a group of keys"]),
         ({"evals": None}, ["config.evals is a group"]),
         ({"towers__image": None}, ["config.towers.image is a group"]),
-        ({"data__type": "jsonl"}, ["config.data.type", "config.JsonLines()"]),
-        ({"data__type": "webdataset"}, ["config.data.type", "'jsonl'"]),
+        ({"data__type": "pairs"}, ["config.data.type", "config.Pairs()"]),
+        ({"data__type": "webdataset"}, ["config.data.type", "'pairs'"]),
         ({"towers__image__type": "resnet"}, ["config.towers.image.type", "'vit'"]),
     ],
 )  # fmt: skip

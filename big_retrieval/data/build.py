@@ -1,11 +1,13 @@
 """From the configuration to sources, tokenizer and field specifications."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from big_retrieval.config import Config, ImageField, JsonLines, Scenes
+from big_retrieval import config as configs
+from big_retrieval.config import Config, ImageField
 from big_retrieval.config import Source as SourceConfig
-from big_retrieval.data import jsonl, scenes
+from big_retrieval.data import open_files, scenes
+from big_retrieval.data.mixture import MixedOrder, Mixture
+from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import FieldSpec
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
@@ -19,23 +21,25 @@ def make_source(config: SourceConfig) -> Source:
     Raises:
       UserError: its files are not there; the sentence says how to get them.
     """
-    if isinstance(config, Scenes):
+    if isinstance(config, configs.Mixture):
+        parts = {name: make_source(part.source) for name, part in config.parts.items()}
+        return Mixture(parts, {name: part.weight for name, part in config.parts.items()})
+    if isinstance(config, configs.Scenes):
         return scenes.Scenes(config.split, size=config.size, count=config.count, seed=config.seed)
-    return _json_lines(config)
+    if isinstance(config, configs.Tar):
+        return open_files.tar(config)
+    if isinstance(config, configs.Tfds):
+        return open_files.tfds(config)
+    if isinstance(config, configs.Karpathy):
+        return open_files.karpathy(config)
+    return open_files.pairs(config)
 
 
-def _json_lines(config: JsonLines) -> Source:
-    if not config.path:
-        raise UserError(
-            "the data source 'jsonl' needs a path, e.g. --config.data.path=pairs.jsonl."
-        )
-    if not Path(config.path).exists():
-        how = config.how_to_get or "write one JSON object a line with an image path and captions"
-        raise UserError(
-            f"the data {config.path} is not on this machine: check the path, or {how}; or try the "
-            "same config small and on generated data with :runlocal behind its file name."
-        )
-    return jsonl.JsonLines(config.path, image=config.image, text=config.text)
+def make_order(source: Source, seed: int) -> Order:
+    """Which record each position of a run is."""
+    if isinstance(source, Mixture):
+        return MixedOrder(source, seed)
+    return Order(len(source), seed)
 
 
 def make_tokenizer(config: Config, source: Source) -> Tokenizer:
@@ -68,6 +72,8 @@ def field_specs(config: Config, tokenizer: Tokenizer) -> Mapping[str, FieldSpec]
                 crop_ratio=field.crop_ratio,
                 flip=field.flip,
                 flip_unsafe_words=field.flip_unsafe_words,
+                decoder=config.loader.decoder,
+                reduced=config.loader.reduced,
             )
         else:
             specs[name] = FieldSpec(

@@ -1,15 +1,18 @@
-"""Images as numpy arrays: reading, cropping, resizing, flipping.
+"""Images as numpy arrays: cropping, resizing, flipping.
 
 Everything is uint8 [H, W, 3] in RGB; the models' input normalisation happens on the device, so
 that an image travels as one byte a value. Sizes are in pixels. Resizing is Pillow's bicubic filter
 with antialiasing, which is what CLIP's preprocessing uses.
 """
 
-import io
 import math
+from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
+
+from big_retrieval.data.decoding import Box, Decoder, Encoded, as_array, decode_part, picture
+from big_retrieval.errors import Damaged
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # of values in [0, 1]
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -17,103 +20,111 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _CROP_TRIES = 10
 
 
-def decode(data: bytes) -> np.ndarray:
-    """Reads an encoded image (JPEG, PNG, WebP, GIF, ...), upright and in RGB.
-
-    The EXIF orientation is applied, transparency is laid over white, 16-bit grey is scaled to
-    8 bits, and of an animation the first frame is taken.
-
-    Args:
-      data: the file's content.
-
-    Returns:
-      uint8 [H, W, 3].
-
-    Raises:
-      ValueError: the bytes are no image, or a damaged or an unreasonably large one.
-    """
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            return from_pil(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"not a readable image ({error})") from error
-
-
-def from_pil(image: Image.Image) -> np.ndarray:
-    """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
-    return np.asarray(_to_rgb(ImageOps.exif_transpose(image)))  # [H, W, 3]
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image).astype(np.float64)  # [H, W]
-        deep = image.mode.startswith("I;16") or values.max() > 255  # I and F do not say
-        scale = 255.0 / 65535.0 if deep else 1.0
-        grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
-        return Image.fromarray(grey).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    return image.convert("RGB")
-
-
-def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
+def resize(
+    image: np.ndarray, height: int, width: int, *, decoder: Decoder = "pillow"
+) -> np.ndarray:
     """Resizes to the given sides, whatever the aspect; the same array if nothing changes.
 
     Args:
       image: uint8 [H, W, 3].
       height: rows of the result.
       width: columns of the result.
+      decoder: whose filter: Pillow's bicubic, or OpenCV's area average (bicubic to enlarge).
 
     Returns:
       uint8 [height, width, 3].
     """
     if image.shape[:2] == (height, width):
         return image
+    if decoder == "opencv":
+        import cv2
+
+        smaller = image.shape[0] > height and image.shape[1] > width
+        how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
+        return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=how)
     source = Image.fromarray(np.ascontiguousarray(image))
     return np.asarray(
         source.resize((width, height), Image.Resampling.BICUBIC)
     )  # [height, width, 3]
 
 
-def random_resized_crop(
-    image: np.ndarray,
+def training_view(
+    image: Any,
     size: int,
     *,
     scale: tuple[float, float],
     ratio: tuple[float, float],
     rng: np.random.Generator,
+    reduced: bool = True,
+    decoder: Decoder = "pillow",
+    place: str = "an image",
 ) -> np.ndarray:
-    """A random part of the image, resized to a square.
-
-    The part's share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, its
-    place uniform. Where no such part fits in the image, the largest central one is taken.
-    `scale == (1, 1)` means no crop: the whole image is resized and nothing is drawn.
+    """A random part of an image (`crop_box`), resized to a square.
 
     Args:
-      image: uint8 [H, W, 3].
+      image: uint8 [H, W, 3], or `Encoded`.
       size: side of the result.
-      scale: smallest and largest share of the area, in (0, 1].
+      scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
       ratio: smallest and largest width / height.
       rng: where the draws come from.
+      reduced: whether JPEG files may be decoded at a smaller scale that is still large enough.
+      decoder: what decodes and resizes.
+      place: where it comes from, for messages.
 
     Returns:
-      uint8 [size, size, 3]; the same array if nothing changes.
+      uint8 [size, size, 3].
+
+    Raises:
+      Damaged: it is no image that can be read.
     """
-    if tuple(scale) != (1.0, 1.0):
-        top, left, height, width = _crop_box(image.shape[0], image.shape[1], scale, ratio, rng)
-        image = image[top : top + height, left : left + width]  # [height, width, 3]
-    return resize(image, size, size)  # [size, size, 3]
+
+    def choose(rows: int, columns: int) -> Box:
+        whole = tuple(scale) == (1.0, 1.0)
+        return (0, 0, rows, columns) if whole else crop_box(rows, columns, scale, ratio, rng)
+
+    if isinstance(image, Encoded):
+        try:
+            part = decode_part(image.data, choose, size, reduced=reduced, decoder=decoder)
+        except ValueError as problem:
+            raise Damaged(image.place, f"the image is {problem}") from None
+    else:
+        image = as_array(image, place)
+        top, left, height, width = choose(*image.shape[:2])
+        part = image[top : top + height, left : left + width]  # [height, width, 3]
+    return resize(part, size, size, decoder=decoder)  # [size, size, 3]
 
 
-def _crop_box(
+def evaluation_view(image: Any, size: int, *, place: str = "an image") -> np.ndarray:
+    """The short side resized to `size`, then the central square: CLIP's evaluation view.
+
+    Always the exact pixels of CLIP's preprocessing, whatever decodes the training images.
+
+    Args:
+      image: uint8 [H, W, 3], or `Encoded`.
+      size: side of the result.
+      place: where it comes from, for messages.
+
+    Returns:
+      uint8 [size, size, 3].
+
+    Raises:
+      Damaged: it is no image that can be read.
+    """
+    return resize_center_crop(picture(image, place), size)
+
+
+def crop_box(
     rows: int,
     columns: int,
     scale: tuple[float, float],
     ratio: tuple[float, float],
     rng: np.random.Generator,
-) -> tuple[int, int, int, int]:
-    """Draws (top, left, height, width); see `random_resized_crop`."""
+) -> Box:
+    """Draws a part of an image: (top, left, height, width).
+
+    Its share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, its
+    place uniform. Where no such part fits in the image, the largest central one is taken.
+    """
     for _ in range(_CROP_TRIES):
         area = rows * columns * rng.uniform(*scale)
         aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
@@ -129,7 +140,7 @@ def _crop_box(
 
 
 def resize_center_crop(image: np.ndarray, size: int) -> np.ndarray:
-    """The short side resized to `size`, then the central square: CLIP's evaluation view.
+    """The short side resized to `size`, then the central square.
 
     Args:
       image: uint8 [H, W, 3].

@@ -1,11 +1,13 @@
 """Which record comes at which position, and its random numbers: pure functions of integers."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import cast
 
 import grain
 import numpy as np
 
+from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 
 
@@ -41,11 +43,32 @@ class Order:
         return hashlib.sha256(np.array(self.ids(start, count), "<i8").tobytes()).hexdigest()[:12]
 
 
-def example_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
+def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Generator:
     """The random numbers of one record in one epoch: Philox keyed by the three numbers.
 
-    Streams never overlap: the index is the highest word of the 256-bit counter.
+    Streams never overlap: the index and the use are the highest words of the 256-bit counter.
+
+    Args:
+      seed: of the run.
+      epoch: of the record.
+      index: the record.
+      use: 0 for its example; others are further streams of the same record.
     """
     key = np.array([seed, epoch], np.uint64)
-    counter = np.array([0, 0, 0, index], np.uint64)
+    counter = np.array([0, 0, use, index], np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=key))
+
+
+def stand_in(
+    source: Source, seed: int, epoch: int, index: int, tries: int
+) -> Iterator[tuple[int, np.random.Generator]]:
+    """A record, then others of the same source that may take its place, with their random numbers.
+
+    All follows from the four numbers and which records are damaged, so that nothing else moves.
+    """
+    yield index, example_rng(seed, epoch, index)
+    rng = example_rng(seed, epoch, index, use=1)
+    span = getattr(source, "span", None)  # of a mixture: the same part
+    start, stop = (0, len(source)) if span is None else span(index)
+    for _ in range(tries - 1):
+        yield int(rng.integers(start, stop)), rng

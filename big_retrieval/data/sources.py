@@ -1,8 +1,9 @@
 """What the pipeline asks of a source of records.
 
-A record is a plain dict from column name to value: an image as uint8 [H, W, 3], one text as str,
-several as a tuple of str, numbers as int or float. Sources are read by index, from several threads
-and (pickled) from several processes, so that `source[i]` must be a pure function of `i`.
+A record is a plain dict from column name to value: an image as uint8 [H, W, 3] or as
+`decoding.Encoded`, one text as str, several as a tuple of str, numbers as int or float. Sources are
+read by index, from several threads and (pickled) from several processes, so that `source[i]` must
+be a pure function of `i`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 
 Record = dict[str, Any]
 
@@ -21,7 +22,8 @@ class Source(Protocol):
 
     A source whose images cost something to read may also have
     `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
-    `texts_of` and `value_of` use them where they are there.
+    `texts_of` and `value_of` use them where they are there. One whose records stand somewhere has
+    `place(index: int) -> str` for messages (`place_of`).
     """
 
     @property
@@ -44,7 +46,11 @@ class Source(Protocol):
         ...
 
     def __getitem__(self, index: int) -> Record:
-        """Record `index`, 0 <= index < len; a pure function of `index`, safe in threads."""
+        """Record `index`, 0 <= index < len; a pure function of `index`, safe in threads.
+
+        Raises:
+          Damaged: this record cannot be used.
+        """
         ...
 
     def captions(self) -> Iterator[str]:
@@ -92,29 +98,35 @@ def column_of(record: Record, column: str, source: str) -> Any:
     return record[column]
 
 
-def as_texts(value: Any, column: str, source: str) -> tuple[str, ...]:
-    """One or several texts as a tuple.
+def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
+    """One or several texts as a tuple, without empty ones; any Unicode.
+
+    Args:
+      value: a text or a sequence of texts; bytes are UTF-8.
+      column: where it was, for messages.
+      place: the record, for messages.
 
     Raises:
-      UserError: the value is neither a str nor a sequence of at least one str.
+      Damaged: the value is something else, or nothing is left.
     """
-    texts = (value,) if isinstance(value, str) else value
-    if isinstance(texts, list | tuple) and texts and all(isinstance(text, str) for text in texts):
-        return tuple(texts)
-    raise UserError(f"{source}: column {column!r} is {value!r:.80}, not a text or list of texts.")
+    texts = (value,) if isinstance(value, str | bytes) else value
+    if isinstance(texts, np.ndarray):
+        texts = texts.tolist()
+    known = isinstance(texts, list | tuple)
+    if not known or not all(text is None or isinstance(text, str | bytes) for text in texts):
+        raise Damaged(place, f"{column!r} is {value!r:.80}, not a text or list of texts")
+    found = tuple(_clean(text) for text in texts if text is not None)
+    found = tuple(text for text in found if text and not text.isspace())
+    if not found:
+        raise Damaged(place, f"{column!r} has no text")
+    return found
 
 
-def as_image(value: Any, column: str, source: str) -> np.ndarray:
-    """Checks that a value is an image: uint8 [H, W, 3].
-
-    Raises:
-      UserError: another type or shape.
-    """
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3:
-        if value.shape[-1] == 3 and value.size:
-            return value
-        raise UserError(f"{source}: column {column!r} has shape {value.shape}, not [H, W, 3].")
-    raise UserError(f"{source}: column {column!r} is no uint8 image but {type(value).__name__}.")
+def _clean(text: str | bytes) -> str:
+    """A text that can be encoded as UTF-8: lone surrogates and wrong bytes are replaced."""
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "replace")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
@@ -126,7 +138,7 @@ def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
     texts = getattr(source, "texts", None)
     if texts is not None:
         return texts(index, column)
-    return as_texts(column_of(source[index], column, source.name), column, source.name)
+    return as_texts(column_of(source[index], column, source.name), column, place_of(source, index))
 
 
 def value_of(source: Source, index: int, column: str) -> Any:
@@ -139,3 +151,9 @@ def value_of(source: Source, index: int, column: str) -> Any:
     if value is not None:
         return value(index, column)
     return column_of(source[index], column, source.name)
+
+
+def place_of(source: Source, index: int) -> str:
+    """Where a record stands, for messages."""
+    place = getattr(source, "place", None)
+    return f"{source.name}, record {index}" if place is None else place(index)

@@ -16,8 +16,11 @@ from big_retrieval import parallel, schema
 from big_retrieval.batch import Batch
 from big_retrieval.checks import check
 from big_retrieval.config import Bert, Config
-from big_retrieval.data.build import field_specs, make_source, make_tokenizer
-from big_retrieval.data.pipeline import FieldSpec, Order, Timed, train_batches, try_record
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.build import field_specs, make_order, make_source, make_tokenizer
+from big_retrieval.data.damage import Damage
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import Timed, train_batches
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
@@ -101,6 +104,7 @@ class Run:
       rows: the rows of each global batch that this process brings.
       evaluators: by metric prefix.
       total_steps: the length.
+      damage: what is seen of damaged records.
     """
 
     workdir: Path
@@ -112,6 +116,7 @@ class Run:
     rows: np.ndarray
     evaluators: Mapping[str, Evaluator]
     total_steps: int
+    damage: Damage
 
     @property
     def config(self) -> Config:
@@ -136,6 +141,7 @@ class Run:
             workers=c.loader.workers,
             threads=c.loader.threads,
             prefetch=c.loader.prefetch,
+            damage=self.damage,
         )
         return Batches(arrays, self)
 
@@ -260,6 +266,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     source = make_source(config.data)
     eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     claim(workdir, config)
+    damage = _damage(config, workdir)
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
     try_record(source, specs)
@@ -275,11 +282,19 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         tokenizer=tokenizer,
         source=source,
         specs=specs,
-        order=Order(len(source), config.seed),
+        order=make_order(source, config.seed),
         rows=parallel.local_rows(mesh, config.batch_size),
         evaluators=evaluators,
         total_steps=total_steps,
+        damage=damage,
     )
+
+
+def _damage(config: Config, workdir: Path) -> Damage:
+    """The count of damaged records; every process names those that it met in a file of its own."""
+    process = jax.process_index()
+    name = "damaged.jsonl" if process == 0 else f"damaged_{process}.jsonl"
+    return Damage(workdir / name, config.loader.max_damaged)
 
 
 def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from big_retrieval.data import images
+from big_retrieval.data import decoding, images
 
 
 def encoded(image, kind="PNG", **options):
@@ -23,7 +23,7 @@ def picture(rows, columns, seed=0):
 
 def test_png_comes_back_exactly():
     image = picture(5, 7)
-    np.testing.assert_array_equal(images.decode(encoded(Image.fromarray(image))), image)
+    np.testing.assert_array_equal(decoding.decode(encoded(Image.fromarray(image))), image)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_png_comes_back_exactly():
 def test_any_mode_becomes_rgb(mode, kind):
     grey = np.full((16, 16, 3), 255, np.uint8)
     grey[:, 8:] = 0
-    found = images.decode(
+    found = decoding.decode(
         encoded(Image.fromarray(grey).convert("L").convert("RGB").convert(mode), kind)
     )
     assert found.shape == (16, 16, 3)
@@ -43,9 +43,9 @@ def test_any_mode_becomes_rgb(mode, kind):
 
 def test_sixteen_bits_are_scaled():
     values = np.array([[0, 257 * 3, 257 * 100, 65535]], np.uint16)
-    found = images.decode(encoded(Image.fromarray(values)))
+    found = decoding.decode(encoded(Image.fromarray(values)))
     assert found[0, :, 0].tolist() == [0, 3, 100, 255]
-    dark = images.decode(encoded(Image.fromarray(values // 300)))
+    dark = decoding.decode(encoded(Image.fromarray(values // 300)))
     assert dark.max() == 1
 
 
@@ -53,7 +53,7 @@ def test_transparency_lies_over_white():
     rgba = np.zeros((1, 3, 4), np.uint8)
     rgba[0, 1] = (200, 0, 0, 255)
     rgba[0, 2] = (0, 0, 0, 128)
-    found = images.decode(encoded(Image.fromarray(rgba)))[0].tolist()
+    found = decoding.decode(encoded(Image.fromarray(rgba)))[0].tolist()
     assert found == [[255, 255, 255], [200, 0, 0], [127, 127, 127]]
 
 
@@ -61,7 +61,7 @@ def test_palette_transparency_lies_over_white():
     image = Image.new("P", (2, 1), 0)
     image.putpalette([10, 20, 30, 40, 50, 60])
     image.putpixel((1, 0), 1)
-    found = images.decode(encoded(image, transparency=0))[0].tolist()
+    found = decoding.decode(encoded(image, transparency=0))[0].tolist()
     assert found == [[255, 255, 255], [40, 50, 60]]
 
 
@@ -69,21 +69,30 @@ def test_exif_orientation_is_applied():
     image = picture(4, 6)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
-    found = images.decode(encoded(Image.fromarray(image), exif=exif))
+    found = decoding.decode(encoded(Image.fromarray(image), exif=exif))
     np.testing.assert_array_equal(found, np.rot90(image, -1))
 
 
-@pytest.mark.parametrize("data", [b"", b"no image", b"\x89PNG\r\n\x1a\n1234"])
-def test_no_image(data):
-    with pytest.raises(ValueError, match="not a readable image"):
-        images.decode(data)
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "empty"),
+        (b"no image", "not an image in a known format"),
+        (b"\x89PNG\r\n\x1a\n1234", "not a"),
+        (b"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0", "not an image in a known format"),
+    ],
+)
+def test_no_image(data, why):
+    with pytest.raises(ValueError, match=why):
+        decoding.decode(data)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_cut_file_is_an_error(kind):
     data = encoded(Image.fromarray(picture(40, 40)), kind)
     with pytest.raises(ValueError, match="not a readable image"):
-        images.decode(data[: len(data) // 2])
+        decoding.decode(data[: len(data) // 2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -98,15 +107,13 @@ def test_a_cut_file_is_an_error(kind):
 def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, ratio, seed):
     image = picture(rows, columns)
     a, b = (
-        images.random_resized_crop(
-            image, size, scale=scale, ratio=ratio, rng=np.random.default_rng(seed)
-        )
+        images.training_view(image, size, scale=scale, ratio=ratio, rng=np.random.default_rng(seed))
         for _ in range(2)
     )
     np.testing.assert_array_equal(a, b)
     assert a.shape == (size, size, 3)
     assert a.dtype == np.uint8
-    box = images._crop_box(rows, columns, scale, ratio, np.random.default_rng(seed))
+    box = images.crop_box(rows, columns, scale, ratio, np.random.default_rng(seed))
     top, left, height, width = box
     assert 0 <= top < top + height <= rows
     assert 0 <= left < left + width <= columns
@@ -114,7 +121,7 @@ def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, r
 
 def test_crops_keep_the_asked_share_and_ratio():
     rng = np.random.default_rng(0)
-    boxes = [images._crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
+    boxes = [images.crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
     shares = np.array([height * width / 200_000 for _, _, height, width in boxes])
     ratios = np.array([width / height for _, _, height, width in boxes])
     assert 0.199 < shares.min() < 0.22
@@ -127,7 +134,7 @@ def test_crops_keep_the_asked_share_and_ratio():
 def test_a_full_scale_means_no_crop_and_no_draw():
     image = picture(20, 30)
     rng = np.random.default_rng(0)
-    found = images.random_resized_crop(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
+    found = images.training_view(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
     np.testing.assert_array_equal(found, images.resize(image, 8, 8))
     assert rng.random() == np.random.default_rng(0).random()
 
@@ -137,7 +144,8 @@ def test_nothing_is_copied_where_nothing_changes():
     assert images.resize(image, 8, 8) is image
     assert np.shares_memory(images.resize_center_crop(image, 8), image)
     rng = np.random.default_rng(0)
-    assert images.random_resized_crop(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng) is image
+    whole = images.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
+    assert np.shares_memory(whole, image)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])

@@ -10,16 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from big_retrieval.data.pipeline import (
-    FieldSpec,
-    Order,
-    Timed,
-    eval_batches,
-    eval_items,
-    has_word,
-    train_batches,
-    try_record,
-)
+from big_retrieval.data.batches import FieldSpec, eval_items, has_word, try_record
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import Timed, eval_batches, train_batches
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import wordpiece_tokenizer
@@ -203,8 +196,8 @@ def test_errors_come_through_as_they_are(reading):
     ("field", "message"),
     [
         (replace(TEXT, column="title"), "no column 'title'"),
-        (replace(TEXT, column="image"), "column 'image'"),
-        (replace(IMAGE, column="captions"), "column 'captions' is no uint8 image"),
+        (replace(TEXT, column="image"), "'image' is array"),
+        (replace(IMAGE, column="captions"), "the image is tuple"),
         (replace(TEXT, tokenizer=None), "has no tokenizer"),
         (replace(TEXT, length=1), "length 1"),
     ],

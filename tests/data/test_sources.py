@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from big_retrieval.data.jsonl import JsonLines
+from big_retrieval import config
+from big_retrieval.data.build import make_source
+from big_retrieval.data.decoding import as_array
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import (
     Source,
     Texts,
-    as_image,
     as_texts,
     column_of,
     texts_of,
     value_of,
 )
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 
 
 class Plain:
@@ -34,7 +35,8 @@ class Plain:
 
 def test_all_sources_follow_the_protocol(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"image": "a.png", "captions": "a"}\n')
-    for source in (Scenes("test", count=2), Texts(["a"]), JsonLines(tmp_path / "a.jsonl"), Plain()):
+    lines = make_source(config.Pairs(path=str(tmp_path / "a.jsonl")))
+    for source in (Scenes("test", count=2), Texts(["a"]), lines, Plain()):
         assert isinstance(source, Source)
 
 
@@ -52,18 +54,34 @@ def test_texts_of_works_with_and_without_the_short_way():
     assert texts_of(scenes, 1, "id") == ("scenes-test-000001",)
 
 
-@pytest.mark.parametrize("value", [3, [], ["a", 3], None, {"a": 1}])
-def test_what_is_no_text_is_named(value):
-    with pytest.raises(UserError, match="column 'title'"):
+@pytest.mark.parametrize("value", [3, [], ["a", 3], None, {"a": 1}, "", " \n", ["", None], 0.5])
+def test_what_is_no_text_is_damage(value):
+    with pytest.raises(Damaged, match="here: 'title'"):
         as_texts(value, "title", "here")
 
 
+def test_texts_of_any_kind():
+    assert as_texts(["a", "", None, "b"], "t", "here") == ("a", "b")
+    assert as_texts(np.array(["a", "b"]), "t", "here") == ("a", "b")
+    assert as_texts("caf\u00e9 \U0001f415".encode(), "t", "here") == ("caf\u00e9 \U0001f415",)
+    assert as_texts(["\ud83d alone", b"\xff wrong"], "t", "here") == ("? alone", "\ufffd wrong")
+
+
 @pytest.mark.parametrize(
-    "value", ["a", np.zeros((2, 2, 3)), np.zeros((2, 2), np.uint8), np.zeros((2, 2, 4), np.uint8)]
+    "value",
+    ["a", np.zeros((2, 2, 3)), np.zeros((2, 2, 5), np.uint8), np.zeros((0, 2), np.uint8)],
 )
-def test_what_is_no_image_is_named(value):
-    with pytest.raises(UserError, match="column 'picture'"):
-        as_image(value, "picture", "here")
+def test_what_is_no_image_is_damage(value):
+    with pytest.raises(Damaged, match="here: the image"):
+        as_array(value, "here")
+
+
+def test_grey_and_transparent_arrays_become_rgb():
+    grey = np.full((2, 3), 7, np.uint8)
+    assert as_array(grey, "here").tolist() == as_array(grey[..., None], "here").tolist()
+    assert as_array(grey, "here").shape == (2, 3, 3)
+    clear = np.zeros((2, 3, 4), np.uint8)
+    assert as_array(clear, "here").min() == 255
 
 
 def test_a_missing_column_names_the_known_ones():

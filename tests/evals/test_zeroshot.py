@@ -11,7 +11,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.jsonl import JsonLines
+from big_retrieval.data.build import make_source
 from big_retrieval.data.pipeline import FieldSpec
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import wordpiece_tokenizer
@@ -90,11 +90,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def labelled(folder: Path, labels: list[Any]) -> JsonLines:
+def labelled(folder: Path, labels: list[Any]) -> Source:
     """Images with a label and no text."""
     lines = [json.dumps({"image": f"{i}.png", "label": label}) for i, label in enumerate(labels)]
     (folder / "labels.jsonl").write_text("\n".join(lines))
-    return JsonLines(folder / "labels.jsonl", text="")
+    return make_source(configs.Pairs(path=str(folder / "labels.jsonl"), text=""))
 
 
 def evaluator(source: Source, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
@@ -106,7 +106,7 @@ def evaluator(source: Source, encoder: Encoder, **changes: Any) -> ZeroShotEvalu
         ),
     }
     keys = {"label": "label", "classes": CLASSES, "prompts": PROMPTS, **changes}
-    config = configs.ZeroShot(data=configs.JsonLines(), **keys)
+    config = configs.ZeroShot(data=configs.Pairs(), **keys)
     return ZeroShotEvaluator(config, source, specs, TOPOLOGIES["geodesic"], encoder)
 
 
@@ -141,7 +141,7 @@ def test_no_top5_with_five_classes(folder: Path) -> None:
     assert found.keys() == {"accuracy"}
 
 
-@pytest.mark.parametrize("label", [6, -1, "red", 1.0, True, None])
+@pytest.mark.parametrize("label", [6, -1, "purple", 1.0, True, None])
 def test_a_label_without_a_class_is_named_before_anything_is_encoded(
     folder: Path, label: Any
 ) -> None:
@@ -155,15 +155,24 @@ def test_a_label_without_a_class_is_named_before_anything_is_encoded(
     assert encoder.asked == 0
 
 
+def test_labels_may_be_names(folder: Path) -> None:
+    names = ["blue", "red", "blue"]
+    task = evaluator(labelled(folder, names), Preset({}))
+    assert task.labels(CLASSES).tolist() == [2, 0, 2]
+    task = evaluator(labelled(folder, names), Preset({}), classes=())
+    assert task.prompts()[0] == ("blue", "red")
+    assert task.labels(("blue", "red")).tolist() == [0, 1, 0]
+
+
 def test_labels_decode_no_image(folder: Path) -> None:
     source = labelled(folder, [3, 1, 2])
     for number in (1, 2):
         (folder / f"{number}.png").unlink()
     task = evaluator(source, Preset({}))
-    assert task.labels(6).tolist() == [3, 1, 2]
+    assert task.labels(CLASSES).tolist() == [3, 1, 2]
     task.check()
     (folder / "0.png").unlink()
-    with pytest.raises(UserError, match=r"line 1 names the image '0\.png'"):
+    with pytest.raises(UserError, match=r"line 1: the image '0\.png'"):
         task.check()
 
 

@@ -37,7 +37,7 @@ def pairs(tmp_path: Path) -> Path:
 
 def on_pairs(pairs: Path, **evals: Any) -> Config:
     """A tiny config that trains on the file."""
-    return tiny(data=recipe.entry(configs.JsonLines(path=str(pairs))), evals=evals)
+    return tiny(data=recipe.entry(configs.Pairs(path=str(pairs))), evals=evals)
 
 
 def edit(pairs: Path, number: int, line: dict[str, Any], name: str = "other.jsonl") -> str:
@@ -57,7 +57,7 @@ def refused(config: Config, workdir: Path, *words: str) -> None:
 
 
 def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
-    own = configs.JsonLines(path=str(pairs))
+    own = configs.Pairs(path=str(pairs))
     run = set_up(on_pairs(pairs, test=recipe.entry(configs.Retrieval(), data=own)), tmp_path, ONE)
     assert len(run.source) == 20
 
@@ -65,14 +65,14 @@ def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
 def test_the_first_training_record_is_read(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
     refused(on_pairs(Path(lost)), tmp_path / "run", "line 1 names the image 'lost.png'")
-    data = recipe.entry(configs.JsonLines(path=str(pairs), image="file"))
+    data = recipe.entry(configs.Pairs(path=str(pairs), image="file"))
     config = tiny(data=data, fields__image__column="file")
     refused(config, tmp_path / "run", "line 1 has no 'file'; it has captions, image")
 
 
 def test_the_first_record_of_every_evaluator_is_read(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
-    test = recipe.entry(configs.Retrieval(), data=configs.JsonLines(path=lost))
+    test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=lost))
     refused(on_pairs(pairs, test=test), tmp_path / "run", "other.jsonl, line 1", "lost.png")
 
 
@@ -80,7 +80,7 @@ def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:
     lines = [{"image": "0.png", "kind": kind} for kind in (0, 1, 2)]
     labels = pairs.with_name("labels.jsonl")
     labels.write_text("\n".join(map(json.dumps, lines)))
-    own = configs.JsonLines(path=str(labels), text="")
+    own = configs.Pairs(path=str(labels), text="")
     kinds = recipe.entry(
         configs.ZeroShot(), data=own, label="kind", classes=("a", "b"), prompts=("{}",)
     )

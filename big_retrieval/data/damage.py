@@ -1,0 +1,88 @@
+"""Damaged records of a run: counted, named in a file, and an error where they are too many."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.errors import Damaged, UserError
+
+LEAST_READS = 1000  # a share is of so many reads at least: one of the first ten is not yet 10%
+Lost = tuple[int, str, str]  # record, place, what is wrong
+
+
+class Damage:
+    """What a process saw of damaged records.
+
+    Args:
+      file: a JSON object a line, for each record once: record, place, why; None: no file.
+      limit: the share of damaged ones among the records read that is still borne.
+
+    Attributes:
+      count: records that were damaged so far, each once.
+    """
+
+    def __init__(self, file: Path | None, limit: float):
+        self._file, self._limit = file, limit
+        self._known: set[str] = set()
+        self._reads = self._lost = 0
+        self._reasons: Counter[str] = Counter()
+        for line in file.read_text().splitlines() if file is not None and file.exists() else ():
+            try:
+                self._known.add(json.loads(line)["place"])
+            except (ValueError, KeyError, TypeError):
+                continue  # cut short by a kill
+
+    @property
+    def count(self) -> int:
+        """Records that were damaged so far, each once; those of an interrupted run too."""
+        return len(self._known)
+
+    def watch(self, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Takes the note of damaged records out of every batch.
+
+        Raises:
+          UserError: their share is above the limit.
+        """
+        for batch in batches:
+            self.saw(int(batch["valid"].sum()), batch.pop("damaged", ()))
+            yield batch
+
+    def saw(self, reads: int, lost: Iterable[Lost]) -> None:
+        """Counts records that were read, and those that were damaged among them.
+
+        Raises:
+          UserError: the share of damaged ones is above the limit.
+        """
+        self._reads += reads
+        for record, place, why in lost:
+            self._lost += 1
+            if place in self._known:
+                continue
+            self._known.add(place)
+            self._reasons[kind_of(why)] += 1
+            if self._file is not None:
+                with self._file.open("a") as file:
+                    file.write(json.dumps({"record": record, "place": place, "why": why}) + "\n")
+        if self._lost > self._limit * max(self._reads, LEAST_READS):
+            raise UserError(self._summary())
+
+    def _summary(self) -> str:
+        reasons = "; ".join(f"{count} x {why}" for why, count in self._reasons.most_common(5))
+        named = f"; they are named in {self._file}" if self._file is not None else ""
+        return (
+            f"{self._lost:,} of {self._reads:,} records read were damaged, more than "
+            f"config.loader.max_damaged {self._limit:g} allows ({reasons}){named}: mend them or "
+            "raise the limit."
+        )
+
+
+def kind_of(why: str) -> str:
+    """A reason without its particulars, to be counted."""
+    return why.split(" (")[0].split(", ")[0][:80]
+
+
+def note(record: int, problem: Damaged) -> Lost:
+    """A damaged record as batches carry it."""
+    return record, problem.place, problem.why

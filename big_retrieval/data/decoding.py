@@ -1,0 +1,208 @@
+"""From the bytes of an image file to pixels.
+
+Files are untrusted: only bitmap formats are opened, sizes are looked at before anything is decoded,
+and whatever is wrong with a file is a `ValueError` in words that follow "is".
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from big_retrieval.errors import Damaged
+
+Decoder = Literal["pillow", "opencv"]
+Box = tuple[int, int, int, int]  # top, left, height, width
+
+LARGEST = 80_000_000  # pixels
+SMALLEST = 2  # pixels; dead links are often stored as a picture of one
+LONGEST = 100  # times the short side: resizing the short side would fill the memory
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
+_ORIENTATION = 0x0112  # EXIF tag
+_TURNED = (5, 6, 7, 8)  # its values that swap height and width
+
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` refuses those sizes
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An image as the content of its file, decoded when its size in the batch is known.
+
+    Attributes:
+      data: the file's content.
+      place: where it comes from, for messages.
+    """
+
+    data: bytes
+    place: str = "an image"
+
+
+def decode(data: bytes) -> np.ndarray:
+    """Reads an encoded image (JPEG, PNG, WebP, GIF, ...), upright and in RGB.
+
+    The EXIF orientation is applied, transparency is laid over white, 16-bit grey is scaled to
+    8 bits, and of an animation the first frame is taken.
+
+    Args:
+      data: the file's content.
+
+    Returns:
+      uint8 [H, W, 3].
+
+    Raises:
+      ValueError: the bytes are no image, or a damaged or an unreasonably large or small one.
+    """
+    with _open(data) as image:
+        return from_pil(image)
+
+
+def decode_part(
+    data: bytes,
+    choose: Callable[[int, int], Box],
+    least: int,
+    *,
+    reduced: bool = True,
+    decoder: Decoder = "pillow",
+) -> np.ndarray:
+    """Reads a part of an encoded image, of JPEG files at a smaller scale where that is enough.
+
+    Args:
+      data: the file's content.
+      choose: (height, width) of the upright image -> the part, in its pixels.
+      least: the part keeps at least so many pixels on both sides, where it has them.
+      reduced: whether JPEG files may be decoded at 1/2, 1/4 or 1/8.
+      decoder: what decodes RGB and grey JPEG files; all others are Pillow's.
+
+    Returns:
+      The part, uint8 [h, w, 3].
+
+    Raises:
+      ValueError: as `decode`.
+    """
+    with _open(data) as image:
+        rows, columns = upright_size(image)
+        top, left, height, width = choose(rows, columns)
+        jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
+        scale = 1
+        while jpeg and reduced and scale < 8 and min(height, width) >= 2 * scale * least:
+            scale *= 2
+        if jpeg and decoder == "opencv" and b"\xff\xd9" in data[-64:]:  # a cut file is Pillow's
+            pixels = _opencv(data, scale)
+        else:
+            if scale > 1:
+                image.draft(image.mode, (image.width // scale, image.height // scale))
+            pixels = from_pil(image)
+        down, across = pixels.shape[0] / rows, pixels.shape[1] / columns
+        first, start = math.floor(top * down), math.floor(left * across)
+        last, end = math.ceil((top + height) * down), math.ceil((left + width) * across)
+        return pixels[first:last, start:end]  # [h, w, 3]
+
+
+def picture(value: Any, place: str = "an image") -> np.ndarray:
+    """A record's image, decoded if it is not: uint8 [H, W, 3].
+
+    Raises:
+      Damaged: it cannot be decoded, or is no image.
+    """
+    if isinstance(value, Encoded):
+        try:
+            return decode(value.data)
+        except ValueError as problem:
+            raise Damaged(value.place, f"the image is {problem}") from None
+    return as_array(value, place)
+
+
+def as_array(value: Any, place: str) -> np.ndarray:
+    """Pixels at hand as uint8 [H, W, 3]; grey and RGBA ones are converted.
+
+    Raises:
+      Damaged: another type or shape.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        kind = f"{value.dtype} numbers" if isinstance(value, np.ndarray) else type(value).__name__
+        raise Damaged(place, f"the image is {kind}, not an image file or uint8 [H, W, 3]")
+    if value.ndim == 3 and value.shape[-1] == 3 and value.size:
+        return value
+    grey = value.ndim == 2 or (value.ndim == 3 and value.shape[-1] == 1)
+    if value.size and (grey or (value.ndim == 3 and value.shape[-1] == 4)):
+        return from_pil(Image.fromarray(value.squeeze(-1) if grey and value.ndim == 3 else value))
+    raise Damaged(place, f"the image has the shape {list(value.shape)}, not [H, W, 3]")
+
+
+def from_pil(image: Image.Image) -> np.ndarray:
+    """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
+    if image.getexif().get(_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    return np.asarray(_to_rgb(image))  # [H, W, 3]
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """(height, width) behind the EXIF orientation."""
+    turned = image.getexif().get(_ORIENTATION, 1) in _TURNED
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+@contextmanager
+def _open(data: bytes) -> Iterator[Image.Image]:
+    """An image file whose size is reasonable; what its user raises becomes a `ValueError` too."""
+    if not data:
+        raise ValueError("empty (0 bytes)")
+    if data.lstrip()[:1] == b"<" and b"<html" in data[:1024].lower():
+        raise ValueError("an HTML page")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check_size(*image.size)
+            yield image
+    except Image.DecompressionBombError:
+        raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None
+    except UnidentifiedImageError:
+        raise ValueError("not an image in a known format") from None
+    except _Size as problem:
+        raise ValueError(str(problem)) from None
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as problem:
+        raise ValueError(f"not a readable image ({problem})") from problem
+
+
+class _Size(Exception):
+    """An image of an absurd size."""
+
+
+def _check_size(width: int, height: int) -> None:
+    size, short = f"{width:,} x {height:,} pixels", max(1, min(width, height))
+    if width * height > LARGEST:
+        raise _Size(f"{size}, more than {LARGEST // 10**6} megapixels")
+    if width * height < SMALLEST:
+        raise _Size(f"{size}, too small to show anything")
+    if max(width, height) > LONGEST * short:
+        raise _Size(f"{size}, more than {LONGEST} times as long as wide")
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image).astype(np.float64)  # [H, W]
+        deep = image.mode.startswith("I;16") or values.max() > 255  # I and F do not say
+        scale = 255.0 / 65535.0 if deep else 1.0
+        grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def _opencv(data: bytes, scale: int) -> np.ndarray:
+    """A JPEG file by OpenCV at 1/scale, upright: uint8 [h, w, 3]."""
+    import cv2
+
+    kinds = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4}
+    kind = kinds.get(scale, cv2.IMREAD_COLOR if scale == 1 else cv2.IMREAD_REDUCED_COLOR_8)
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), kind)
+    if pixels is None:
+        raise ValueError("OpenCV cannot decode it")
+    return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)

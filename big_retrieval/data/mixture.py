@@ -1,0 +1,124 @@
+"""Several sources in fixed shares."""
+
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grain
+import numpy as np
+
+from big_retrieval.data.order import Order
+from big_retrieval.data.sources import Record, Source, place_of, texts_of, value_of
+from big_retrieval.errors import UserError
+
+
+class Mixture:
+    """The records of several sources, one source behind the other.
+
+    Args:
+      parts: name -> source.
+      weights: share of the examples of each part, in any unit; None: by the number of records.
+
+    Raises:
+      UserError: no parts, or shares that are no positive numbers.
+    """
+
+    def __init__(self, parts: Mapping[str, Source], weights: Mapping[str, float | None]):
+        if not parts:
+            raise UserError("the mixture has no parts; give it at least one in `parts`.")
+        self.parts = dict(parts)
+        self.name = "+".join(self.parts)
+        asked = [weights[name] for name in self.parts]
+        if any(w is None for w in asked) and any(w is not None for w in asked):
+            raise UserError("some parts of the mixture have a weight; give all one, or none.")
+        sizes = [len(source) for source in self.parts.values()]
+        shares = np.array([s if w is None else w for s, w in zip(sizes, asked, strict=True)], float)
+        if not (np.isfinite(shares).all() and (shares > 0).all()):
+            raise UserError(f"the weights of the mixture are {asked}; they must be above 0.")
+        self.shares = dict(zip(self.parts, (shares / shares.sum()).tolist(), strict=True))
+        self._ends = list(itertools.accumulate(sizes))
+        self._sources = list(self.parts.values())
+        self.classes = _shared([source.classes for source in self._sources])
+        self.prompts = _shared([source.prompts for source in self._sources])
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def span(self, index: int) -> tuple[int, int]:
+        """The records (start, stop) of the part that a record is of."""
+        number = bisect.bisect_right(self._ends, index)
+        return (self._ends[number - 1] if number else 0), self._ends[number]
+
+    def _find(self, index: int) -> tuple[Source, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        return self._sources[bisect.bisect_right(self._ends, index)], index - self.span(index)[0]
+
+    def __getitem__(self, index: int) -> Record:
+        source, own = self._find(index)
+        return source[own]
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        """The texts of one record."""
+        source, own = self._find(index)
+        return texts_of(source, own, column)
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of a record."""
+        source, own = self._find(index)
+        return value_of(source, own, column)
+
+    def place(self, index: int) -> str:
+        """Where the record stands in its own source."""
+        source, own = self._find(index)
+        return place_of(source, own)
+
+    def captions(self) -> Iterator[str]:
+        """All texts of all parts, one part behind the other."""
+        return itertools.chain.from_iterable(source.captions() for source in self._sources)
+
+
+class MixedOrder(Order):
+    """The positions of a mixture: each part is shuffled on its own and repeated as needed.
+
+    Which part a position belongs to is a fixed pattern by the shares, so that every stretch of
+    positions has them, and position -> record stays a pure function of the seed.
+
+    Args:
+      mixture: the parts with their shares.
+      seed: of the shuffles.
+    """
+
+    def __init__(self, mixture: Mixture, seed: int):
+        super().__init__(len(mixture), seed)
+        parts, start = [], 0
+        for number, source in enumerate(mixture.parts.values()):
+            length = len(source)
+            records = grain.MapDataset.range(start, start + length).seed(seed + number)
+            parts.append(records.shuffle().repeat().map_with_index(_WithEpoch(length)))
+            start += length
+        self._mixed = grain.MapDataset.mix(parts, list(mixture.shares.values()))
+
+    def record(self, position: int) -> tuple[int, int]:
+        """(epoch of the part, record index) of a position."""
+        epoch, index = self._mixed[position]  # type: ignore[misc]
+        return int(epoch), int(index)
+
+
+class _WithEpoch:
+    """(place in a repeated part, record) -> (epoch, record)."""
+
+    def __init__(self, length: int):
+        self._length = length
+
+    def __call__(self, place: int, record: int) -> tuple[int, int]:
+        return place // self._length, record
+
+
+def _shared(
+    tables: list[Mapping[str, tuple[str, ...]]],
+) -> Mapping[str, tuple[str, ...]]:
+    """What all parts say alike; numbers of other classes would not mean the same."""
+    first = tables[0]
+    return {key: names for key, names in first.items() if all(t.get(key) == names for t in tables)}

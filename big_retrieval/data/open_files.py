@@ -1,0 +1,207 @@
+"""From the configuration of a source with files to its records."""
+
+import glob
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.config_data import Karpathy, Pairs, Tar, Tfds
+from big_retrieval.data.arrow import Csv, Parquet
+from big_retrieval.data.records import Records
+from big_retrieval.data.tables import Arrays, Chain, Joined, JsonLines, Rows, Selected, Table
+from big_retrieval.data.tar import TarShard
+from big_retrieval.errors import UserError
+
+SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
+ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
+
+
+def pairs(config: Pairs) -> Records:
+    """Own records; see `Pairs`.
+
+    Raises:
+      UserError: files that are missing, of another kind or damaged as a whole; columns that they
+        lack; a condition that no row meets.
+    """
+    paths = _files(config.path, config.how_to_get)
+    table, classes = _table(paths)
+    if config.where:
+        table = Selected(table, dict(_term(term) for term in config.where))
+    if config.join:
+        other, _ = _table(_files(config.join, config.how_to_get))
+        table = Joined(table, other, config.on)
+    return Records(
+        table,
+        image=(config.image,) if config.image else (),
+        text=config.text,
+        separator=config.separator,
+        root=config.root or paths[0].parent,
+        classes=classes,
+    )
+
+
+def tar(config: Tar) -> Records:
+    """Tar shards; see `Tar`. Shards without a sample are left out and said so.
+
+    Raises:
+      UserError: no shard is there, or none has a sample.
+    """
+    paths = _files(config.path, config.how_to_get)
+    folder = Path(config.index) if config.index else None
+    shards: list[Table] = []
+    for path in paths:
+        try:
+            shards.append(TarShard(path, folder, _warn))
+        except UserError as problem:
+            if len(paths) == 1:
+                raise
+            _warn(f"left out: {problem}")
+    if not shards:
+        raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
+    name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
+    return Records(Chain(shards, name), image=config.image, text=config.text)
+
+
+def tfds(config: Tfds) -> Records:
+    """A prepared data set; see `Tfds`.
+
+    Raises:
+      UserError: it is not on this machine, or lacks the split or a feature.
+    """
+    from big_retrieval.data.prepared import Prepared  # TFDS takes a second to import
+
+    try:
+        table = Prepared(config.name, config.split, config.folder, config.image)
+    except UserError as problem:
+        raise UserError(_advice(str(problem).rstrip("."), config.how_to_get)) from None
+    image = (config.image,) if config.image else ()
+    return Records(table, image=image, text=config.text, classes=table.classes)
+
+
+def karpathy(config: Karpathy) -> Records:
+    """Flickr30k or COCO with their Karpathy splits; see `Karpathy`.
+
+    Raises:
+      UserError: the file is missing or another one, or has no image of the split.
+    """
+    path = _files(config.path, config.how_to_get)[0]
+    wanted = set(config.split.split("+"))
+    try:
+        images = json.loads(path.read_text(encoding="utf-8"))["images"]
+        splits = sorted({image["split"] for image in images})
+        chosen = [image for image in images if image["split"] in wanted]
+        rows = [_karpathy_row(image, config.captions) for image in chosen]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{path} is no Karpathy split file: it needs images with filename, split, sentences."
+        ) from None
+    if not rows or not wanted <= set(splits):
+        raise UserError(f"{path} has no split {config.split!r}; it has {', '.join(splits)}.")
+    table = Rows(rows, f"{path.stem}-{config.split}")
+    return Records(table, root=config.images or path.parent)
+
+
+def _karpathy_row(image: dict[str, Any], captions: int) -> dict[str, Any]:
+    texts = [sentence["raw"] for sentence in image["sentences"]]
+    number = image.get("cocoid", image.get("imgid", image["filename"]))
+    return {
+        "image": str(Path(image.get("filepath", ""), image["filename"])),
+        "captions": texts[: captions or None],
+        "id": str(number),
+    }
+
+
+def _files(pattern: str, how_to_get: str) -> list[Path]:
+    """The files of a path, a pattern or a {00..99} range, in order.
+
+    Raises:
+      UserError: there is none.
+    """
+    if not pattern:
+        raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
+    found, lost = [], []
+    for path in _ranges(pattern):
+        names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+        here = [Path(name) for name in names if Path(name).exists()]
+        found += here
+        lost += [] if here else [path]
+    if lost:
+        raise UserError(
+            _advice(f"the data {lost[0]} is not on this machine: check the path", how_to_get)
+        )
+    return found
+
+
+def _ranges(pattern: str) -> list[str]:
+    """`{000..011}` written out, each with as many digits."""
+    parts = re.split(r"\{(\d+)\.\.(\d+)\}", pattern)
+    plain, firsts, lasts = parts[::3], parts[1::3], parts[2::3]
+    numbers = [
+        [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    return [
+        "".join(itertools.chain(*itertools.zip_longest(plain, chosen, fillvalue="")))
+        for chosen in itertools.product(*numbers)
+    ]
+
+
+def _advice(problem: str, how_to_get: str) -> str:
+    how = how_to_get or "write one JSON object a line with an image path and captions"
+    return (
+        f"{problem}, or {how}; or try the same config small and on generated data with :runlocal "
+        "behind its file name."
+    )
+
+
+def _term(term: str) -> tuple[str, str]:
+    column, equals, value = term.partition("=")
+    if not equals or not column:
+        raise UserError(f"where is {term!r}; write column=value, such as split=train.")
+    return column, value
+
+
+def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
+    """The rows of all files, and the classes that they know."""
+    tables, classes = [], {}
+    for path in paths:
+        if path.is_dir():
+            from big_retrieval.data.shards import open_folder
+
+            table, index = open_folder(path)
+            classes |= {key: tuple(names) for key, names in index["classes"].items()}
+        else:
+            table = _file_table(path)
+        if not len(table):
+            raise UserError(f"{path} has no rows; give a file with at least one record.")
+        tables.append(table)
+    if len(tables) == 1:
+        return tables[0], classes
+    return Chain(tables, paths[0].parent.name), classes
+
+
+def _file_table(path: Path) -> Table:
+    ending = path.suffix.lower()
+    if ending in (".jsonl", ".ndjson"):
+        return JsonLines(path)
+    if ending in (".csv", ".tsv"):
+        return Csv(path, "," if ending == ".csv" else "\t")
+    if ending == ".parquet":
+        table = Parquet(path)
+        if table.group_bytes > SLOW_GROUP:
+            size = table.group_bytes / 2**20
+            _warn(
+                f"{path} has row groups of {size:,.0f} MiB, which one image needs whole: reading "
+                "will be slow; `python -m big_retrieval.data convert` makes faster shards"
+            )
+        return table
+    if ending == ".npz":
+        return Arrays(path)
+    raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)

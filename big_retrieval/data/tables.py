@@ -1,0 +1,317 @@
+"""Rows by index, nothing decoded: what the files of own data are, whatever their format.
+
+`records.Records` makes a source of a table. Tables are read from several threads and, pickled,
+from several processes; they hold no more than they must and open their files again when unpickled.
+"""
+
+import bisect
+import itertools
+import json
+import os
+import weakref
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from big_retrieval.data.sources import Record
+from big_retrieval.errors import Damaged, UserError
+
+
+class Table(Protocol):
+    """A fixed number of rows."""
+
+    @property
+    def name(self) -> str:
+        """A short name for logs and record ids."""
+        ...
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns of every row; None where rows may differ."""
+        ...
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        ...
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """Row `index`, a new dict; of `columns` those that it has, and perhaps more; None: all.
+
+        Raises:
+          Damaged: the row cannot be read.
+        """
+        ...
+
+    def place(self, index: int) -> str:
+        """Where a row stands, for messages, such as `pairs.jsonl, line 7`."""
+        ...
+
+
+class JsonLines:
+    """One JSON object a line; only the place of every line is held in memory (24 bytes each).
+
+    Args:
+      path: the file. Empty lines are skipped.
+    """
+
+    columns = None
+
+    def __init__(self, path: Path):
+        self._path = path.absolute()
+        self.name = path.stem
+        self._lines = _index(self._path)
+        self._open()
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_file"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def place(self, index: int) -> str:
+        """The file and the number of the line, from 1."""
+        return f"{self._path}, line {self._lines[index, 2]}"
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The object of a line."""
+        start, length, _ = self._lines[index].tolist()
+        try:
+            text = os.pread(self._file, length, start).decode("utf-8", "replace")
+            row = json.loads(text.removeprefix("\ufeff"))
+        except ValueError as problem:
+            raise Damaged(self.place(index), f"not JSON ({problem})") from None
+        except RecursionError:
+            raise Damaged(self.place(index), "JSON that is nested too deeply") from None
+        if not isinstance(row, dict):
+            raise Damaged(self.place(index), "not a JSON object with keys")
+        return row
+
+
+def _index(path: Path) -> np.ndarray:
+    """Start, length in bytes and number of every line that is not empty: int64 [n, 3]."""
+    found: list[np.ndarray] = []
+    part: list[tuple[int, int, int]] = []
+    start = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                part.append((start, len(line), number))
+            start += len(line)
+            if len(part) == 65536:  # tuples take five times the memory of the array
+                found.append(np.array(part, np.int64))
+                part = []
+    found.append(np.array(part, np.int64).reshape(-1, 3))
+    return np.concatenate(found)  # [n, 3]
+
+
+class Rows:
+    """Rows at hand.
+
+    Args:
+      rows: the rows; all have the first one's columns.
+      name: of the table.
+    """
+
+    def __init__(self, rows: Sequence[Record], name: str):
+        self._rows, self.name = rows, name
+        self.columns = frozenset(rows[0]) if rows else frozenset()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def place(self, index: int) -> str:
+        """The name and the number of the row, from 1."""
+        return f"{self.name}, entry {index + 1}"
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """A copy of a row."""
+        return dict(self._rows[index])
+
+
+class Arrays:
+    """A .npz file whose arrays are columns; held in memory, never unpickled.
+
+    Args:
+      path: the file; its arrays have the same first dimension.
+
+    Raises:
+      UserError: it is no such file.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self.name = path.absolute(), path.stem
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            with np.load(self._path, allow_pickle=False) as file:
+                self._columns = {key: file[key] for key in file.files}
+        except (ValueError, OSError, EOFError, KeyError) as problem:
+            raise UserError(f"{self._path} is no .npz file of plain arrays ({problem}).") from None
+        lengths = {key: len(value) for key, value in self._columns.items() if value.ndim}
+        if len(set(lengths.values())) != 1 or len(lengths) != len(self._columns):
+            raise UserError(f"{self._path}: the arrays must have one length, not {lengths}.")
+        self.columns = frozenset(self._columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path, "name": self.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._load()
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def place(self, index: int) -> str:
+        """The file and the number of the row, from 1."""
+        return f"{self._path}, row {index + 1}"
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The values of a row; numbers and strings are Python's."""
+        wanted = self._columns.keys() & (self._columns if columns is None else columns)
+        found = {key: self._columns[key][index] for key in wanted}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}
+
+
+class Chain:
+    """Several tables as one, such as shards.
+
+    Args:
+      tables: at least one.
+      name: of all.
+    """
+
+    def __init__(self, tables: Sequence[Table], name: str):
+        self.name = name
+        self._tables = list(tables)
+        self._ends = list(itertools.accumulate(len(table) for table in tables))
+        columns = [table.columns for table in tables]
+        known = [each for each in columns if each is not None]
+        self.columns = frozenset.intersection(*known) if len(known) == len(columns) else None
+
+    def _find(self, index: int) -> tuple[Table, int]:
+        number = bisect.bisect_right(self._ends, index)
+        return self._tables[number], index - (self._ends[number - 1] if number else 0)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def place(self, index: int) -> str:
+        """That of the table that has the row."""
+        table, own = self._find(index)
+        return table.place(own)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The row of the table that has it."""
+        table, own = self._find(index)
+        return table.row(own, columns)
+
+
+class Selected:
+    """The rows of a table in which columns have certain values.
+
+    Args:
+      table: all rows.
+      wanted: column -> value, compared as text.
+
+    Raises:
+      UserError: no row has them.
+    """
+
+    def __init__(self, table: Table, wanted: dict[str, str]):
+        self._table, self.name, self.columns = table, table.name, table.columns
+        check_columns(table, wanted)
+        self._rows = np.array([i for i in range(len(table)) if self._fits(i, wanted)], np.int64)
+        if not len(self._rows):
+            terms = " and ".join(f"{column}={value}" for column, value in wanted.items())
+            raise UserError(f"{table.name} has no row with {terms}; correct `where`.")
+
+    def _fits(self, index: int, wanted: dict[str, str]) -> bool:
+        try:
+            row = self._table.row(index, wanted)
+        except Damaged:
+            return True  # counted where it is read
+        return all(str(row.get(column)) == value for column, value in wanted.items())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def place(self, index: int) -> str:
+        """That of the whole table."""
+        return self._table.place(int(self._rows[index]))
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The row of the whole table."""
+        return self._table.row(int(self._rows[index]), columns)
+
+
+class Joined:
+    """A table with the columns that another one has for the same value of a shared column.
+
+    Args:
+      table: its rows and columns are kept.
+      other: adds the columns that `table` lacks.
+      on: the shared column.
+
+    Raises:
+      UserError: `other` has a value twice, or one of the tables lacks the column.
+    """
+
+    def __init__(self, table: Table, other: Table, on: str):
+        self._table, self._other, self._on, self.name = table, other, on, table.name
+        check_columns(table, (on,))
+        check_columns(other, (on,))
+        self._rows: dict[Any, int] = {}
+        for index in range(len(other)):
+            value = _value(other.row(index, (on,)), on, other.place(index))
+            if self._rows.setdefault(value, index) != index:
+                raise UserError(
+                    f"{other.place(index)}: {on} {value!r} is there already "
+                    f"({other.place(self._rows[value])}); join on a column without duplicates."
+                )
+        both = table.columns is not None and other.columns is not None
+        self.columns = (table.columns or frozenset()) | (other.columns or frozenset())
+        self.columns = self.columns if both else None
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def place(self, index: int) -> str:
+        """That of the first table."""
+        return self._table.place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """A row with what the other table adds."""
+        row = self._table.row(index, None if columns is None else {*columns, self._on})
+        if columns is not None and set(columns) <= set(row):
+            return row
+        value = _value(row, self._on, self.place(index))
+        if value not in self._rows:
+            why = f"{self._other.name} has no row with {self._on} {value!r}"
+            raise Damaged(self.place(index), why)
+        return {**self._other.row(self._rows[value], columns), **row}
+
+
+def check_columns(table: Table, columns: Collection[str]) -> None:
+    """Raises a UserError for the first column that a table with fixed columns lacks."""
+    for column in columns:
+        if table.columns is not None and column not in table.columns:
+            known = ", ".join(sorted(table.columns))
+            raise UserError(f"{table.name} has no column {column!r}; it has {known}.")
+
+
+def _value(row: Record, column: str, place: str) -> Any:
+    if column not in row:
+        raise Damaged(place, f"there is no {column!r}; it has {', '.join(sorted(row))}")
+    return row[column]

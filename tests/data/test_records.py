@@ -1,0 +1,314 @@
+"""Own data: the same records from every kind of file, and every mistake named with its place."""
+
+import base64
+import csv
+import io
+import json
+import pickle
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from big_retrieval import config
+from big_retrieval.data.build import make_source
+from big_retrieval.data.decoding import picture
+from big_retrieval.data.shards import write_folder
+from big_retrieval.errors import Damaged, UserError
+
+PAIRS = 7
+CAPTIONS = [[f"a cat {i}", f"ein Tier, {i} \U0001f415\n2nd line"] for i in range(PAIRS)]
+
+
+def png(number: int) -> bytes:
+    """A picture of 4 x 3 pixels whose red says which one it is."""
+    out = io.BytesIO()
+    Image.new("RGB", (4, 3), (number, 0, 0)).save(out, "PNG")
+    return out.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for number in range(PAIRS):
+        (tmp_path / "pictures" / f"{number}.png").write_bytes(png(number))
+    return tmp_path
+
+
+def write(folder, lines, name="pairs.jsonl"):
+    (folder / name).write_bytes("".join(line + "\n" for line in lines).encode())
+    return folder / name
+
+
+def line(number, text="a cat", **more):
+    return json.dumps({"image": f"pictures/{number}.png", "captions": text, **more})
+
+
+def pairs(path, **keys):
+    return make_source(config.Pairs(path=str(path), **keys))
+
+
+def add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    shard.addfile(info, io.BytesIO(data))
+
+
+def as_jsonl(folder):
+    return pairs(write(folder, [line(i, CAPTIONS[i], kind=i % 2) for i in range(PAIRS)]))
+
+
+def as_csv(folder):
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["file", "title", "kind"])
+        rows.writerows([f"pictures/{i}.png", "|".join(CAPTIONS[i]), i % 2] for i in range(PAIRS))
+    return pairs(folder / "pairs.csv", image="file", text="title", separator="|")
+
+
+def as_tsv(folder):
+    with (folder / "pairs.tsv").open("w", newline="") as file:
+        rows = csv.writer(file, delimiter="\t")
+        rows.writerow(["captions", "image", "kind"])
+        rows.writerows(["|".join(CAPTIONS[i]), f"{i}.png", i % 2] for i in range(PAIRS))
+    return pairs(folder / "pairs.tsv", separator="|", root=str(folder / "pictures"))
+
+
+def parquet(folder, images, **keys):
+    columns = {"image": images, "captions": CAPTIONS, "kind": [i % 2 for i in range(PAIRS)]}
+    pq.write_table(pa.table(columns), folder / "pairs.parquet", row_group_size=3)
+    return pairs(folder / "pairs.parquet", **keys)
+
+
+def as_parquet(folder):
+    return parquet(folder, [png(i) for i in range(PAIRS)])
+
+
+def as_parquet_struct(folder):
+    return parquet(folder, [{"bytes": png(i), "path": f"{i}.png"} for i in range(PAIRS)])
+
+
+def as_parquet_arrays(folder):
+    return parquet(folder, [np.asarray(Image.open(io.BytesIO(png(i)))).tolist() for i in range(7)])
+
+
+def as_npz(folder):
+    images = np.stack([np.asarray(Image.open(io.BytesIO(png(i)))) for i in range(PAIRS)])
+    np.savez(folder / "images.npz", image=images, number=np.arange(PAIRS))
+    lines = [
+        json.dumps({"number": i, "captions": CAPTIONS[i], "kind": i % 2}) for i in range(PAIRS)
+    ]
+    texts = write(folder, reversed(lines), "texts.jsonl")
+    return pairs(folder / "images.npz", join=str(texts), on="number")
+
+
+def as_tar(folder):
+    for number in range(2):
+        with tarfile.open(folder / f"{number:05d}.tar", "w") as shard:
+            for i in range(4 * number, min(PAIRS, 4 * number + 4)):
+                add(shard, f"{i:06d}.png", png(i))
+                add(shard, f"{i:06d}.json", json.dumps({"texts": CAPTIONS[i], "k": 1}).encode())
+                add(shard, f"{i:06d}.txt", CAPTIONS[i][0].encode())
+    path = str(folder / "{00000..00001}.tar")
+    return make_source(config.Tar(path=path, image=("jpg", "png"), text="json:texts"))
+
+
+def as_shards(folder):
+    write_folder(as_csv(folder), folder / "shards", shard_records=3, origin={}, skip=None)  # type: ignore[arg-type]
+    return pairs(folder / "shards")
+
+
+def as_parts(folder):
+    for number, part in enumerate((range(3), range(3, PAIRS))):
+        write(folder, [line(i, CAPTIONS[i]) for i in part], f"part{number}.jsonl")
+    return pairs(folder / "part*.jsonl")
+
+
+def as_karpathy(folder):
+    images = [
+        {
+            "filename": f"{i}.png",
+            "filepath": "pictures",
+            "split": "train" if i % 2 else "restval",
+            "cocoid": i,
+            "sentences": [{"raw": text} for text in CAPTIONS[i]],
+        }
+        for i in range(PAIRS)
+    ]
+    images.append({**images[0], "split": "test"})
+    (folder / "dataset.json").write_text(json.dumps({"images": images}))
+    path = str(folder / "dataset.json")
+    return make_source(config.Karpathy(path=path, split="train+restval"))
+
+
+FORMS = [as_jsonl, as_csv, as_tsv, as_parquet, as_parquet_struct, as_parquet_arrays, as_npz, as_tar,
+         as_shards, as_parts, as_karpathy]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_records(form, folder):
+    first = form(folder)
+    assert len(first) == PAIRS
+    for source in (first, pickle.loads(pickle.dumps(first))):
+        records = [source[i] for i in range(PAIRS)]
+        assert [record["captions"] for record in records] == [tuple(t) for t in CAPTIONS]
+        assert [picture(record["image"])[0, 0].tolist() for record in records] == [
+            [i, 0, 0] for i in range(PAIRS)
+        ]
+        assert list(source.captions()) == [text for texts in CAPTIONS for text in texts]
+        assert source.texts(3, "captions") == tuple(CAPTIONS[3])
+        with pytest.raises(IndexError):
+            source[PAIRS]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_by_threads(form, folder):
+    source, order = form(folder), list(range(PAIRS)) * 30
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: picture(source[i]["image"])[0, 0, 0], order))
+    assert found == order
+
+
+def test_reads_texts_and_other_columns(folder):
+    path = write(folder, [line(0), line(1, ["ein Hund", "a dog"], id="d", year=3), "", line(2)])
+    source = pairs(path)
+    assert len(source) == 3
+    assert source[1]["captions"] == ("ein Hund", "a dog")
+    assert (source[1]["id"], source[1]["year"]) == ("d", 3)
+    assert source[2]["id"] == "pairs-000002"
+
+
+def test_other_names_root_line_ends_and_no_last_newline(folder):
+    (folder / "lists").mkdir()
+    lines = [json.dumps({"file": f"{n}.png", "title": f"t{n}"}) for n in range(2)]
+    path = folder / "lists" / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    source = pairs(path, image="file", text="title", root=str(folder / "pictures"))
+    assert [source[i]["captions"] for i in range(2)] == [("t0",), ("t1",)]
+    assert picture(source[1]["image"])[0, 0, 0] == 1
+
+
+def test_captions_and_texts_open_no_image(folder):
+    source = pairs(write(folder, [line(97, "lost picture")]))
+    assert list(source.captions()) == ["lost picture"]
+    assert source.texts(0, "captions") == ("lost picture",)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{not json}", "line 3: not JSON"),
+        ("[1, 2]", "line 3: not a JSON object"),
+        (
+            '{"image": "pictures/0.png", "text": "a"}',
+            "line 3: there is no 'captions'; it has",
+        ),
+        ('{"captions": "a"}', "line 3: there is no 'image'"),
+        (
+            '{"image": "pictures/9.png", "captions": "a"}',
+            "line 3: the image .* cannot be read",
+        ),
+        ('{"image": null, "captions": "a"}', "line 3: the image is None"),
+        ('{"image": "http://a.b/c.jpg", "captions": "a"}', "line 3: .* is an address; download"),
+        ('{"image": "pictures", "captions": "a"}', "line 3: the image 'pictures' cannot be read"),
+        ('{"image": "a\\u0000b", "captions": "a"}', "line 3: the image .* cannot be read"),
+        ('{"image": "pictures/0.png", "captions": []}', "line 3: 'captions' has no text"),
+        ('{"image": "pictures/0.png", "captions": "  "}', "line 3: 'captions' has no text"),
+        ('{"image": "pictures/0.png", "captions": 3}', "line 3: 'captions' is 3"),
+        ('{"image": [[1, 2], [3]], "captions": "a"}', "line 3: the image is a list"),
+        ('{"image": [[[300, 0, 0]]], "captions": "a"}', "line 3: the image is a list"),
+        ("[" * 100_000, "line 3: "),
+    ],
+)
+def test_a_bad_line_is_named(folder, bad, message):
+    source = pairs(write(folder, [line(0), "", bad]))
+    assert source[0]["captions"] == ("a cat",)
+    with pytest.raises(Damaged, match=f"pairs.jsonl, {message}"):
+        source[1]
+
+
+def test_where_and_join(folder):
+    lines = [line(i, split="train" if i % 3 else "test", code=i) for i in range(PAIRS)]
+    write(folder, [json.dumps({"code": i, "label": f"l{i}"}) for i in range(5)], "labels.jsonl")
+    source = pairs(
+        write(folder, lines), where=("split=train",), join=str(folder / "labels.jsonl"), on="code"
+    )
+    assert len(source) == 4
+    assert [source.value(i, "label") for i in range(3)] == ["l1", "l2", "l4"]
+    with pytest.raises(Damaged, match=r"line 6: labels has no row with code 5"):
+        source[3]
+
+
+def test_mistakes_in_the_configuration_name_the_remedy(folder):
+    path = write(folder, [line(0)])
+    write(folder, [json.dumps({"image": "a", "n": 1})] * 2, "twice.jsonl")
+    for keys, message in [
+        ({"path": folder / "nowhere.jsonl"}, r"nowhere\.jsonl is not on this machine"),
+        ({"path": folder / "*.csv"}, r"\*\.csv is not on this machine"),
+        ({"path": write(folder, ["", "  "], "empty.jsonl")}, r"empty\.jsonl has no rows"),
+        ({"path": folder / "pictures" / "0.png"}, "of no known kind; known: .jsonl"),
+        ({"path": folder / "pictures"}, "dataset.json is missing"),
+        ({"path": path, "where": ("split=val",)}, "no row with split=val"),
+        ({"path": path, "where": ("split",)}, "write column=value"),
+        ({"path": path, "join": str(folder / "twice.jsonl"), "on": "image"}, "is there already"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            pairs(**keys)
+
+
+def test_columns_that_a_table_lacks_are_named_at_once(folder):
+    as_csv(folder)
+    with pytest.raises(UserError, match="pairs has no column 'image'; it has file, kind, title"):
+        pairs(folder / "pairs.csv")
+    with pytest.raises(UserError, match="pairs has no column 'text'"):
+        pairs(folder / "pairs.csv", image="file", text="text")
+
+
+def test_karpathy_takes_five_captions_and_names_the_splits(folder):
+    as_karpathy(folder)
+    path = str(folder / "dataset.json")
+    assert make_source(config.Karpathy(path=path, captions=1))[0]["captions"] == ("a cat 1",)
+    with pytest.raises(UserError, match="no split 'val'; it has restval, test, train"):
+        make_source(config.Karpathy(path=path, split="val"))
+    (folder / "dataset.json").write_text("[]")
+    with pytest.raises(UserError, match="no Karpathy split file"):
+        make_source(config.Karpathy(path=path))
+
+
+def test_tar_index_is_used_and_made_again_when_the_shard_changes(folder, monkeypatch):
+    from big_retrieval.data import tar
+
+    as_tar(folder)
+    walks = []
+    real = tar._walk
+    monkeypatch.setattr(tar, "_walk", lambda path: walks.append(path) or real(path))
+    source = make_source(config.Tar(path=str(folder / "*.tar")))
+    assert (len(source), walks) == (PAIRS, [])
+    assert source[0]["captions"] == ("a cat 0",)
+    with tarfile.open(folder / "00001.tar", "a") as shard:
+        add(shard, "new.png", png(9))
+        add(shard, "new.txt", b"new")
+    assert len(make_source(config.Tar(path=str(folder / "*.tar")))) == PAIRS + 1
+    assert [path.name for path in walks] == ["00001.tar"]
+    (folder / "00000.tar.index.npz").write_bytes(b"broken")
+    assert len(make_source(config.Tar(path=str(folder / "*.tar")))) == PAIRS + 1
+
+
+def test_values_open_no_image_and_texts_may_be_missing(folder):
+    lines = [json.dumps({"image": "pictures/9.png", "label": 4}), line(1, label=2)]
+    source = pairs(write(folder, lines), text="")
+    assert [source.value(i, "label") for i in range(2)] == [4, 2]
+    assert list(source.captions()) == []
+    with pytest.raises(UserError, match="line 1: there is no 'kind'; it has image, label"):
+        source.value(0, "kind")
+
+
+def test_base64_is_no_path(folder):
+    text = base64.b64encode(png(1) * 50).decode()
+    source = pairs(write(folder, [json.dumps({"image": text, "captions": "a"})]))
+    with pytest.raises(Damaged, match="cannot be read"):
+        source[0]
