@@ -5,7 +5,6 @@ and whatever is wrong with a file is a `ValueError` in words that follow "is".
 """
 
 import io
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,8 +98,8 @@ def decode_part(
                 image.draft(image.mode, (image.width // scale, image.height // scale))
             pixels = from_pil(image)
         down, across = pixels.shape[0] / rows, pixels.shape[1] / columns
-        first, start = math.floor(top * down), math.floor(left * across)
-        last, end = math.ceil((top + height) * down), math.ceil((left + width) * across)
+        first, start = round(top * down), round(left * across)
+        last, end = round((top + height) * down), round((left + width) * across)
         return pixels[first:last, start:end]  # [h, w, 3]
 
 

@@ -1,5 +1,6 @@
 """From the configuration of a source with files to its records."""
 
+import functools
 import glob
 import itertools
 import json
@@ -16,6 +17,7 @@ from big_retrieval.data.tar import TarShard
 from big_retrieval.errors import UserError
 
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
+TRY = "try the same config small and on generated data with :runlocal behind its file name"
 ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
 
 
@@ -76,7 +78,8 @@ def tfds(config: Tfds) -> Records:
     try:
         table = Prepared(config.name, config.split, config.folder, config.image)
     except UserError as problem:
-        raise UserError(_advice(str(problem).rstrip("."), config.how_to_get)) from None
+        hint = f"{config.how_to_get}, or " if config.how_to_get else ""
+        raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
     image = (config.image,) if config.image else ()
     return Records(table, image=image, text=config.text, classes=table.classes)
 
@@ -151,10 +154,7 @@ def _ranges(pattern: str) -> list[str]:
 
 def _advice(problem: str, how_to_get: str) -> str:
     how = how_to_get or "write one JSON object a line with an image path and captions"
-    return (
-        f"{problem}, or {how}; or try the same config small and on generated data with :runlocal "
-        "behind its file name."
-    )
+    return f"{problem}, or {how}; or {TRY}."
 
 
 def _term(term: str) -> tuple[str, str]:
@@ -184,6 +184,13 @@ def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
 
 
 def _file_table(path: Path) -> Table:
+    """The rows of one file, opened once however many sources read from it."""
+    found = path.stat()
+    return _open_table(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=16)
+def _open_table(path: Path, size: int, changed: int) -> Table:
     ending = path.suffix.lower()
     if ending in (".jsonl", ".ndjson"):
         return JsonLines(path)
@@ -192,9 +199,9 @@ def _file_table(path: Path) -> Table:
     if ending == ".parquet":
         table = Parquet(path)
         if table.group_bytes > SLOW_GROUP:
-            size = table.group_bytes / 2**20
+            group = table.group_bytes / 2**20
             _warn(
-                f"{path} has row groups of {size:,.0f} MiB, which one image needs whole: reading "
+                f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
                 "will be slow; `python -m big_retrieval.data convert` makes faster shards"
             )
         return table

@@ -22,6 +22,7 @@ from big_retrieval.data.batches import Batch, FieldSpec, eval_batch, eval_items,
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
+from big_retrieval.errors import Damaged
 
 
 def train_batches(
@@ -107,7 +108,15 @@ def eval_batches(
     items = eval_items(source, spec)  # [n, 2]
     make = partial(eval_batch, source, field, spec, items, batch_size, rows)
     batches = _iterate(make, 0, -(-len(items) // batch_size), workers, threads, prefetch)
-    return batches if damage is None else damage.watch(batches)
+    return _unharmed(batches) if damage is None else damage.watch(batches)
+
+
+def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Raises at the first damaged record."""
+    for batch in batches:
+        for _, place, why in batch.get("damaged", ()):
+            raise Damaged(place, why)
+        yield batch
 
 
 class Timed:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
@@ -43,8 +45,10 @@ class Prepared:
         builder = tfds.builder_from_directory(place)
         features, splits = builder.info.features, builder.info.splits
         self.name = f"{builder.info.name}-{split}"
-        if not isinstance(features, Mapping) or (image and image not in features):
-            known = ", ".join(sorted(features)) if isinstance(features, Mapping) else "one value"
+        if not isinstance(features, tfds.features.FeaturesDict):
+            raise UserError(f"{place} has one value an example, not named features.")
+        if image and image not in features:
+            known = ", ".join(sorted(features.keys()))
             raise UserError(f"{place} has no feature {image!r}; it has {known}.")
         if split.split("[")[0] not in splits:
             raise UserError(f"{place} has no split {split!r}; it has {', '.join(sorted(splits))}.")
@@ -104,13 +108,13 @@ def _find(name: str, root: Path) -> Path:
     return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
 
 
-def _flat_names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _flat_names(features: Any, prefix: str = "") -> list[str]:
     """The names of all features, those of nested ones with a slash."""
     names = []
     for key, feature in features.items():
-        inner = getattr(feature, "feature", feature)
-        nested = inner if isinstance(inner, Mapping) else None
-        names += _flat_names(nested, f"{prefix}{key}/") if nested else [f"{prefix}{key}"]
+        inner = getattr(feature, "feature", feature)  # of a sequence
+        nested = hasattr(inner, "items")
+        names += _flat_names(inner, f"{prefix}{key}/") if nested else [f"{prefix}{key}"]
     return names
 
 
@@ -136,7 +140,7 @@ def _text(value: Any) -> Any:
     item = getattr(value, "item", None)
     if item is not None and getattr(value, "ndim", 1) == 0:
         return _text(item())
-    if getattr(getattr(value, "dtype", None), "kind", "") in "OS":
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
         return [_text(item) for item in value]
     return value
 

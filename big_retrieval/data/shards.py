@@ -18,8 +18,9 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from PIL import Image
 
-from big_retrieval.data.decoding import Encoded
-from big_retrieval.data.sources import Record, Source
+from big_retrieval.data.decoding import Encoded, picture
+from big_retrieval.data.records import IMAGE
+from big_retrieval.data.sources import Record, Source, place_of
 from big_retrieval.data.tables import Chain
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.manifest import to_json, write_bytes
@@ -109,6 +110,7 @@ def write_folder(
     origin: dict[str, Any],
     skip: Callable[[int, Damaged], None],
     progress: Callable[[int], None] = lambda done: None,
+    verify: bool = True,
 ) -> dict[str, Any]:
     """Writes all records of a source as shards; those that are damaged are left out.
 
@@ -119,6 +121,7 @@ def write_folder(
       origin: the configuration of the source, kept in the index.
       skip: hears of every record that is left out.
       progress: hears how many records were looked at.
+      verify: whether every image is decoded once, to leave out those that cannot be.
 
     Returns:
       What dataset.json holds.
@@ -130,7 +133,7 @@ def write_folder(
     (folder / INDEX).unlink(missing_ok=True)
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
-    rows = _rows(source, skip, progress)
+    rows = _rows(source, skip, progress, verify)
     for number in range(total):
         name, count = f"part-{number:05d}-of-{total:05d}.array_record", 0
         writer = ArrayRecordWriter(str(folder / f"{name}.partial"), "group_size:1")
@@ -166,12 +169,18 @@ def _size(number: int, total: int, records: int) -> int:
 
 
 def _rows(
-    source: Source, skip: Callable[[int, Damaged], None], progress: Callable[[int], None]
+    source: Source,
+    skip: Callable[[int, Damaged], None],
+    progress: Callable[[int], None],
+    verify: bool,
 ) -> Iterator[Record | None]:
     """The rows to write; None for a damaged one."""
     for index in range(len(source)):
         try:
-            yield {key: _plain(value) for key, value in source[index].items()}
+            record = source[index]
+            if verify and IMAGE in record:
+                picture(record[IMAGE], place_of(source, index))
+            yield {key: _plain(value) for key, value in record.items()}
         except Damaged as problem:
             skip(index, problem)
             yield None

@@ -135,6 +135,7 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                     keys.append(key)
                 number = endings.setdefault(ending.lower(), len(endings))
                 members.append((len(keys) - 1, number, member.offset_data, member.size))
+            complete = complete and _ends(path, shard.offset)
     except tarfile.ReadError as problem:
         if not keys:
             raise UserError(
@@ -150,6 +151,14 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
         "members": np.array(members, np.int64).reshape(-1, 4),
     }
     return found, complete
+
+
+def _ends(path: Path, offset: int) -> bool:
+    """Whether a block of zeros, the mark of the end, stands behind the last member."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        found = file.read(512)
+    return len(found) == 512 and not any(found)
 
 
 def _index_file(path: Path, folder: Path | None) -> Path:

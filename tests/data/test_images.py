@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from big_retrieval.data import decoding, images
+from big_retrieval.errors import Damaged
 
 
 def encoded(image, kind="PNG", **options):
@@ -167,3 +168,60 @@ def test_flip_mirrors_left_and_right():
     image = picture(3, 4)
     np.testing.assert_array_equal(images.flip(image)[:, 0], image[:, -1])
     np.testing.assert_array_equal(images.flip(images.flip(image)), image)
+
+
+def jpeg(rows: int, columns: int, **keys) -> bytes:
+    """A smooth picture as a JPEG file."""
+    coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((columns, rows), Image.Resampling.BICUBIC)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=95, **keys)
+    return out.getvalue()
+
+
+def view(data: bytes, **keys) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    keys = {"scale": (0.6, 1.0), "ratio": (0.8, 1.25), "rng": rng, **keys}
+    return images.training_view(decoding.Encoded(data), 64, **keys).astype(float)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("kind", ["reduced", "opencv", "opencv, not reduced"])
+def test_reduced_and_opencv_views_show_the_same_part(kind, rotated):
+    if "opencv" in kind:
+        pytest.importorskip("cv2")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = jpeg(900, 700, **({"exif": exif} if rotated else {}))
+    exact = view(data, reduced=False)
+    decoder = "opencv" if "opencv" in kind else "pillow"
+    found = view(data, reduced="not" not in kind, decoder=decoder)
+    assert found.shape == exact.shape == (64, 64, 3)
+    assert np.abs(found - exact).mean() < 2
+    assert np.abs(found - exact[:, ::-1]).mean() > 10
+
+
+def test_encoded_and_decoded_images_give_the_same_view():
+    data = jpeg(90, 70)
+    rng = np.random.default_rng(3)
+    keys = {"scale": (0.6, 1.0), "ratio": (0.8, 1.25), "rng": rng}
+    np.testing.assert_array_equal(
+        view(data), images.training_view(decoding.decode(data), 64, **keys)
+    )
+    np.testing.assert_array_equal(
+        images.evaluation_view(decoding.Encoded(data), 32),
+        images.resize_center_crop(decoding.decode(data), 32),
+    )
+
+
+@pytest.mark.parametrize(("side", "scale"), [(127, 1), (128, 2), (255, 2), (256, 4), (2000, 8)])
+def test_reduced_decoding_keeps_enough_pixels(side, scale):
+    part = decoding.decode_part(jpeg(side, side), lambda h, w: (0, 0, h, w), 64)
+    assert part.shape[0] == -(-side // scale)
+
+
+def test_a_cut_jpeg_is_damage_for_opencv_too():
+    pytest.importorskip("cv2")
+    data = jpeg(300, 300)
+    with pytest.raises(Damaged, match="truncated"):
+        view(data[: len(data) // 2], decoder="opencv")

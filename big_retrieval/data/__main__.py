@@ -1,0 +1,124 @@
+"""Looks at a config's data, or writes them as shards.
+
+    python -m big_retrieval.data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
+    python -m big_retrieval.data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
+
+`inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
+writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads.
+"""
+
+import resource
+import time
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli, schema
+from big_retrieval.checks import check
+from big_retrieval.config import Config
+from big_retrieval.config_data import Source as SourceConfig
+from big_retrieval.errors import Damaged, UserError
+
+SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
+OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert: the folder")
+LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
+SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
+SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
+
+
+def main(*words: str) -> None:
+    """Reads the configuration and does what the word says."""
+    actions = {"inspect": inspect, "convert": convert}
+    if not words or words[0] not in actions:
+        raise UserError("say what to do: python -m big_retrieval.data inspect, or ... convert.")
+    config = cli.load_config()
+    check(config)
+    actions[words[0]](config)
+
+
+def chosen(config: Config) -> SourceConfig:
+    """The source that --source names.
+
+    Raises:
+      UserError: there is none of this name.
+    """
+    kind, _, name = SOURCE.value.partition(".")
+    if SOURCE.value == "data":
+        return config.data
+    if kind != "evals" or name not in config.evals:
+        known = ", ".join(["data", *(f"evals.{each}" for each in sorted(config.evals))])
+        raise UserError(f"--source is {SOURCE.value!r}; this config has {known}.")
+    return config.evals[name].data
+
+
+def inspect(config: Config) -> None:
+    """Prints what the source holds, times its reading and draws examples."""
+    from big_retrieval.data import inspection
+    from big_retrieval.data.build import field_specs, make_source, make_tokenizer
+
+    source = make_source(chosen(config))
+    training = source if SOURCE.value == "data" else make_source(config.data)
+    specs = dict(field_specs(config, make_tokenizer(config, training)))
+    first = source[0].keys() if len(source) else ()
+    specs = {name: spec for name, spec in specs.items() if spec.column in first} or specs
+    sample = inspection.take(source, specs, LIMIT.value)
+    for line in inspection.describe(source, specs, sample):
+        print(line, flush=True)
+    for _, text in sample.shown[:5]:
+        print(f"  example   {text[:100]}")
+    if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
+        print(inspection.throughput(config, source, specs, SECONDS.value, _cpu), flush=True)
+    picture = Path(OUT.value or cli.workdir() / "inspect.png")
+    inspection.draw(sample, picture)
+    print(f"picture     {picture}")
+
+
+def convert(config: Config) -> None:
+    """Writes the source's records as ArrayRecord shards."""
+    from big_retrieval.data.build import make_source
+    from big_retrieval.data.shards import write_folder
+
+    if not OUT.value:
+        raise UserError("--out is missing: the folder to write the shards to.")
+    asked = chosen(config)
+    source = make_source(asked)
+    folder, last = Path(OUT.value), [time.monotonic()]
+    lost: list[str] = []
+
+    def progress(done: int) -> None:
+        if time.monotonic() - last[0] > 2 or done == len(source):
+            last[0] = time.monotonic()
+            print(f"{done:,} of {len(source):,} records", flush=True)
+
+    def skip(index: int, problem: Damaged) -> None:
+        lost.append(str(problem))
+        if len(lost) > config.loader.max_damaged * max(index + 1, 1000):
+            raise UserError(
+                f"{len(lost):,} of the first {index + 1:,} records are damaged, more than "
+                f"config.loader.max_damaged {config.loader.max_damaged:g} allows; the last one: "
+                f"{str(problem).rstrip('.')}; mend them or raise the limit."
+            )
+
+    index = write_folder(
+        source,
+        folder,
+        shard_records=SHARD_RECORDS.value,
+        origin=schema.to_plain(asked),
+        skip=skip,
+        progress=progress,
+    )
+    if lost:
+        (folder / "left_out.txt").write_text("\n".join(lost) + "\n")
+        print(f"{len(lost):,} damaged records were left out; {folder / 'left_out.txt'} names them")
+    print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
+    print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
+
+
+def _cpu() -> float:
+    """CPU seconds so far of this process and of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+if __name__ == "__main__":
+    cli.run(main, words=1)

@@ -1,0 +1,224 @@
+"""What a look at a source tells before anything is trained on it.
+
+A sample of the records, evenly spread, is read as training would read it; captions are counted over
+all records where the source has them at hand.
+"""
+
+import hashlib
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from big_retrieval.config import Config
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.build import make_order
+from big_retrieval.data.damage import Damage, kind_of
+from big_retrieval.data.decoding import Encoded, picture
+from big_retrieval.data.images import resize
+from big_retrieval.data.mixture import Mixture
+from big_retrieval.data.pipeline import train_batches
+from big_retrieval.data.sources import Source, texts_of
+from big_retrieval.errors import Damaged
+
+SHOWN = 16  # examples in the picture
+TILE, CAPTION = 192, 60  # pixels: side of an example, height of the text below it
+PERCENTILES = (50, 90, 99, 100)
+
+
+@dataclass
+class Sample:
+    """What the sampled records hold.
+
+    Attributes:
+      read: records looked at.
+      damaged: what is wrong -> how many.
+      texts: usable texts of each record and text column.
+      sizes: (height, width) of the images.
+      doubles: images whose content an earlier one had.
+      shown: (picture uint8 [H, W, 3], caption) of the first ones.
+    """
+
+    read: int = 0
+    damaged: Counter[str] = field(default_factory=Counter)
+    texts: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    doubles: int = 0
+    shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
+
+
+def spread(length: int, count: int) -> list[int]:
+    """`count` indices below `length`, evenly spread; all where there are fewer."""
+    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
+
+
+def take(source: Source, specs: Mapping[str, FieldSpec], limit: int) -> Sample:
+    """Reads up to `limit` records, evenly spread over the source."""
+    found, seen = Sample(), set()
+    indices = spread(len(source), limit)
+    shown = set(spread(len(indices), SHOWN))
+    for number, index in enumerate(indices):
+        found.read += 1
+        try:
+            _look(source, index, specs, found, seen, number in shown)
+        except Damaged as problem:
+            found.damaged[kind_of(problem.why)] += 1
+    return found
+
+
+def _look(
+    source: Source,
+    index: int,
+    specs: Mapping[str, FieldSpec],
+    found: Sample,
+    seen: set[bytes],
+    show: bool,
+) -> None:
+    """Adds one record to what was found."""
+    record, pixels, said = source[index], None, ()
+    for name, spec in sorted(specs.items()):
+        if spec.kind == "text":
+            texts = texts_of(source, index, spec.column)
+            found.texts.setdefault(name, []).append(texts)
+            said = said or texts
+            continue
+        value = record.get(spec.column)
+        pixels = picture(value, source.name)
+        data = value.data if isinstance(value, Encoded) else pixels.tobytes()
+        digest = hashlib.blake2b(data, digest_size=16).digest()
+        found.doubles += digest in seen
+        seen.add(digest)
+        found.sizes.append(pixels.shape[:2])
+    if show:
+        found.shown.append((pixels, said[0] if said else ""))
+
+
+def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> list[str]:
+    """Lines about records, images and texts."""
+    whole = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
+    lines = [f"records     {len(source):,} in {source.name}; looked at: {whole}"]
+    if isinstance(source, Mixture):
+        for name, share in source.shares.items():
+            size = len(source.parts[name])
+            passes = share * len(source) / size
+            lines.append(
+                f"  part      {name}: {size:,} records, {share:.1%} of the examples, "
+                f"{passes:.2f} passes an epoch"
+            )
+    bad = sum(sample.damaged.values())
+    reasons = "; ".join(f"{n} x {why}" for why, n in sample.damaged.most_common(8))
+    lines.append(
+        f"damaged     {bad} ({bad / max(1, sample.read):.2%})" + (f": {reasons}" * bool(bad))
+    )
+    if sample.sizes:
+        sides = np.array(sample.sizes)
+        low, middle, high = (np.percentile(sides, q, axis=0).astype(int) for q in (0, 50, 100))
+        lines.append(
+            f"images      height x width: least {low[0]} x {low[1]}, median {middle[0]} x "
+            f"{middle[1]}, most {high[0]} x {high[1]}; {sample.doubles} doubles"
+        )
+    for name, texts in sorted(sample.texts.items()):
+        lines += _describe_texts(name, specs[name], texts)
+    return lines
+
+
+def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[str, ...]]) -> list[str]:
+    """Lines about one text field: how many, how long, how often the same."""
+    flat = [text for several in texts for text in several]
+    doubles = len(flat) - len(set(flat))
+    common = Counter(flat).most_common(1)[0]
+    lines = [
+        f"{name:<11} {len(flat) / len(texts):.2f} a record, {doubles} doubles"
+        + (f", most often {common[0]!r:.60} ({common[1]} x)" if common[1] > 1 else "")
+    ]
+    if spec.tokenizer is None:
+        return lines
+    longest = max(spec.length, 2048)
+    counts = np.concatenate(
+        [
+            spec.tokenizer.encode(flat[at : at + 256], longest)[1].sum(1)
+            for at in range(0, len(flat), 256)
+        ]
+    )
+    at = ", ".join(f"{q}% {int(np.percentile(counts, q))}" for q in PERCENTILES)
+    cut = float(np.mean(counts > spec.length))
+    lines.append(f"  tokens    {at}; the context has {spec.length}, so {cut:.1%} are cut")
+    return lines
+
+
+def draw(sample: Sample, path: Path) -> None:
+    """Writes the shown examples with their captions as one PNG."""
+    columns = min(4, max(1, len(sample.shown)))
+    rows = max(1, math.ceil(len(sample.shown) / columns))
+    sheet = Image.new("RGB", (columns * (TILE + 12) + 12, rows * (TILE + CAPTION) + 12), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    for number, (pixels, text) in enumerate(sample.shown):
+        left = 12 + number % columns * (TILE + 12)
+        top = 12 + number // columns * (TILE + CAPTION)
+        if pixels is not None:
+            scale = TILE / max(pixels.shape[:2])
+            height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+            sheet.paste(Image.fromarray(resize(pixels, height, width)), (left, top))
+        pen.multiline_text((left, top + TILE + 3), _wrapped(text), fill="black", font=font)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
+    words, out = " ".join(text.split()), []
+    while words and len(out) < lines:
+        cut = len(words) if len(words) <= width else (words.rfind(" ", 0, width + 1) + 1 or width)
+        out.append(words[:cut].strip())
+        words = words[cut:]
+    return "\n".join(out) + (" ..." if words else "")
+
+
+def throughput(
+    config: Config,
+    source: Source,
+    specs: Mapping[str, FieldSpec],
+    seconds: float,
+    cpu: Callable[[], float],
+) -> str:
+    """Reads batches as training does for some seconds, and says how fast that went.
+
+    Args:
+      config: batch size and loader.
+      source: the records.
+      specs: field name -> how it is read.
+      seconds: how long to read.
+      cpu: CPU seconds of this process and its children so far.
+    """
+    rows = min(config.batch_size, 256)
+    batches: Any = train_batches(
+        source,
+        fields=specs,
+        order=make_order(source, config.seed),
+        batch_size=rows,
+        rows=np.arange(rows),
+        start_batch=0,
+        stop_batch=10**6,
+        workers=config.loader.workers,
+        threads=config.loader.threads,
+        prefetch=config.loader.prefetch,
+        damage=Damage(None, 1.0),
+    )
+    next(batches)  # starting up is not reading
+    used, start, count = cpu(), time.monotonic(), 0
+    while time.monotonic() - start < seconds:
+        next(batches)
+        count += rows
+    wall, used = time.monotonic() - start, cpu() - used
+    batches.close()
+    return (
+        f"reading     {count / wall:,.0f} records/s with {config.loader.threads} threads and "
+        f"{config.loader.workers} workers on {os.cpu_count()} cores; "
+        f"{count / max(used, 1e-9):,.0f} a CPU second"
+    )

@@ -1,0 +1,413 @@
+"""Damaged records: counted, named, replaced with nothing else moved; too many end a run."""
+
+import io
+import json
+import os
+import re
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from big_retrieval import config
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.build import make_order, make_source
+from big_retrieval.data.damage import Damage
+from big_retrieval.data.mixture import Mixture
+from big_retrieval.data.pipeline import eval_batches, train_batches
+from big_retrieval.data.shards import write_folder
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import Damaged, UserError
+
+RECORDS, BAD = 24, 5
+TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["picture number 0 1 2 3 4 5 6 7 8 9"], 100))
+FIELDS = {
+    "image": FieldSpec("image", "image", size=8, crop_scale=(0.5, 1.0), flip=0.5),
+    "text": FieldSpec("text", "captions", length=8, tokenizer=TOKENIZER),
+}
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **keys: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **keys)
+    return out.getvalue()
+
+
+def noise(number: int) -> Image.Image:
+    rng = np.random.default_rng(number)
+    return Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8))
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG file that claims a size and has next to nothing in it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + data + chunk(b"IEND", b"")
+
+
+JPEG = encoded(noise(0).resize((200, 160)), "JPEG")
+
+
+def write(folder: Path, image: bytes | None = None, line: str | None = None) -> Any:
+    """Pairs in which record BAD has this image or this line; None: nothing is wrong."""
+    folder.mkdir(exist_ok=True)
+    lines = []
+    for number in range(RECORDS):
+        (folder / f"{number}.png").write_bytes(encoded(noise(number)))
+        lines.append(json.dumps({"image": f"{number}.png", "captions": f"picture {number}"}))
+    if image is not None:
+        (folder / f"{BAD}.png").write_bytes(image)
+    if line is not None:
+        lines[BAD] = line
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    return make_source(config.Pairs(path=str(folder / "pairs.jsonl")))
+
+
+def read(source: Any, damage: Damage | None = None, **keys: Any) -> list[dict[str, Any]]:
+    settings = {"batch_size": 8, "start_batch": 0, "stop_batch": 9, "threads": 1, **keys}
+    rows = settings.pop("rows", np.arange(8))
+    order = make_order(source, 0)
+    return list(
+        train_batches(source, fields=FIELDS, order=order, rows=rows, damage=damage, **settings)
+    )
+
+
+def same(a: dict[str, Any], b: dict[str, Any], row: int) -> bool:
+    return (
+        a["record"][row] == b["record"][row]
+        and np.array_equal(a["image"]["pixels"][row], b["image"]["pixels"][row])
+        and np.array_equal(a["text"]["ids"][row], b["text"]["ids"][row])
+    )
+
+
+def record(**changes: Any) -> str:
+    return json.dumps({"image": f"{BAD}.png", "captions": "a"} | changes)
+
+
+IMAGES = {  # what stands where an image file should -> a word of the reason
+    "zero bytes": (b"", "empty"),
+    "text": (b"this is no image at all", "known format"),
+    "HTML": (b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>", "HTML"),
+    "XML": (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "known format"),
+    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "known format"),
+    "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "known format"),
+    "PDF": (b"%PDF-1.4\n%%EOF", "known format"),
+    "cut JPEG": (JPEG[: len(JPEG) // 2], "truncated"),
+    "JPEG cut in its header": (JPEG[:30], "readable"),
+    "cut PNG": (encoded(noise(1))[:200], "truncated"),
+    "cut GIF": (encoded(noise(1), "GIF")[:300], "image"),
+    "cut WebP": (encoded(noise(1), "WEBP")[:100], "readable"),
+    "PNG with a damaged chunk": (encoded(noise(1)).replace(b"IDAT", b"IDAX"), "image"),
+    "1 x 1": (encoded(Image.new("RGB", (1, 1))), "1 x 1 pixels, too small"),
+    "20,000 x 20,000": (png_header(20_000, 20_000), "megapixels"),
+    "10,000 x 10,000": (png_header(10_000, 10_000), "megapixels"),
+    "1 x 5,000": (png_header(1, 5_000), "100 times as long"),
+    "no pixels": (png_header(0, 7), "format"),
+    "PNG without its pixels": (png_header(900, 900), "truncated|readable"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(40), "known format"),
+    "random bytes": (np.random.default_rng(0).bytes(4000), "known format"),
+}  # fmt: skip
+LINES = {  # a line of the JSONL file -> a word of the reason
+    "missing file": (record(image="nowhere.png"), "cannot be read"),
+    "a folder": (record(image="."), "cannot be read"),
+    "an address": (record(image="https://a.b/c.jpg"), "address"),
+    "no image": (json.dumps({"captions": "a"}), "no 'image'"),
+    "image null": (record(image=None), "None"),
+    "image a number": (record(image=3), "is 3"),
+    "wrong column": (json.dumps({"image": "0.png", "caption": "a"}), "no 'captions'"),
+    "empty caption": (record(captions=""), "no text"),
+    "blank captions": (record(captions=[" ", "\n\t"]), "no text"),
+    "no captions": (record(captions=[]), "no text"),
+    "caption null": (record(captions=None), "None"),
+    "caption a number": (record(captions=1.5), "1.5"),
+    "not JSON": ("{'image': 5}", "not JSON"),
+    "cut line": (record()[:12], "not JSON"),
+    "a list": ("[1]", "no.* object"),
+    "zero bytes in a line": ("\0\0\0", "not JSON"),
+}
+GOOD_IMAGES = {
+    "grey": encoded(noise(3).convert("L")),
+    "16 bits": encoded(Image.fromarray(np.full((9, 9), 40_000, np.uint16))),
+    "palette": encoded(noise(3).convert("P")),
+    "palette with transparency": encoded(noise(3).convert("P"), transparency=3),
+    "alpha": encoded(noise(3).convert("RGBA")),
+    "grey with alpha": encoded(noise(3).convert("LA")),
+    "black and white": encoded(noise(3).convert("1")),
+    "CMYK": encoded(noise(3).convert("CMYK"), "JPEG"),
+    "progressive": encoded(noise(3), "JPEG", progressive=True),
+    "animation": encoded(noise(3), "GIF", save_all=True, append_images=[noise(4)]),
+    "bytes behind the end": JPEG + bytes(500),
+    "TIFF": encoded(noise(3), "TIFF"),
+    "BMP": encoded(noise(3), "BMP"),
+    "WebP": encoded(noise(3), "WEBP"),
+    "2 x 100": encoded(Image.new("RGB", (2, 100))),
+}
+GOOD_LINES = {
+    "10,000 characters": record(captions="word " * 2000),
+    "one word of 10,000 characters": record(captions="x" * 10_000),
+    "control characters": record(captions="a\x00b\x1b[31m\u202ec"),
+    "lone surrogate": '{"image": "5.png", "captions": "\\ud83d"}',
+    "scripts": record(captions="\u65e5\u672c \u0627\u0644 \u0e44\u0e17 \U0001f469\u200d\U0001f680"),
+    "some captions empty": record(captions=["", "picture", None]),
+    "a duplicate id": record(id="pairs-000004"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("image", "line", "word"),
+    [(image, None, word) for image, word in IMAGES.values()]
+    + [(None, line, word) for line, word in LINES.values()],
+    ids=[*IMAGES, *LINES],
+)
+def test_damage_is_counted_named_and_replaced(tmp_path, image, line, word):
+    whole, broken = read(write(tmp_path / "whole")), write(tmp_path / "broken", image, line)
+    damage = Damage(tmp_path / "damaged.jsonl", 0.01)
+    found = read(broken, damage)
+    places = [(k, row) for k, batch in enumerate(whole) for row in range(8)]
+    hit = [(k, row) for k, row in places if whole[k]["record"][row] == BAD]
+    assert len(hit) == 3  # one of each epoch
+    for k, row in places:
+        if (k, row) in hit:
+            assert found[k]["record"][row] != BAD
+        else:
+            assert same(found[k], whole[k], row), (k, row)
+    (named,) = [json.loads(text) for text in (tmp_path / "damaged.jsonl").read_text().splitlines()]
+    assert (named["record"], damage.count) == (BAD, 1)
+    assert f"pairs.jsonl, line {BAD + 1}" in named["place"]
+    assert re.search(word, named["why"])
+
+
+@pytest.mark.parametrize(
+    ("image", "line"),
+    [(image, None) for image in GOOD_IMAGES.values()]
+    + [(None, line) for line in GOOD_LINES.values()],
+    ids=[*GOOD_IMAGES, *GOOD_LINES],
+)
+def test_what_is_odd_but_usable_is_used(tmp_path, image, line):
+    damage = Damage(None, 0.0)
+    found = read(write(tmp_path, image, line), damage)
+    assert damage.count == 0
+    assert sum(BAD in batch["record"] for batch in found) == 3
+
+
+@pytest.mark.parametrize("reading", [{"threads": 2}, {"threads": 0}, {"workers": 2}])
+def test_the_stand_in_depends_on_nothing_but_the_position(tmp_path, reading):
+    source = write(tmp_path, b"")
+    whole = read(source)
+    damage = Damage(None, 0.5)
+    parts = read(source, damage, start_batch=4, rows=np.arange(3, 8), **reading)
+    for part, batch in zip(parts, whole[4:], strict=True):
+        for key in ("record", "valid"):
+            np.testing.assert_array_equal(part[key], batch[key][3:])
+        np.testing.assert_array_equal(part["image"]["pixels"], batch["image"]["pixels"][3:])
+    hit = any(BAD in read(write(tmp_path / "w"))[k]["record"][3:] for k in range(4, 9))
+    assert damage.count == int(hit)
+
+
+def test_a_stand_in_may_be_damaged_too(tmp_path):
+    source = write(tmp_path)
+    for number in range(RECORDS - 6):
+        (tmp_path / f"{number}.png").write_bytes(b"")
+    found = read(source, Damage(None, 1000.0), stop_batch=2)
+    assert all((batch["record"] >= RECORDS - 6).all() for batch in found)
+
+
+def test_too_many_end_the_run_with_a_summary(tmp_path):
+    source = write(tmp_path)
+    for number in (3, 9, 11):
+        (tmp_path / f"{number}.png").write_bytes(b"")
+    (tmp_path / "4.png").unlink()
+    damage = Damage(tmp_path / "damaged.jsonl", 0.01)
+    with pytest.raises(UserError) as problem:
+        read(source, damage, stop_batch=100)
+    text = str(problem.value)
+    lost = int(text.split(" of ")[0])
+    assert 10 < lost <= 18  # more than 1% of a thousand, as soon as the batch is through
+    assert "config.loader.max_damaged 0.01" in text
+    assert "3 x the image is empty" in text
+    assert "1 x the image '4.png' cannot be read" in text
+    assert str(tmp_path / "damaged.jsonl") in text
+    assert len((tmp_path / "damaged.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_limit_of_one_bears_everything_that_can_be_replaced(tmp_path):
+    source = write(tmp_path)
+    for number in range(12):
+        (tmp_path / f"{number}.png").write_bytes(b"")
+    damage = Damage(None, 1.0)
+    read(source, damage, stop_batch=30)
+    assert damage.count == 12
+
+
+def test_the_count_survives_an_interruption(tmp_path):
+    source, file = write(tmp_path, b""), tmp_path / "damaged.jsonl"
+    read(source, Damage(file, 1.0))
+    file.write_text(file.read_text() + '{"record": 3, "pla')
+    again = Damage(file, 1.0)
+    assert again.count == 1
+    read(source, again)
+    assert again.count == 1
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_a_source_without_one_usable_record_is_refused_at_the_start(tmp_path):
+    source = write(tmp_path)
+    for number in range(RECORDS):
+        (tmp_path / f"{number}.png").write_bytes(b"")
+    with pytest.raises(UserError, match=f"no usable record among its first {RECORDS}; the first"):
+        try_record(source, FIELDS)
+    with pytest.raises(UserError, match="100 records in a row are damaged"):
+        read(source, Damage(None, 1.0))
+
+
+def test_the_first_record_may_be_damaged(tmp_path):
+    source = write(tmp_path)
+    (tmp_path / "0.png").write_bytes(b"")
+    try_record(source, FIELDS)
+
+
+def test_evaluation_keeps_the_place_of_a_damaged_image_or_refuses(tmp_path):
+    source, damage = write(tmp_path, b"no image"), Damage(None, 0.1)
+    (found,) = eval_batches(source, FIELDS, field="image", batch_size=RECORDS, damage=damage)
+    assert found["valid"].all()
+    assert (found["image"]["pixels"][BAD] == 0).all()
+    assert (found["image"]["pixels"][BAD + 1] != 0).any()
+    assert damage.count == 1
+    with pytest.raises(Damaged, match=r"line 6, 5.png: the image is not an image"):
+        list(eval_batches(source, FIELDS, field="image", batch_size=RECORDS))
+
+
+def test_evaluation_leaves_out_records_without_a_text(tmp_path):
+    source = write(tmp_path, line=record(captions=""))
+    (found,) = eval_batches(source, FIELDS, field="text", batch_size=32, damage=Damage(None, 0.1))
+    assert sorted(found["record"][found["valid"]]) == [i for i in range(RECORDS) if i != BAD]
+
+
+def test_the_stand_in_is_of_the_same_part_of_a_mixture(tmp_path):
+    parts = {"a": write(tmp_path / "a", b""), "b": write(tmp_path / "b")}
+    found = read(Mixture(parts, {"a": 0.9, "b": 0.1}), Damage(None, 1.0), stop_batch=20)
+    of_a = np.concatenate([batch["record"] for batch in found]) < RECORDS
+    assert 0.85 < of_a.mean() < 0.95
+
+
+def shards(folder: Path) -> Any:
+    write_folder(write(folder), folder / "shards", shard_records=8, origin={}, skip=fail)
+    return make_source(config.Pairs(path=str(folder / "shards")))
+
+
+def fail(index: int, problem: Damaged) -> None:
+    raise problem
+
+
+def parquet(folder: Path) -> Any:
+    columns = {
+        "image": [encoded(noise(i)) for i in range(RECORDS)],
+        "captions": [f"picture {i}" for i in range(RECORDS)],
+    }
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), folder / "pairs.parquet", row_group_size=6)
+    return make_source(config.Pairs(path=str(folder / "pairs.parquet")))
+
+
+def tar(folder: Path) -> Any:
+    folder.mkdir(exist_ok=True)
+    for part in range(2):
+        with tarfile.open(folder / f"{part}.tar", "w") as shard:
+            for number in range(part * 12, part * 12 + 12):
+                for ending, data in (("png", encoded(noise(number))), ("txt", b"picture")):
+                    info = tarfile.TarInfo(f"{number:04d}.{ending}")
+                    info.size = len(data)
+                    shard.addfile(info, io.BytesIO(data))
+    return make_source(config.Tar(path=str(folder / "*.tar")))
+
+
+def halve(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def test_a_tar_shard_cut_in_half_keeps_its_whole_samples(tmp_path, capsys):
+    tar(tmp_path)
+    halve(tmp_path / "1.tar")
+    source = make_source(config.Tar(path=str(tmp_path / "*.tar")))
+    assert 12 < len(source) < 20
+    assert "1.tar is cut short: its first" in capsys.readouterr().err
+    read(source, Damage(None, 0.0))
+
+
+def test_tar_shards_that_are_none(tmp_path, capsys):
+    tar(tmp_path)
+    (tmp_path / "0.tar").write_bytes(b"<html>")
+    assert len(make_source(config.Tar(path=str(tmp_path / "*.tar")))) == 12
+    assert "left out: " in capsys.readouterr().err
+    (tmp_path / "1.tar").write_bytes(b"")
+    with pytest.raises(UserError, match="none of the 2 shards"):
+        make_source(config.Tar(path=str(tmp_path / "*.tar")))
+
+
+def test_an_array_record_shard_cut_in_half_is_damage_of_its_records(tmp_path):
+    shards(tmp_path)
+    halve(tmp_path / "shards" / "part-00001-of-00003.array_record")
+    source = make_source(config.Pairs(path=str(tmp_path / "shards")))
+    assert len(source) == RECORDS
+    damage = Damage(None, 1.0)
+    found = read(source, damage)
+    assert damage.count == 8
+    assert not any(8 <= number < 16 for batch in found for number in batch["record"])
+
+
+def test_a_parquet_file_cut_in_half_is_refused(tmp_path):
+    parquet(tmp_path)
+    halve(tmp_path / "pairs.parquet")
+    with pytest.raises(UserError, match="no readable Parquet file"):
+        make_source(config.Pairs(path=str(tmp_path / "pairs.parquet")))
+
+
+def test_a_damaged_row_group_is_damage_of_its_rows(tmp_path):
+    parquet(tmp_path)
+    path = tmp_path / "pairs.parquet"
+    data = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    data[start : start + 200] = bytes(200)
+    path.write_bytes(data)
+    damage = Damage(None, 1.0)
+    read(make_source(config.Pairs(path=str(path))), damage)
+    assert damage.count == 6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda f: (f / "a.csv").write_text("image,captions\n0.png,a,b\n"), "no readable CSV"),
+        (lambda f: (f / "a.csv").write_bytes(b"image,captions\n0.png,\xff\xfe\n"), "CSV"),
+        (lambda f: (f / "a.csv").write_text(""), "no readable CSV"),
+        (lambda f: (f / "a.csv").write_text("image,captions\n"), "no rows"),
+        (lambda f: (f / "a.jsonl").write_text(""), "no rows"),
+        (lambda f: (f / "a.parquet").write_text("PAR1"), "no readable Parquet"),
+        (lambda f: (f / "a.npz").write_text("PK"), "no .npz file"),
+        (lambda f: np.savez(f / "a.npz", a=np.zeros(2), b=np.zeros(3)), "one length"),
+        (lambda f: np.savez(f / "a.npz", a=np.array([{}])), "plain arrays"),
+    ],
+)  # fmt: skip
+def test_files_that_are_damaged_as_a_whole(
+    tmp_path: Path, make: Callable[[Path], Any], message: str
+):
+    make(tmp_path)
+    (path,) = tmp_path.iterdir()
+    (tmp_path / "0.png").write_bytes(encoded(noise(0)))
+    with pytest.raises(UserError, match=message):
+        try_record(make_source(config.Pairs(path=str(path))), FIELDS)

@@ -1,0 +1,133 @@
+"""`python -m big_retrieval.data inspect` and `convert`."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from big_retrieval import config
+from big_retrieval.data import inspection
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.build import make_source
+from big_retrieval.data.decoding import picture
+from big_retrieval.data.shards import INDEX, write_folder
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = []
+    for number in range(20):
+        Image.new("RGB", (8, 6), (number % 15, 0, 0)).save(tmp_path / f"{number}.png")
+        text = "word " * number if number else "a"
+        lines.append(json.dumps({"image": f"{number}.png", "captions": [text, "the same"]}))
+    (tmp_path / "7.png").write_bytes(b"")
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def source_of(folder):
+    return make_source(config.Pairs(path=str(folder / "pairs.jsonl")))
+
+
+def data(*args):
+    command = [sys.executable, "-m", "big_retrieval.data", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_sample_counts_what_is_there(folder):
+    tokenizer = wordpiece_tokenizer(learn_wordpiece(["word the same a"], 100))
+    specs = {
+        "image": FieldSpec("image", "image", size=8),
+        "text": FieldSpec("text", "captions", length=12, tokenizer=tokenizer),
+    }
+    sample = inspection.take(source_of(folder), specs, 1000)
+    text = "\n".join(inspection.describe(source_of(folder), specs, sample))
+    assert sample.read == 20
+    assert sample.damaged == {"the image is empty": 1}
+    assert sample.doubles == 5  # records 15 to 19 look like 0 to 4
+    assert "20 in pairs; looked at: all" in text
+    assert "1 (5.00%): 1 x the image is empty" in text
+    assert "median 6 x 8" in text
+    assert "2.00 a record, 18 doubles, most often 'the same' (19 x)" in text
+    texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
+    cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)
+    assert f"the context has 12, so {cut:.1%} are cut" in text
+    inspection.draw(sample, folder / "sheet.png")
+    sheet = np.asarray(Image.open(folder / "sheet.png"))
+    assert sheet.shape == (4 * 252 + 12, 4 * 204 + 12, 3)
+    assert sheet[20, 20].tolist() == [0, 0, 0]
+
+
+def test_shards_keep_order_bytes_and_columns(folder):
+    lost = []
+    index = write_folder(
+        source_of(folder),
+        folder / "out",
+        shard_records=6,
+        origin={},
+        skip=lambda index, problem: lost.append(index),
+    )
+    assert lost == [7]
+    assert [shard["records"] for shard in index["shards"]] == [5, 4, 5, 5]
+    found = make_source(config.Pairs(path=str(folder / "out")))
+    kept = [i for i in range(20) if i != 7]
+    assert len(found) == 19
+    for place, number in enumerate(kept):
+        record, original = found[place], source_of(folder)[number]
+        assert record["captions"] == original["captions"]
+        assert record["image"].data == original["image"].data
+        assert record["id"] == f"pairs-{number:06d}"
+
+
+def test_a_conversion_that_did_not_end_is_no_data(folder):
+    def stop(done):
+        if done == 12:
+            raise KeyboardInterrupt
+
+    keys = {"shard_records": 6, "origin": {}, "skip": lambda index, problem: None}
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(source_of(folder), folder / "out", progress=stop, **keys)
+    with pytest.raises(UserError, match="the conversion did not end"):
+        make_source(config.Pairs(path=str(folder / "out")))
+    write_folder(source_of(folder), folder / "out", **keys)
+    assert len(make_source(config.Pairs(path=str(folder / "out")))) == 19
+    (folder / "out" / INDEX).write_text('{"format": 9, "shards": [], "columns": []}')
+    with pytest.raises(UserError, match="has format 9"):
+        make_source(config.Pairs(path=str(folder / "out")))
+
+
+def test_arrays_become_lossless_images(tmp_path):
+    scenes = make_source(config.Scenes(split="colours", count=4))
+    write_folder(scenes, tmp_path / "s", shard_records=9, origin={}, skip=lambda *a: None)
+    found = make_source(config.Pairs(path=str(tmp_path / "s")))
+    assert found.classes == scenes.classes
+    for number in range(4):
+        np.testing.assert_array_equal(picture(found[number]["image"]), scenes[number]["image"])
+        assert found.value(number, "colour") == scenes[number]["colour"]
+
+
+@pytest.mark.slow
+def test_commands(folder, tmp_path):
+    quick = "--config=configs/quickstart.py:runlocal"
+    out = data("inspect", quick, "--limit=50", "--seconds=0.5", f"--out={tmp_path / 'sheet.png'}")
+    assert out.returncode == 0, out.stderr
+    for word in ("4,000 in scenes-train", "damaged     0", "the context has 20", "records/s"):
+        assert word in out.stdout
+    assert (tmp_path / "sheet.png").exists()
+    out = data("convert", quick, "--source=evals.test", f"--out={tmp_path / 'c'}")
+    assert "200 records in 1 shards" in out.stdout, out.stderr
+    for words, message in [
+        ((quick,), "say what to do"),
+        (("look", quick), "say what to do"),
+        (("convert", quick), "--out is missing"),
+        (("inspect", quick, "--source=evals.tests"), "this config has data, evals.colours"),
+    ]:
+        out = data(*words)
+        assert (out.returncode, "Traceback" in out.stderr) == (2, False)
+        assert message in out.stderr

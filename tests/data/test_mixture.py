@@ -1,0 +1,96 @@
+"""Mixtures: exact shares in every stretch, another order in every epoch, the same on any resume."""
+
+import numpy as np
+import pytest
+
+from big_retrieval import config, recipe
+from big_retrieval.data.build import make_order, make_source
+from big_retrieval.data.mixture import Mixture
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.sources import Texts, texts_of, value_of
+from big_retrieval.errors import UserError
+
+SIZES = {"a": 30, "b": 6, "c": 100}
+
+
+def mixture(**weights):
+    parts = {name: Texts([f"{name}{i}" for i in range(SIZES[name])]) for name in weights}
+    return Mixture(parts, weights)
+
+
+def read(order, start, stop):
+    return [order.record(position) for position in range(start, stop)]
+
+
+def part_of(index):
+    return "a" if index < 30 else "b" if index < 36 else "c"
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_shares_hold_in_every_stretch(seed):
+    order = make_order(mixture(a=2.0, b=1.0, c=1.0), seed)
+    for start in range(0, 4000, 500):
+        names = [part_of(index) for _, index in read(order, start, start + 200)]
+        shares = [names.count(name) / 200 for name in "abc"]
+        np.testing.assert_allclose(shares, [0.5, 0.25, 0.25], atol=0.01)
+
+
+def test_each_part_goes_through_all_its_records_in_every_pass():
+    order = make_order(mixture(a=2.0, b=1.0, c=1.0), 3)
+    found = read(order, 0, 1200)
+    for name, start, size in (("a", 0, 30), ("b", 30, 6), ("c", 36, 100)):
+        own = [(epoch, index) for epoch, index in found if part_of(index) == name]
+        passes = len(own) // size
+        assert passes >= 3
+        for number in range(passes):
+            part = own[number * size : (number + 1) * size]
+            assert {epoch for epoch, _ in part} == {number}
+            assert sorted(index for _, index in part) == list(range(start, start + size))
+        assert own[:size] != [(0, index) for _, index in own[size : 2 * size]]
+
+
+def test_positions_are_a_pure_function_of_the_seed():
+    one, two = (make_order(mixture(a=1.0, c=3.0), 7) for _ in range(2))
+    assert read(one, 500, 600) == read(two, 0, 600)[500:]
+    assert read(make_order(mixture(a=1.0, c=3.0), 8), 0, 50) != read(one, 0, 50)
+    assert one.digest(64, 64) == two.digest(64, 64)
+
+
+def test_without_weights_shares_are_by_size():
+    found = mixture(a=None, b=None, c=None)
+    np.testing.assert_allclose(list(found.shares.values()), np.array([30, 6, 100]) / 136)
+
+
+def test_records_are_those_of_the_parts():
+    found = mixture(b=1.0, a=1.0)
+    assert len(found) == 36
+    assert [found[i]["captions"] for i in (0, 5, 6, 35)] == [("b0",), ("b5",), ("a0",), ("a29",)]
+    assert texts_of(found, 6, "captions") == value_of(found, 6, "captions") == ("a0",)
+    assert (found.span(5), found.span(6)) == ((0, 6), (6, 36))
+    assert list(found.captions()) == [f"b{i}" for i in range(6)] + [f"a{i}" for i in range(30)]
+    with pytest.raises(IndexError):
+        found[36]
+
+
+def test_classes_are_kept_where_all_parts_agree():
+    colours, shapes = Scenes("colours", count=3), Scenes("shapes", count=3)
+    same = Mixture({"a": colours, "b": Scenes("colours", count=5)}, {"a": None, "b": None})
+    assert same.classes == colours.classes
+    assert Mixture({"a": colours, "b": shapes}, {"a": None, "b": None}).classes == {}
+
+
+@pytest.mark.parametrize("weights", [{"a": 1.0, "b": None}, {"a": 0.0}, {"a": float("nan")}, {}])
+def test_impossible_weights(weights):
+    with pytest.raises(UserError, match=r"mixture"):
+        mixture(**weights)
+
+
+def test_from_the_configuration():
+    part = recipe.entry(config.Part(source=config.Scenes(count=5), weight=3.0))
+    parts = config.Mixture(parts={"x": config.Part(source=config.Scenes(count=4), weight=1.0)})
+    c = recipe.base()
+    c.data = recipe.entry(parts)
+    c.data.parts.y = part
+    source = make_source(config.load(c).data)
+    assert isinstance(source, Mixture)
+    assert (len(source), source.shares) == (9, {"x": 0.25, "y": 0.75})
