@@ -3,16 +3,20 @@
     python -m benchmarks.input_pipeline --images=256 --image-size=500x375 --threads=2
 
 Generated JPEG files and captions in a JSONL source go through the pipeline of a training run.
-"plain" is the least that any pipeline must do for the same images: read, decode with Pillow and
-resize, in one thread. CPU seconds include worker processes.
+"exact" decodes large files whole, "opencv" decodes and resizes with OpenCV. "plain" is the least
+that any pipeline must do for the same images: read, decode with Pillow and resize, in one thread.
+"torch" is a PyTorch DataLoader that does the same work as ours with Pillow. With --step-seconds a
+consumer takes so long for every batch, and `data_wait` is the share of time that it waits. CPU
+seconds include worker processes.
 """
 
 import argparse
+import importlib.util
 import json
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +24,12 @@ import numpy as np
 from absl import flags as absl_flags
 from PIL import Image
 
-from benchmarks import measure
+from benchmarks import measure, torch_images
 from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
+from big_retrieval.data.decoding import Decoder
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import FieldSpec, train_batches
+from big_retrieval.data.pipeline import FieldSpec, Reading, Timed, train_batches
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
@@ -42,6 +47,9 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=8, help="batches of a round")
     parser.add_argument("--threads", type=int, default=2, help="threads of each process")
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: threads only")
+    parser.add_argument("--torch-workers", type=int, default=2, help="of the DataLoader")
+    parser.add_argument("--decoder", default="pillow", help="of the run with --step-seconds")
+    parser.add_argument("--step-seconds", type=float, default=0.0, help="of an imitated step")
     return parser.parse_args()
 
 
@@ -59,11 +67,14 @@ def write_images(folder: Path, count: int, width: int, height: int) -> Source:
     return make_source(configs.Pairs(path=str(folder / "pairs.jsonl")))
 
 
-def pipeline(args: argparse.Namespace, source: Source) -> Iterator[dict[str, Any]]:
+def pipeline(
+    args: argparse.Namespace, source: Source, decoder: Decoder, reduced: bool
+) -> Iterator[dict[str, Any]]:
     """One round of batches as training reads them."""
     tokenizer = wordpiece_tokenizer(learn_wordpiece(source.captions(), 200))
+    view = {"crop_scale": (0.5, 1.0), "flip": 0.5, "decoder": decoder, "reduced": reduced}
     fields = {
-        "image": FieldSpec("image", "image", size=args.size, crop_scale=(0.5, 1.0), flip=0.5),
+        "image": FieldSpec("image", "image", size=args.size, **view),
         "text": FieldSpec("text", "captions", length=77, tokenizer=tokenizer),
     }
     return train_batches(
@@ -74,8 +85,7 @@ def pipeline(args: argparse.Namespace, source: Source) -> Iterator[dict[str, Any
         rows=np.arange(args.batch),
         start_batch=0,
         stop_batch=args.batches,
-        workers=args.workers,
-        threads=args.threads,
+        reading=Reading(args.threads, args.workers),
     )
 
 
@@ -87,37 +97,70 @@ def plain(args: argparse.Namespace, folder: Path) -> None:
             np.asarray(picture.convert("RGB").resize(whole, Image.Resampling.BICUBIC))
 
 
-def cpu_seconds() -> float:
-    """CPU seconds so far of this process and of its children that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+def readers(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[], Any]]:
+    """What is compared: each reads as many images."""
+    width, height = (int(side) for side in args.image_size.split("x"))
+    source = write_images(folder, args.images, width, height)
+
+    def ours(decoder: Decoder, reduced: bool) -> Callable[[], Any]:
+        return lambda: [None for _ in pipeline(args, source, decoder, reduced)]
+
+    found: dict[str, Callable[[], Any]] = {
+        "ours": ours("pillow", True),
+        "exact": ours("pillow", False),
+        "plain": lambda: plain(args, folder),
+    }
+    if importlib.util.find_spec("cv2") is not None:
+        found["opencv"] = ours("opencv", True)
+    if torch_images.available():
+        found["torch"] = lambda: torch_images.read(
+            folder, args.images, args.size, args.batch, args.batches, args.torch_workers
+        )
+    return found
 
 
 def measure_rounds(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Medians over interleaved rounds, the first of which does not count."""
+    compared = readers(args, folder)
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
+    for _ in range(args.rounds + 1):
+        for name, read in compared.items():
+            cpu, wall = cpu_seconds(), time.perf_counter()
+            read()
+            rounds[name].append((cpu_seconds() - cpu, time.perf_counter() - wall))
+    row: dict[str, Any] = {}
+    images = args.batch * args.batches
+    for name, seconds in rounds.items():
+        cpu, wall = np.median(seconds[1:], axis=0)
+        prefix = "" if name == "ours" else f"{name}_"
+        row |= {
+            f"{prefix}images_per_second": images / wall,
+            f"{prefix}images_per_cpu_second": images / cpu,
+            f"{prefix}cpu_seconds": float(cpu),
+            f"{prefix}wall_seconds": float(wall),
+        }
+    if args.step_seconds:
+        row["data_wait"] = data_wait(args, folder)
+    return row
+
+
+def data_wait(args: argparse.Namespace, folder: Path) -> float:
+    """Share of the time that a step of `--step-seconds`, taken elsewhere, waits for batches."""
     width, height = (int(side) for side in args.image_size.split("x"))
     source = write_images(folder, args.images, width, height)
-    rounds: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
-    for _ in range(args.rounds + 1):
-        for name in rounds:
-            cpu, wall = cpu_seconds(), time.perf_counter()
-            if name == "plain":
-                plain(args, folder)
-            else:
-                for _batch in pipeline(args, source):
-                    pass
-            rounds[name].append((cpu_seconds() - cpu, time.perf_counter() - wall))
-    (cpu, wall), (plain_cpu, plain_wall) = (np.median(r[1:], axis=0) for r in rounds.values())
-    images = args.batch * args.batches
-    return {
-        "images_per_second": images / wall,
-        "images_per_cpu_second": images / cpu,
-        "plain_images_per_cpu_second": images / plain_cpu,
-        "cpu_seconds": float(cpu),
-        "plain_cpu_seconds": float(plain_cpu),
-        "wall_seconds": float(wall),
-        "plain_wall_seconds": float(plain_wall),
-    }
+    batches = Timed(pipeline(args, source, args.decoder, True))
+    next(batches)
+    batches.lap()
+    start = time.perf_counter()
+    for _ in batches:
+        time.sleep(args.step_seconds)
+    return batches.lap() / (time.perf_counter() - start)
+
+
+def cpu_seconds() -> float:
+    """CPU seconds so far of this process and of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:

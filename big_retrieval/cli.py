@@ -42,11 +42,17 @@ WANTED = {  # what a message of absl says -> what the value must be
 }
 
 
-def run(main: Callable[[], Any]) -> None:
-    """Parses the command line and calls `main`; exits with status 2 on a user's mistake."""
+def run(main: Callable[..., Any], *, words: int = 0) -> None:
+    """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
+
+    Args:
+      main: takes the words of the command line that are no flags.
+      words: how many of them there may be.
+    """
     prepare_environment()
+    parser = functools.partial(parse, words=words)
     try:
-        app.run(lambda argv: _guarded(main), flags_parser=parse)
+        app.run(lambda argv: _guarded(main, *argv[1:]), flags_parser=parser)
     except UserError as problem:
         fail(problem)
 
@@ -65,11 +71,11 @@ def prepare_environment() -> None:
         os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
 
 
-def _guarded(main: Callable[[], Any]) -> None:
+def _guarded(main: Callable[..., Any], *words: str) -> None:
     if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
         logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
     try:
-        main()
+        main(*words)
     except UserError as problem:
         fail(problem)
     except KeyboardInterrupt:
@@ -95,8 +101,15 @@ def _guarded(main: Callable[[], Any]) -> None:
         )
 
 
-def parse(argv: Sequence[str]) -> list[str]:
+def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
     """Parses flags; every mistake in them or in the config file becomes one sentence.
+
+    Args:
+      argv: the command line, the program first.
+      words: how many words that are no flags there may be.
+
+    Returns:
+      The program and these words.
 
     Raises:
       UserError: names the flag, key or file.
@@ -109,8 +122,13 @@ def parse(argv: Sequence[str]) -> list[str]:
         raise
     except Exception as problem:
         raise UserError(_sentence(problem)) from problem
-    if len(rest) > 1:
-        raise UserError(f"{rest[1]!r} is no flag; keys are set as --config.key=value.")
+    if len(rest) > 1 + words:
+        hint = (
+            f"at most {words} such words are taken"
+            if words
+            else "keys are set as --config.key=value"
+        )
+        raise UserError(f"{rest[1 + words]!r} is no flag; {hint}.")
     return rest
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from big_retrieval import parallel
+from big_retrieval import parallel, pulse
 from big_retrieval.models.towers import RetrievalModel, without_scalars
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
@@ -63,6 +63,7 @@ class Encoder:
                 out, valid, owners = jax.device_get(self._apply(params, batch))
                 points.append(out[field][valid])
                 records.append(owners[valid])
+                pulse.beat()
         return np.concatenate(points), np.concatenate(records)
 
     def map_rows(
@@ -85,7 +86,9 @@ class Encoder:
 
         args = [put(np.asarray(x), sharded) for x in rows]
         args += [x if isinstance(x, jax.Array) else put(np.asarray(x), whole) for x in rest]
-        return np.asarray(jax.jit(function, out_shardings=whole)(*args))
+        out = np.asarray(jax.jit(function, out_shardings=whole)(*args))
+        pulse.beat()
+        return out
 
     def whole(self, x: np.ndarray) -> jax.Array:
         """An array on every device, to pass to `map_rows` again and again."""

@@ -1,7 +1,8 @@
 """Evaluates a finished run again: `python -m big_retrieval.evaluate --workdir=RUN`.
 
 Reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir is a whole
-run and no single checkpoint, to RUN/evaluation.json.
+run and no single checkpoint, to RUN/evaluation.json, with examples of what was found in
+RUN/examples/.
 """
 
 from pathlib import Path
@@ -22,9 +23,12 @@ def main() -> None:
         raise UserError("--config is not for evaluate: it reads the checkpoint's; leave it out.")
     workdir = Path(cli.WORKDIR.value)
     from big_retrieval.data.build import field_specs, make_source
+    from big_retrieval.data.damage import Damage
+    from big_retrieval.data.pipeline import Reading
     from big_retrieval.evals import evaluators as evals
+    from big_retrieval.evals.examples import Folder
     from big_retrieval.loading import load
-    from big_retrieval.manifest import to_json, write_bytes
+    from big_retrieval.manifest import read_meta, to_json, write_bytes
     from big_retrieval.train.logging import say, table
 
     trained = load(workdir, step=STEP.value, batch_size=256)
@@ -32,15 +36,19 @@ def main() -> None:
     config = trained.config
     sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     specs = field_specs(config, trained.tokenizer)
-    evaluators = evals.make_evaluators(config, sources, specs, trained.encoder)
-    found = evals.run(evaluators, set(evaluators), trained.weights, say)
+    loader = config.loader
+    reading = Reading(loader.threads, loader.workers, damage=Damage(None, loader.max_damaged))
+    evaluators = evals.make_evaluators(config, sources, specs, trained.encoder, reading)
+    whole = (workdir / "checkpoints").is_dir()
+    examples = Folder(workdir, read_meta(trained.folder)["step"], say) if whole else None
+    found = evals.run(evaluators, set(evaluators), trained.weights, say, examples)
     table(found)
-    if not (workdir / "checkpoints").is_dir():
+    if not whole:
         say(f"{workdir} is no run folder, so nothing is written to it")
         return
     target = workdir / "evaluation.json"
     write_bytes(target, to_json({**found, "checkpoint": trained.folder.name}))
-    say(f"written to {target}")
+    say(f"written to {target}; for the report: python -m big_retrieval.report {workdir}")
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@
 With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
 on devices that are not here; the same goes into plan.json of the run folder.
 
-Several processes (hosts) start the same command. Where JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
-and JAX_PROCESS_ID are set they find each other by these; on a TPU pod or under SLURM, with
---distributed, by what the platform says.
+Several processes (hosts) start the same command (launch/ does it for them). Where
+JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set they find each other by these;
+on a TPU pod or under SLURM, with --distributed, by what the platform says. The exit status is 2 for
+a user's mistake and 75 where the same command started again may well succeed.
 """
 
-import os
 from pathlib import Path
 
 from absl import flags
 
-from big_retrieval import cli
+from big_retrieval import cli, distributed
 from big_retrieval.checks import check, mesh_shape
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
@@ -24,29 +24,6 @@ from big_retrieval.plan import chips, environment
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
 TOPOLOGY = flags.DEFINE_string("topology", None, "Devices to plan for, e.g. h200-1, v5e-256, cpu-8")
-
-
-def join_processes() -> None:
-    """Connects the processes of a run, if there are several.
-
-    Raises:
-      UserError: the address is there but not the numbers.
-    """
-    import jax
-
-    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
-    if address is None:
-        if DISTRIBUTED.value:
-            jax.distributed.initialize()
-        return
-    try:
-        count, number = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
-    except (KeyError, ValueError):
-        raise UserError(
-            "JAX_COORDINATOR_ADDRESS is set, so JAX_NUM_PROCESSES and JAX_PROCESS_ID must be, to "
-            "whole numbers."
-        ) from None
-    jax.distributed.initialize(address, num_processes=count, process_id=number)
 
 
 def plan(config: Config, workdir: Path) -> None:
@@ -73,10 +50,13 @@ def main() -> None:
     if PLAN.value:
         plan(config, workdir)
         return
-    join_processes()
+    process, processes = distributed.join(DISTRIBUTED.value)
     from big_retrieval.train.loop import train
+    from big_retrieval.train.watchdog import Watchdog
 
-    train(config, workdir)
+    watchdog = Watchdog(workdir, config.hang_after, process=process, processes=processes)
+    with watchdog, distributed.losing(processes, watchdog.late):
+        train(config, workdir)
 
 
 if __name__ == "__main__":

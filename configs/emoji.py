@@ -3,7 +3,7 @@
 Needs a folder with emoji_images.npz (arrays images uint8 [n, 64, 64, 3], hexcode, style, split),
 emoji_entities.jsonl (hexcode, name, captions, group) and, for classification out of the domain,
 caltech101_64.parquet (jpeg, label_name, split). Trained on three drawing styles of most emoji;
-tested on two other styles (test_style), on other emoji (test_entity) and on both at once (test_both).
+tested on two other styles (test_style), on other emoji (test_entity) and on both (test_both).
 """
 
 from big_retrieval import config, recipe
@@ -12,7 +12,7 @@ TESTS = ("test_style", "test_entity", "test_both")
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, data (the folder; default data/emoji), steps (1000), m (class tokens)."""
+    """Arguments: runlocal, data (the folder, data/emoji), steps (1000), m (class tokens, 4)."""
     args = recipe.parse_arg(arg, data="data/emoji", steps=1000, m=4)
     c = recipe.base()
 

@@ -13,11 +13,11 @@ from PIL import Image
 import big_retrieval
 from big_retrieval import cli, evaluate, recipe, similarity
 from big_retrieval import config as configs
-from big_retrieval.data import images as image_functions
+from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
-from big_retrieval.evals.retrieval import encode_source
+from big_retrieval.evals.sides import encode_source
 from big_retrieval.loading import TrainedModel, restore_params
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -104,7 +104,7 @@ def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) 
         (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
         (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
         (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
-        (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not a readable"]),
+        (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),
     ):
         with pytest.raises(UserError) as problem:
             call()
@@ -192,8 +192,8 @@ def test_an_open_image_is_read_like_its_file(tmp_path: Path) -> None:
     exif[0x0112] = 6  # lying on its side
     picture.save(tmp_path / "a.png", exif=exif)
     with Image.open(tmp_path / "a.png") as opened:
-        upright = image_functions.from_pil(opened)
+        upright = decoding.from_pil(opened)
     np.testing.assert_array_equal(
-        upright, image_functions.decode((tmp_path / "a.png").read_bytes())
+        upright, decoding.decode((tmp_path / "a.png").read_bytes())
     )
     assert upright.shape == (20, 40, 3)

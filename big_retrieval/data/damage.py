@@ -39,6 +39,15 @@ class Damage:
         """Records that were damaged so far, each once; those of an interrupted run too."""
         return len(self._known)
 
+    @property
+    def file(self) -> Path | None:
+        """Where the damaged records are named."""
+        return self._file
+
+    def metrics(self) -> dict[str, int]:
+        """`damaged`: the count, where there is any; of this process."""
+        return {"damaged": self.count} if self.count else {}
+
     def watch(self, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Takes the note of damaged records out of every batch.
 

@@ -24,7 +24,7 @@ from big_retrieval.data.damage import Damage, kind_of
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.images import resize
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.pipeline import train_batches
+from big_retrieval.data.pipeline import Reading, train_batches
 from big_retrieval.data.sources import Source, texts_of
 from big_retrieval.errors import Damaged
 
@@ -196,7 +196,7 @@ def throughput(
       seconds: how long to read.
       cpu: CPU seconds of this process and its children so far.
     """
-    rows = min(config.batch_size, 256)
+    rows, loader = min(config.batch_size, 256), config.loader
     batches: Any = train_batches(
         source,
         fields=specs,
@@ -205,10 +205,7 @@ def throughput(
         rows=np.arange(rows),
         start_batch=0,
         stop_batch=10**6,
-        workers=config.loader.workers,
-        threads=config.loader.threads,
-        prefetch=config.loader.prefetch,
-        damage=Damage(None, 1.0),
+        reading=Reading(loader.threads, loader.workers, loader.prefetch, Damage(None, 1.0)),
     )
     next(batches)  # starting up is not reading
     used, start, count = cpu(), time.monotonic(), 0

@@ -11,18 +11,40 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import grain
 import numpy as np
 from absl import flags
 
-from big_retrieval.config_data import Loader
 from big_retrieval.data.batches import Batch, FieldSpec, eval_batch, eval_items, train_batch
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What makes batches ahead of time, and who counts the damaged records in them.
+
+    Attributes:
+      threads: threads that make batches, in each process; 0: none, made when asked for.
+      workers: processes that make batches; 0: threads of this one.
+      prefetch: batches made ahead, in each process.
+      damage: counts damaged records; None: the first one is an error.
+    """
+
+    threads: int = 2
+    workers: int = 0
+    prefetch: int = 4
+    damage: Damage | None = None
+
+    def batches(self, make: Callable[[int], Batch], start: int, stop: int) -> Iterator[Batch]:
+        """make(start), ..., make(stop - 1), in order."""
+        batches = _iterate(make, start, stop, self.workers, self.threads, self.prefetch)
+        return _unharmed(batches) if self.damage is None else self.damage.watch(batches)
 
 
 def train_batches(
@@ -34,10 +56,7 @@ def train_batches(
     rows: np.ndarray,
     start_batch: int,
     stop_batch: int,
-    workers: int = 0,
-    threads: int = 2,
-    prefetch: int = 4,
-    damage: Damage | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """This process's rows of the training batches start_batch .. stop_batch - 1.
 
@@ -53,10 +72,7 @@ def train_batches(
       rows: which of the B rows to load, [b].
       start_batch: the first batch; batch k begins at position k * B.
       stop_batch: behind the last batch.
-      workers: processes that make batches; 0: threads of this one.
-      threads: threads that make batches, in each process; 0: none, made when asked for.
-      prefetch: batches made ahead, in each process.
-      damage: counts damaged records; None: without a file, and with the default limit.
+      reading: by what, and who counts damaged records.
 
     Yields:
       Field name -> arrays as `FieldSpec` says, `record` int64 [b] (record index) and `valid` bool
@@ -67,8 +83,7 @@ def train_batches(
         besides comes through as it is.
     """
     make = partial(train_batch, source, dict(fields), order, batch_size, np.asarray(rows))
-    batches = _iterate(make, start_batch, stop_batch, workers, threads, prefetch)
-    return (damage or Damage(None, Loader().max_damaged)).watch(batches)
+    return (reading or Reading()).batches(make, start_batch, stop_batch)
 
 
 def eval_batches(
@@ -78,10 +93,7 @@ def eval_batches(
     field: str,
     batch_size: int,
     rows: np.ndarray | None = None,
-    workers: int = 0,
-    threads: int = 2,
-    prefetch: int = 4,
-    damage: Damage | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """One field of all records, in order and as it is: every image, or every text, once.
 
@@ -94,10 +106,7 @@ def eval_batches(
       field: the field's name.
       batch_size: B, of the global batch.
       rows: which of the B rows to load, [b]; None: all.
-      workers: processes that make batches; 0: threads of this one.
-      threads: threads that make batches, in each process.
-      prefetch: batches made ahead, in each process.
-      damage: counts damaged records; None: the first one is an error.
+      reading: by what, and who counts damaged records.
 
     Yields:
       {field: arrays}, `record` int64 [b] (the record that the image or text belongs to, -1 where
@@ -107,8 +116,7 @@ def eval_batches(
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
     items = eval_items(source, spec)  # [n, 2]
     make = partial(eval_batch, source, field, spec, items, batch_size, rows)
-    batches = _iterate(make, 0, -(-len(items) // batch_size), workers, threads, prefetch)
-    return _unharmed(batches) if damage is None else damage.watch(batches)
+    return (reading or Reading()).batches(make, 0, -(-len(items) // batch_size))
 
 
 def _unharmed(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -1,14 +1,17 @@
 """From the configuration's `evals` to objects that turn weights into numbers."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, Retrieval
-from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
+from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 
@@ -22,8 +25,10 @@ class Evaluator(Protocol):
         """Raises a UserError for data that do not fit; called before the first step."""
         ...
 
-    def run(self, weights: Any, say: Say = ...) -> dict[str, float]:
-        """Numbers by name, from the parameters alone."""
+    def run(
+        self, weights: Any, say: Say = ..., show: example_files.Show | None = None
+    ) -> dict[str, float]:
+        """Numbers by name, from the parameters alone; `show` takes examples of what was found."""
         ...
 
 
@@ -32,6 +37,7 @@ def make_evaluators(
     sources: Mapping[str, Source],
     specs: Mapping[str, FieldSpec],
     encoder: Encoder,
+    reading: Reading | None = None,
 ) -> dict[str, Evaluator]:
     """The evaluators by the prefix of their metrics, such as `retrieval/test`.
 
@@ -40,11 +46,15 @@ def make_evaluators(
       sources: evaluator name -> its records.
       specs: field name -> how it is read.
       encoder: encodes on the devices.
+      reading: by what records are read; counts damaged ones.
     """
+    if reading is not None:  # starting worker processes takes longer than most evaluations
+        threads = max(reading.threads, reading.workers)
+        reading = dataclasses.replace(reading, threads=threads, workers=0)
     topology = similarity.topology(config.topology)
     out: dict[str, Evaluator] = {}
     for name, ev in sorted(config.evals.items()):
-        parts = (sources[name], dict(specs), topology, encoder)
+        parts = (sources[name], dict(specs), topology, encoder, reading)
         if isinstance(ev, Retrieval):
             out[f"{ev.type}/{name}"] = RetrievalEvaluator(ev, *parts)
         else:
@@ -68,7 +78,11 @@ def measures(names: set[str], metric: str) -> bool:
 
 
 def run(
-    evaluators: Mapping[str, Evaluator], names: set[str], weights: Any, say: Say
+    evaluators: Mapping[str, Evaluator],
+    names: set[str],
+    weights: Any,
+    say: Say,
+    examples: example_files.Folder | None = None,
 ) -> dict[str, float]:
     """Runs some evaluators.
 
@@ -77,6 +91,7 @@ def run(
       names: the prefixes to run.
       weights: the parameters.
       say: prints a line to the user.
+      examples: where examples of what was found go; None: nowhere.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
@@ -84,7 +99,8 @@ def run(
     out = {}
     for prefix in sorted(names):
         start = time.monotonic()
-        found = evaluators[prefix].run(weights, lambda text, p=prefix: say(f"{p}: {text}"))
+        show = None if examples is None else examples.show(prefix)
+        found = evaluators[prefix].run(weights, lambda text, p=prefix: say(f"{p}: {text}"), show)
         out |= {f"{prefix}/{name}": value for name, value in found.items()}
         say(f"{prefix}: done in {time.monotonic() - start:.1f} s")
     return out

@@ -25,6 +25,41 @@ def _ranker(score: Score) -> Callable[..., jax.Array]:
     return rank
 
 
+def by_chunks(
+    function: Callable[..., jax.Array],
+    queries: np.ndarray,
+    query_ids: np.ndarray,
+    *whole: jax.Array,
+    encoder: Encoder,
+    chunk: int,
+) -> np.ndarray:
+    """A function of some queries and all documents, `chunk` queries at a time.
+
+    Args:
+      function: jit-able, of (points [C, M, N], ids [C], *whole) to [C, ...].
+      queries: points [Q, M, N].
+      query_ids: [Q]; padding rows get -1.
+      *whole: what `encoder.whole` gives.
+      encoder: knows the devices.
+      chunk: queries at a time.
+
+    Returns:
+      [Q, ...].
+    """
+    multiple = encoder.row_multiple()
+    size = -(-min(chunk, len(queries)) // multiple) * multiple
+    out = []
+    for start in range(0, len(queries), size):
+        part, ids = queries[start : start + size], query_ids[start : start + size]
+        missing = size - len(part)
+        rows = [
+            np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
+            np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
+        ]
+        out.append(encoder.map_rows(function, rows, *whole)[: len(part)])
+    return np.concatenate(out)
+
+
 def ranks(
     queries: np.ndarray,
     query_ids: np.ndarray,
@@ -53,17 +88,8 @@ def ranks(
     Returns:
       int64 [Q].
     """
-    multiple = encoder.row_multiple()
-    size = -(-min(chunk, len(queries)) // multiple) * multiple
     whole = encoder.whole(documents), encoder.whole(document_ids)
-    out = []
-    for start in range(0, len(queries), size):
-        part, ids = queries[start : start + size], query_ids[start : start + size]
-        missing = size - len(part)
-        rows = [
-            np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
-            np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
-        ]
-        found = encoder.map_rows(_ranker(score), rows, *whole)
-        out.append(found[: len(part)])
-    return np.concatenate(out).astype(np.int64)
+    found = by_chunks(
+        _ranker(score), queries, query_ids, *whole, encoder=encoder, chunk=chunk
+    )  # [Q]
+    return found.astype(np.int64)

@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval import config as configs
-from big_retrieval.data.pipeline import FieldSpec, try_record
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source, Texts, value_of
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.evals.retrieval import encode_source
+from big_retrieval.evals import examples
+from big_retrieval.evals.confusions import Confusions
+from big_retrieval.evals.sides import encode_source
 from big_retrieval.similarity import Topology
 
 CHUNK = 1024  # images scored at a time
@@ -65,6 +68,7 @@ class ZeroShotEvaluator:
       specs: field name -> how it is read.
       topology: scores points.
       encoder: encodes on the devices.
+      reading: by what records are read; counts damaged ones.
     """
 
     config: configs.ZeroShot
@@ -72,6 +76,7 @@ class ZeroShotEvaluator:
     specs: dict[str, FieldSpec]
     topology: Topology
     encoder: Encoder
+    reading: Reading | None = None
 
     def prompts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The class names and the prompts, from the config or else the source.
@@ -80,7 +85,7 @@ class ZeroShotEvaluator:
           UserError: neither has them.
         """
         label = self.config.label
-        classes = self.config.classes or self.source.classes.get(label, ())
+        classes = self.config.classes or self.source.classes.get(label, ()) or self._names()
         prompts = self.config.prompts or self.source.prompts.get(label, ())
         if not classes or not prompts:
             raise UserError(
@@ -89,6 +94,12 @@ class ZeroShotEvaluator:
             )
         return tuple(classes), tuple(prompts)
 
+    def _names(self) -> tuple[str, ...]:
+        """All names in a label column that has names, sorted."""
+        label, count = self.config.label, len(self.source)
+        found = (value_of(self.source, index, label) for index in range(count))
+        return tuple(sorted({name for name in found if isinstance(name, str)}))
+
     def check(self) -> None:
         """Reads the first image and all labels.
 
@@ -96,35 +107,44 @@ class ZeroShotEvaluator:
           UserError: the image field does not fit the record, or a label is of no class.
         """
         try_record(self.source, {self.config.image: self.specs[self.config.image]})
-        self.labels(len(self.prompts()[0]))
+        self.labels(self.prompts()[0])
 
-    def labels(self, classes: int) -> np.ndarray:
+    def labels(self, classes: tuple[str, ...]) -> np.ndarray:
         """The class number of every record, int64 [n].
 
         Args:
-          classes: how many there are.
+          classes: their names; a label is a number or one of them.
 
         Raises:
-          UserError: a label is no class number.
+          UserError: a label is neither.
         """
+        numbers = {name: number for number, name in enumerate(classes)}
         column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
         for index in range(len(found)):
-            label = value_of(self.source, index, column)
+            value: Any = value_of(self.source, index, column)
+            label: Any = numbers.get(value, value) if isinstance(value, str) else value
             whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
-            if not whole or not 0 <= label < classes:
+            if not whole or not 0 <= label < len(classes):
                 raise UserError(
-                    f"{self.source.name}, record {index}: label column {column!r} is {label!r}; "
-                    f"it must be a class number from 0 to {classes - 1} ({classes} classes)."
+                    f"{self.source.name}, record {index}: label column {column!r} is {label!r}; it "
+                    f"must be a class name or a number from 0 to {len(classes) - 1} "
+                    f"({len(classes)} classes)."
                 )
             found[index] = label
         return found
 
-    def run(self, weights: Any, say: Callable[[str], None] = lambda text: None) -> dict[str, float]:
+    def run(
+        self,
+        weights: Any,
+        say: Callable[[str], None] = lambda text: None,
+        show: examples.Show | None = None,
+    ) -> dict[str, float]:
         """Encodes images and prompts and counts.
 
         Args:
           weights: the parameters.
           say: prints a line to the user.
+          show: takes confusions and wrong examples, where they are wanted.
 
         Returns:
           `accuracy` and, with more than five classes, `top5_accuracy`. Ties count against the
@@ -132,13 +152,13 @@ class ZeroShotEvaluator:
         """
         c = self.config
         classes, prompts = self.prompts()
-        labels = self.labels(len(classes))
+        labels = self.labels(classes)
         spec = self.specs[c.text]
         filled = [prompt.replace("{}", name) for name in classes for prompt in prompts]
         texts = Texts(filled, column=spec.column)
         text_points, _ = encode_source(self.encoder, weights, texts, c.text, spec)
         images, records = encode_source(
-            self.encoder, weights, self.source, c.image, self.specs[c.image]
+            self.encoder, weights, self.source, c.image, self.specs[c.image], self.reading
         )
         say(f"{len(images):,} images, {len(classes)} classes, {len(prompts)} prompts each")
         shape = (len(classes), len(prompts), *text_points.shape[1:])
@@ -150,4 +170,9 @@ class ZeroShotEvaluator:
         out = {"accuracy": float(np.mean(place <= 1))}
         if len(classes) > 5:
             out["top5_accuracy"] = float(np.mean(place <= 5))
+        if show is not None:
+            found = Confusions(
+                self.source, self.specs[c.image], classes, records, labels[records], scores, place
+            )
+            show(lambda: {"type": c.type, **found.describe()})
         return out

@@ -3,6 +3,7 @@
 import jax
 
 import big_retrieval
+from big_retrieval.data.mixture import Mixture
 from big_retrieval.plan import chips, memory, report
 from big_retrieval.train.logging import say
 from big_retrieval.train.setup import Run
@@ -25,7 +26,7 @@ def start_up(run: Run) -> None:
         "computation": f"{config.dtype}, topology {config.topology}",
         "batch": f"{batch:,} global, {batch // groups:,} a device, {batch - 1:,} negatives a query",
         **_memory(run),
-        "data": f"{run.source.name}, {records:,} records, vocabulary {run.tokenizer.vocab_size:,}",
+        **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         "run folder": str(run.workdir),
     }
@@ -36,6 +37,26 @@ def start_up(run: Run) -> None:
         )
     width = max(len(name) for name in lines)
     say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
+
+
+def damage(run: Run) -> None:
+    """Says how many damaged records there were, where there were any."""
+    if run.damage.count:
+        say(f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them")
+
+
+def _data(run: Run) -> dict[str, str]:
+    """The records, and the shares of a mixture."""
+    source, vocabulary = run.source, run.tokenizer.vocab_size
+    lines = {"data": f"{source.name}, {len(source):,} records, vocabulary {vocabulary:,}"}
+    if isinstance(source, Mixture):
+        parts = (
+            f"{name} {share:.1%} ({share * len(source) / len(source.parts[name]):.1f} passes an "
+            "epoch)"
+            for name, share in source.shares.items()
+        )
+        lines["mixture"] = ", ".join(parts)
+    return lines
 
 
 def _memory(run: Run) -> dict[str, str]:

@@ -15,11 +15,14 @@ from typing import Any
 
 import jax
 
-from big_retrieval import parallel
+from big_retrieval import parallel, pulse
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
+from big_retrieval.evals.examples import Folder
+from big_retrieval.report import page
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.environment import record_start
 from big_retrieval.train.identity import params_sha256
 from big_retrieval.train.logging import Metrics, Progress, say, table, write_results
 from big_retrieval.train.setup import Run, set_up
@@ -56,6 +59,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     metrics = Metrics(workdir, restored_step=restored)
     if restored:
         say(f"resumed from checkpoints/{restored}")
+    record_start(run, restored)
 
     # ---- Turn the crank.
     first = restored or 0
@@ -76,6 +80,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         return {}
     results = {
         **{name: value for name, value in metrics.last.items() if name != "step"},
+        **run.damage.metrics(),
         "params_sha256": params_sha256(state.params),
         "steps": run.total_steps,
         "seconds": round(time.monotonic() - started, 2),
@@ -85,6 +90,9 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     }
     write_results(workdir, results)
     say(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
+    announce.damage(run)
+    if config.report and jax.process_index() == 0:
+        say(f"report in {page.write(workdir)}")
     return results
 
 
@@ -115,6 +123,7 @@ def _steps(
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             state, out = step_fn(state, next(batches))
             jax.block_until_ready(previous)  # at most two steps under way
+            pulse.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
             due = evals.due(config, step, run.total_steps)
@@ -125,7 +134,8 @@ def _steps(
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)
             if logging:
-                row = {**values, **progress.measure(), "records": run.digest(step - 1)}
+                row = {**values, **progress.measure(), **run.damage.metrics()}
+                row["records"] = run.digest(step - 1)
                 metrics.write(step, row)
                 say(progress.line(step, row))
             progress.pause()
@@ -156,7 +166,9 @@ def _evaluate(
     """Runs the evaluators that are due after this step."""
     if not due:
         return {}
-    found = evals.run(run.evaluators, due, state.weights, say)
+    shown = run.config.report and step == run.total_steps
+    examples = Folder(run.workdir, step, say) if shown else None
+    found = evals.run(run.evaluators, due, state.weights, say, examples)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

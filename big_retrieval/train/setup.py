@@ -20,7 +20,7 @@ from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import field_specs, make_order, make_source, make_tokenizer
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import Timed, train_batches
+from big_retrieval.data.pipeline import Reading, Timed, train_batches
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
@@ -104,7 +104,7 @@ class Run:
       rows: the rows of each global batch that this process brings.
       evaluators: by metric prefix.
       total_steps: the length.
-      damage: what is seen of damaged records.
+      reading: by what records are read; counts damaged ones.
     """
 
     workdir: Path
@@ -116,7 +116,13 @@ class Run:
     rows: np.ndarray
     evaluators: Mapping[str, Evaluator]
     total_steps: int
-    damage: Damage
+    reading: Reading
+
+    @property
+    def damage(self) -> Damage:
+        """What was seen of damaged records."""
+        assert self.reading.damage is not None
+        return self.reading.damage
 
     @property
     def config(self) -> Config:
@@ -138,10 +144,7 @@ class Run:
             rows=self.rows,
             start_batch=first,
             stop_batch=last,
-            workers=c.loader.workers,
-            threads=c.loader.threads,
-            prefetch=c.loader.prefetch,
-            damage=self.damage,
+            reading=self.reading,
         )
         return Batches(arrays, self)
 
@@ -266,14 +269,14 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     source = make_source(config.data)
     eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     claim(workdir, config)
-    damage = _damage(config, workdir)
+    reading = _reading(config, workdir)
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
     try_record(source, specs)
     total_steps = run_length(config, len(source))
     parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
     encoder = Encoder(parts.model, mesh, config.batch_size)
-    evaluators = make_evaluators(config, eval_sources, specs, encoder)
+    evaluators = make_evaluators(config, eval_sources, specs, encoder, reading)
     for evaluator in evaluators.values():
         evaluator.check()
     return Run(
@@ -286,15 +289,16 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         rows=parallel.local_rows(mesh, config.batch_size),
         evaluators=evaluators,
         total_steps=total_steps,
-        damage=damage,
+        reading=reading,
     )
 
 
-def _damage(config: Config, workdir: Path) -> Damage:
-    """The count of damaged records; every process names those that it met in a file of its own."""
-    process = jax.process_index()
+def _reading(config: Config, workdir: Path) -> Reading:
+    """How records are read; every process names the damaged ones that it met in its own file."""
+    process, loader = jax.process_index(), config.loader
     name = "damaged.jsonl" if process == 0 else f"damaged_{process}.jsonl"
-    return Damage(workdir / name, config.loader.max_damaged)
+    damage = Damage(workdir / name, loader.max_damaged)
+    return Reading(loader.threads, loader.workers, loader.prefetch, damage)
 
 
 def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:

@@ -22,7 +22,7 @@ from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.pipeline import eval_batches, train_batches
+from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.shards import write_folder
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
@@ -79,11 +79,13 @@ def write(folder: Path, image: bytes | None = None, line: str | None = None) -> 
 
 
 def read(source: Any, damage: Damage | None = None, **keys: Any) -> list[dict[str, Any]]:
-    settings = {"batch_size": 8, "start_batch": 0, "stop_batch": 9, "threads": 1, **keys}
+    settings = {"batch_size": 8, "start_batch": 0, "stop_batch": 9, **keys}
     rows = settings.pop("rows", np.arange(8))
+    how = {name: settings.pop(name) for name in ("threads", "workers") if name in settings}
+    reading = Reading(**{"threads": 1, **how}, damage=damage)
     order = make_order(source, 0)
     return list(
-        train_batches(source, fields=FIELDS, order=order, rows=rows, damage=damage, **settings)
+        train_batches(source, fields=FIELDS, order=order, rows=rows, reading=reading, **settings)
     )
 
 
@@ -208,7 +210,7 @@ def test_what_is_odd_but_usable_is_used(tmp_path, image, line):
 @pytest.mark.parametrize("reading", [{"threads": 2}, {"threads": 0}, {"workers": 2}])
 def test_the_stand_in_depends_on_nothing_but_the_position(tmp_path, reading):
     source = write(tmp_path, b"")
-    whole = read(source)
+    whole = read(source, Damage(None, 1.0))
     damage = Damage(None, 0.5)
     parts = read(source, damage, start_batch=4, rows=np.arange(3, 8), **reading)
     for part, batch in zip(parts, whole[4:], strict=True):
@@ -283,7 +285,9 @@ def test_the_first_record_may_be_damaged(tmp_path):
 
 def test_evaluation_keeps_the_place_of_a_damaged_image_or_refuses(tmp_path):
     source, damage = write(tmp_path, b"no image"), Damage(None, 0.1)
-    (found,) = eval_batches(source, FIELDS, field="image", batch_size=RECORDS, damage=damage)
+    (found,) = eval_batches(
+        source, FIELDS, field="image", batch_size=RECORDS, reading=Reading(damage=damage)
+    )
     assert found["valid"].all()
     assert (found["image"]["pixels"][BAD] == 0).all()
     assert (found["image"]["pixels"][BAD + 1] != 0).any()
@@ -293,8 +297,8 @@ def test_evaluation_keeps_the_place_of_a_damaged_image_or_refuses(tmp_path):
 
 
 def test_evaluation_leaves_out_records_without_a_text(tmp_path):
-    source = write(tmp_path, line=record(captions=""))
-    (found,) = eval_batches(source, FIELDS, field="text", batch_size=32, damage=Damage(None, 0.1))
+    source, lenient = write(tmp_path, line=record(captions="")), Reading(damage=Damage(None, 0.1))
+    (found,) = eval_batches(source, FIELDS, field="text", batch_size=32, reading=lenient)
     assert sorted(found["record"][found["valid"]]) == [i for i in range(RECORDS) if i != BAD]
 
 

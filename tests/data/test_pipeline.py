@@ -12,7 +12,7 @@ import pytest
 
 from big_retrieval.data.batches import FieldSpec, eval_items, has_word, try_record
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import Timed, eval_batches, train_batches
+from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import wordpiece_tokenizer
@@ -61,7 +61,7 @@ def run(source=SOURCE, fields=FIELDS, size=16, rows=None, seed=3, start=1, stop=
             rows=np.arange(size) if rows is None else rows,
             start_batch=start,
             stop_batch=stop,
-            **reading,
+            reading=Reading(**reading),
         )
     )
 
@@ -216,7 +216,7 @@ def test_evaluation_goes_through_every_image_once():
     assert all(batch["image"]["pixels"].shape == (16, 16, 16, 3) for batch in batches)
     records = np.concatenate([batch["record"] for batch in batches])
     assert records.tolist() == [*range(50), *[-1] * 14]
-    again = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16, threads=0))
+    again = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16, reading=Reading(0)))
     assert_same(batches, again)
 
 
@@ -288,7 +288,7 @@ from tests.data import test_pipeline as here
 if __name__ == "__main__":
     batches = here.train_batches(
         here.SOURCE, fields=here.FIELDS, order=here.Order(50, 0), batch_size=4,
-        rows=here.np.arange(4), start_batch=0, stop_batch=10**6, workers=1,
+        rows=here.np.arange(4), start_batch=0, stop_batch=10**6, reading=Reading(workers=1),
     )
     next(batches)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

@@ -13,7 +13,8 @@ from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.evals.retrieval import RetrievalEvaluator, encode_source
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.evals.sides import encode_source
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 

@@ -62,18 +62,17 @@ def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
     assert len(run.source) == 20
 
 
-def test_the_first_training_record_is_read(pairs: Path, tmp_path: Path) -> None:
+def test_training_records_are_tried(pairs: Path, tmp_path: Path) -> None:
     lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
-    refused(on_pairs(Path(lost)), tmp_path / "run", "line 1 names the image 'lost.png'")
-    data = recipe.entry(configs.Pairs(path=str(pairs), image="file"))
-    config = tiny(data=data, fields__image__column="file")
-    refused(config, tmp_path / "run", "line 1 has no 'file'; it has captions, image")
+    set_up(on_pairs(Path(lost)), tmp_path / "one", ONE)  # damage of one record is no mistake
+    config = tiny(data=recipe.entry(configs.Pairs(path=str(pairs), image="file")))
+    words = "no usable record among its first 20", "line 1: there is no 'file'; it has captions"
+    refused(config, tmp_path / "run", *words)
 
 
-def test_the_first_record_of_every_evaluator_is_read(pairs: Path, tmp_path: Path) -> None:
-    lost = edit(pairs, 0, {"image": "lost.png", "captions": "a"})
-    test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=lost))
-    refused(on_pairs(pairs, test=test), tmp_path / "run", "other.jsonl, line 1", "lost.png")
+def test_the_records_of_every_evaluator_are_tried(pairs: Path, tmp_path: Path) -> None:
+    test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=str(pairs), text="title"))
+    refused(on_pairs(pairs, test=test), tmp_path / "run", "line 1: there is no 'title'")
 
 
 def test_all_labels_are_read(pairs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Several processes, one run: how they find each other, and how they end when one is lost."""
+
+import contextlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import NoReturn
+
+from big_retrieval.errors import UserError
+
+AGAIN = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
+LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
+
+
+def join(asked: bool) -> tuple[int, int]:
+    """Connects the processes of a run, if there are several.
+
+    Args:
+      asked: find them by what the platform says (TPU pod, SLURM, Open MPI). Without it, they are
+        connected when JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set.
+
+    Returns:
+      The number of this process and how many there are.
+
+    Raises:
+      UserError: the address is there but not the numbers.
+    """
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if address is None and not asked:
+        return 0, 1
+    count, number = _numbers() if address is not None else (None, None)
+    import jax
+
+    sys.excepthook = _end_at_once
+    try:
+        if address is None:
+            jax.distributed.initialize()
+        else:  # all is said, so that nothing of the platform must get mixed in
+            jax.distributed.initialize(
+                address, count, number, cluster_detection_method="deactivate"
+            )
+    except RuntimeError as problem:  # no other process came, or the port is taken
+        first = str(problem).strip().partition("\n")[0]
+        end(f"the processes did not find each other ({first[:300]}); start all of them again")
+    return jax.process_index(), jax.process_count()
+
+
+def _numbers() -> tuple[int, int]:
+    try:
+        count, number = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
+    except (KeyError, ValueError):
+        raise UserError(
+            "JAX_COORDINATOR_ADDRESS is set, so JAX_NUM_PROCESSES and JAX_PROCESS_ID must be, to "
+            "whole numbers."
+        ) from None
+    if not 0 <= number < count:
+        raise UserError(
+            f"JAX_PROCESS_ID is {number} of JAX_NUM_PROCESSES {count}; it counts from 0."
+        )
+    return count, number
+
+
+def end(text: str) -> NoReturn:
+    """Prints a sentence and ends this process with the status that asks for a new start."""
+    print(f"error: {text}.", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(AGAIN)
+
+
+@contextlib.contextmanager
+def losing(processes: int, late: Callable[[], str]) -> Iterator[None]:
+    """A context in which a failed collective operation ends the process with a sentence.
+
+    A process that dies or stops makes the operations of the others fail, after some seconds to
+    minutes and with an error of the communication library.
+
+    Args:
+      processes: of the run; with one this does nothing.
+      late: says which process is the cause.
+    """
+    if processes == 1:
+        yield
+        return
+    import jax
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as problem:
+        first = str(problem).strip().partition("\n")[0]
+        if not LOST.search(first):
+            raise
+        end(f"another process is lost, {late()} ({first[:300]})")
+
+
+def _end_at_once(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
+    """Ends a failed process without jax's farewell, which waits minutes for the others."""
+    traceback.print_exception(kind, value, tb)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,256 @@
+"""Examples of what a model finds: chosen by rule, written to examples/<evaluator>.json.
+
+Every process takes part where points are scored; texts and pictures are read, and files written, by
+the first process alone. Nothing is encoded again, and besides the chunks of the evaluation itself
+only the scores of the few chosen queries are held.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.evals.ranks import Score, by_chunks
+from big_retrieval.evals.sides import Side
+from big_retrieval.evals.thumbnails import show_item
+from big_retrieval.manifest import to_json, write_bytes
+
+SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
+TOP = 5  # answers of an example
+MOST_MARGINS = 4096  # queries whose margin of score is computed
+
+Make = Callable[[], dict[str, Any]]
+Show = Callable[[Make], None]
+
+
+class Folder:
+    """Where the examples of a run go: examples/<evaluator>.json, on the first process."""
+
+    def __init__(self, workdir: Path, step: int, say: Callable[[str], None]) -> None:
+        """Prepares; writes nothing yet.
+
+        Args:
+          workdir: the run folder.
+          step: of the weights that the examples show.
+          say: prints a line to the user.
+        """
+        self._root, self._step, self._say = workdir / "examples", step, say
+
+    def show(self, evaluator: str) -> Show:
+        """What an evaluator calls once with a function that makes its examples.
+
+        A folder that cannot be written is said and no more: a run must not end for its examples.
+
+        Args:
+          evaluator: the prefix of its metrics, such as `retrieval/test`.
+        """
+
+        def write(make: Make) -> None:
+            if jax.process_index() != 0:
+                return
+            path = self._root / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', evaluator)}.json"
+            try:
+                self._root.mkdir(parents=True, exist_ok=True)
+                found = {"evaluator": evaluator, "step": self._step, **make()}
+                write_bytes(path, to_json(found))
+            except (OSError, UserError) as problem:
+                self._say(f"{evaluator}: no examples are written to {path} ({problem})")
+
+        return write
+
+
+def spread(count: int, number: int) -> np.ndarray:
+    """`number` places of `count`, evenly spaced, ascending and each once: int64 [<= number]."""
+    places = (np.arange(number) + 0.5) * count / max(number, 1)
+    return np.unique(places.astype(np.int64)) if count else np.zeros(0, np.int64)
+
+
+def worst(values: np.ndarray, owners: np.ndarray, number: int) -> np.ndarray:
+    """The places of the largest finite values, one per owner, the first of equal ones.
+
+    Args:
+      values: [Q]; what is not finite does not count.
+      owners: [Q].
+      number: how many at most.
+
+    Returns:
+      int64 [<= number], largest value first.
+    """
+    chosen: list[int] = []
+    seen: set[int] = set()
+    for place in np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable"):
+        if len(chosen) == number or not np.isfinite(values[place]):
+            break
+        if int(owners[place]) not in seen:
+            seen.add(int(owners[place]))
+            chosen.append(int(place))
+    return np.array(chosen, np.int64)
+
+
+@lru_cache(maxsize=32)
+def _scorer(score: Score) -> Callable[..., jax.Array]:
+    def scores(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+        return score(queries, documents)  # [C, D]
+
+    return scores
+
+
+@lru_cache(maxsize=32)
+def _margin(score: Score) -> Callable[..., jax.Array]:
+    def margin(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+        scores = score(queries, documents)  # [C, D]
+        right = ids[:, None] == owners[None, :]  # [C, D]
+        best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1)  # [C]
+        return jnp.max(jnp.where(right, -jnp.inf, scores), axis=1) - best  # [C]
+
+    return margin
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some queries and the rule that chose them."""
+
+    name: str
+    how: str
+    queries: np.ndarray
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The chosen queries of one direction, with the scores of all their answers.
+
+    Attributes:
+      first: the queries' side.
+      second: the answers' side.
+      ranks: of all queries, [Q].
+      groups: what was chosen.
+      scores: query -> scores of all answers, [D].
+    """
+
+    first: Side
+    second: Side
+    ranks: np.ndarray
+    groups: Sequence[Group]
+    scores: dict[int, np.ndarray]
+
+    def describe(self) -> dict[str, Any]:
+        """All of it, ready for JSON; reads texts and pictures."""
+        return {
+            "name": f"{self.first.field}_to_{self.second.field}",
+            "query": self.first.field,
+            "answer": self.second.field,
+            "queries": len(self.ranks),
+            "answers": len(self.second.owners),
+            "failed": int(np.sum(self.ranks > 1)),
+            "groups": [
+                {
+                    "name": group.name,
+                    "how": group.how,
+                    "examples": [self._example(query) for query in group.queries.tolist()],
+                }
+                for group in self.groups
+            ],
+        }
+
+    def _example(self, query: int) -> dict[str, Any]:
+        scores = self.scores[query]  # [D]
+        right = self.second.owners == self.first.owners[query]  # [D]
+        top = best_first(scores, right, TOP)
+        found: dict[str, Any] = {
+            "place": query,
+            "query": _item(self.first, query),
+            "rank": int(self.ranks[query]),
+            "right_answers": int(right.sum()),
+            "answers": [self._answer(place, scores, right) for place in top.tolist()],
+        }
+        if right.any() and not right[top].any():
+            best = int(np.flatnonzero(right)[best_first(scores[right], right[right], 1)[0]])
+            found["right"] = self._answer(best, scores, right)
+        return found
+
+    def _answer(self, place: int, scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+        score = float(scores[place])
+        return {
+            **_item(self.second, place),
+            "score": round(score, 6) if np.isfinite(score) else None,
+            "right": bool(right[place]),
+        }
+
+
+def _item(side: Side, place: int) -> dict[str, Any]:
+    record, text = side.items[place].tolist()
+    return show_item(side.source, side.spec, record, text)
+
+
+def best_first(scores: np.ndarray, right: np.ndarray, number: int) -> np.ndarray:
+    """The places of the best answers in the order that ranks count in: ties and NaN against right.
+
+    Args:
+      scores: [D].
+      right: bool [D].
+      number: how many at most.
+
+    Returns:
+      int64 [min(number, D)].
+    """
+    number = min(number, len(scores))
+    keys = -np.where(np.isnan(scores), np.where(right, -np.inf, np.inf), scores)  # [D]
+    limit = np.partition(keys, number - 1)[number - 1] if number else -np.inf
+    near = np.flatnonzero(keys <= limit)
+    return near[np.lexsort((near, right[near], keys[near]))][:number]
+
+
+def choose(
+    first: Side, second: Side, ranks: np.ndarray, *, score: Score, encoder: Encoder, chunk: int
+) -> Direction:
+    """Chooses queries of one direction and scores their answers; on every process.
+
+    Args:
+      first: the queries' side.
+      second: the answers' side.
+      ranks: of the best right answer of each query, [Q].
+      score: a topology's score on blocks.
+      encoder: knows the devices.
+      chunk: queries scored at a time, at most.
+    """
+    whole = encoder.whole(second.points), encoder.whole(second.owners)
+
+    def compute(function: Callable[..., jax.Array], queries: np.ndarray) -> np.ndarray:
+        rows = first.points[queries], first.owners[queries]
+        return by_chunks(function, *rows, *whole, encoder=encoder, chunk=chunk)
+
+    failed = np.flatnonzero(ranks > 1)
+    deepest = worst(np.where(ranks > 1, ranks, np.nan), first.owners, DEEPEST)
+    rest = np.setdiff1d(failed, deepest)
+    asked = rest[spread(len(rest), MOST_MARGINS)] if len(rest) > MOST_MARGINS else rest
+    margins = compute(_margin(score), asked) if len(asked) else np.zeros(0)
+    margins = np.where(margins > 0, margins, np.nan)
+    surprising = asked[worst(margins, first.owners[asked], SURPRISING)]
+    even = spread(len(ranks), SPREAD)
+    among = f", among {len(asked):,} of them evenly spaced" if len(asked) < len(rest) else ""
+    groups = [
+        Group("spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even),
+        Group(
+            "deepest",
+            "The queries whose first right answer ranks worst, one of a record or group.",
+            deepest,
+        ),
+        Group(
+            "surprising",
+            "Of the other queries without a right answer at rank 1 those where the best wrong "
+            f"answer leads by the largest margin of score, one of a record or group{among}.",
+            surprising,
+        ),
+    ]
+    queries = np.unique(np.concatenate([group.queries for group in groups]))
+    table = compute(_scorer(score), queries)  # [chosen, D]
+    scores = dict(zip(queries.tolist(), table, strict=True))
+    return Direction(first, second, ranks, groups, scores)

@@ -1,0 +1,177 @@
+"""One field of an evaluation set, encoded: its points, whose they are, where they came from."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.batches import FieldSpec, eval_items
+from big_retrieval.data.pipeline import Reading, eval_batches
+from big_retrieval.data.sources import Source, texts_of, value_of
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import Damaged, UserError
+
+
+def encode_source(
+    encoder: Encoder,
+    weights: Any,
+    source: Source,
+    name: str,
+    spec: FieldSpec,
+    reading: Reading | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """All images, or all texts, of a source as points [n, M, N] and their records [n].
+
+    A damaged image is a black one and counted where `reading` counts, else an error.
+    """
+    batches = eval_batches(
+        source,
+        {name: spec},
+        field=name,
+        batch_size=encoder.batch_size,
+        rows=encoder.rows,
+        reading=reading,
+    )
+    return encoder.points(weights, name, batches)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one field brings to a retrieval evaluation.
+
+    Attributes:
+      field: the field's name.
+      spec: how it is read.
+      source: the records.
+      points: [n, M, N].
+      owners: int64 [n]; a point of the other side is a right answer where its owner is the same.
+      items: int64 [n, 2]: record, and text in the record (0 for an image).
+    """
+
+    field: str
+    spec: FieldSpec
+    source: Source
+    points: np.ndarray
+    owners: np.ndarray
+    items: np.ndarray
+
+
+def encode_side(
+    encoder: Encoder,
+    weights: Any,
+    source: Source,
+    name: str,
+    spec: FieldSpec,
+    groups: np.ndarray | None = None,
+    reading: Reading | None = None,
+) -> Side:
+    """Encodes a field of all records.
+
+    Args:
+      encoder: encodes on the devices.
+      weights: the parameters.
+      source: the records.
+      name: the field's name.
+      spec: how it is read.
+      groups: number of each record's group, int64 [records]; identical texts of one group then
+        count once. None: every record is its own group and nothing is left out.
+      reading: by what records are read; counts damaged ones.
+    """
+    if groups is not None and spec.kind == "text":
+        items = distinct(source, spec, groups)  # [n, 2]
+        chosen = _Chosen(source, items)
+        points, places = encode_source(encoder, weights, chosen, name, spec, reading)
+        items = items[places]
+    else:
+        points, records = encode_source(encoder, weights, source, name, spec, reading)
+        # Points come in the order of the records, and of the texts in each.
+        place = np.arange(len(records)) - np.searchsorted(records, records)
+        items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
+    owners = items[:, 0] if groups is None else groups[items[:, 0]]
+    return Side(name, spec, source, points, owners, items)
+
+
+def group_numbers(source: Source, column: str) -> np.ndarray:
+    """A number for each record, the same for records with the same value in a column.
+
+    Args:
+      source: the records.
+      column: of text, numbers, or tuples of these. A record without a value (None, NaN or an
+        empty text) or that is damaged is a group of its own.
+
+    Returns:
+      int64 [records], from 0 in the order of first occurrence.
+
+    Raises:
+      UserError: there is no such column, or a value cannot be compared.
+    """
+    numbers: dict[Any, int] = {}
+    found = np.empty(len(source), np.int64)  # [records]
+    for index in range(len(found)):
+        found[index] = numbers.setdefault(_group(source, index, column), len(numbers))
+    return found
+
+
+def check_group(source: Source, column: str) -> None:
+    """Raises a UserError where the first record's group cannot be read; reads no other."""
+    _group(source, 0, column)
+
+
+def _group(source: Source, index: int, column: str) -> Any:
+    alone = (_Chosen, index)  # equal to no value of a column
+    try:
+        value = value_of(source, index, column)
+    except Damaged:
+        return alone
+    if value is None or (isinstance(value, str) and not value):
+        return alone
+    if isinstance(value, float | np.floating) and np.isnan(value):
+        return alone
+    try:
+        hash(value)
+    except TypeError:
+        raise UserError(
+            f"{source.name}, record {index}: group column {column!r} is {value!r:.60}; it must "
+            "hold a text or a number: name another column in config.evals.<name>.group."
+        ) from None
+    return value
+
+
+def distinct(source: Source, spec: FieldSpec, groups: np.ndarray) -> np.ndarray:
+    """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
+    seen: set[tuple[int, str]] = set()
+    kept = []
+    last, texts = -1, ("",)
+    for record, place in eval_items(source, spec).tolist():
+        if record != last:
+            last, texts = record, texts_of(source, record, spec.column)
+        key = (int(groups[record]), texts[place])
+        if key not in seen:
+            seen.add(key)
+            kept.append((record, place))
+    return np.array(kept, np.int64).reshape(-1, 2)
+
+
+class _Chosen:
+    """Some texts of another source, each a record of its own."""
+
+    classes: Mapping[str, tuple[str, ...]] = {}
+    prompts: Mapping[str, tuple[str, ...]] = {}
+
+    def __init__(self, source: Source, items: np.ndarray) -> None:
+        self.name = source.name
+        self._source, self._items = source, items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise NotImplementedError("only texts are read from chosen items")
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        record, place = self._items[index].tolist()
+        return (texts_of(self._source, record, column)[place],)
+
+    def captions(self) -> Iterator[str]:
+        return iter(())

@@ -1,0 +1,36 @@
+"""A count that says whether this process moves.
+
+The training loop beats after every step and encoding after every batch; `train/watchdog.py` looks
+whether the count moves. A beat is two assignments. All processes of a run beat at the same places,
+so whoever has the lowest count is what the others wait for.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Pulse:
+    """The count of this process.
+
+    Attributes:
+      beats: pieces of work that were finished; 0: nothing yet.
+      step: the last training step.
+    """
+
+    beats: int = 0
+    step: int = 0
+
+
+PULSE = Pulse()
+
+
+def beat(step: int | None = None) -> None:
+    """Counts a piece of work: of training when `step` says which, else a batch that was encoded."""
+    if step is not None:
+        PULSE.step = step
+    PULSE.beats += 1
+
+
+def reset() -> None:
+    """Starts counting anew, for a new run in this process."""
+    PULSE.beats = PULSE.step = 0

@@ -1,0 +1,60 @@
+"""Markup as nested calls. Every text is escaped unless it is `Html` already."""
+
+from collections.abc import Iterable
+from html import escape as _escape
+
+Child = object  # Html, a text or number, None, or an iterable of these
+_LONE = {"br", "img", "meta", "circle", "line", "path", "rect", "polyline"}
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
+
+
+class Html(str):
+    """A text that is markup."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Html:
+    """A value as text that is safe inside an element or an attribute.
+
+    Control characters and lone surrogates, which no page may hold, become U+FFFD.
+    """
+    if isinstance(value, Html):
+        return value
+    clean = str(value).translate(_CONTROL).encode("utf-16", "surrogatepass")
+    return Html(_escape(clean.decode("utf-16", "replace")))
+
+
+def tag(name: str, /, *children: Child, **attributes: object) -> Html:
+    """An element.
+
+    Args:
+      name: of the element.
+      *children: what is in it; None is left out, lists and generators are laid flat.
+      **attributes: `class_` and the like lose the underscore, others become dashes; None and False
+        are left out, True stands alone.
+    """
+    words = []
+    for key, value in attributes.items():
+        key = key.rstrip("_").replace("_", "-")
+        if value is True:
+            words.append(f" {key}")
+        elif value is not None and value is not False:
+            words.append(f' {key}="{text(value)}"')
+    inside = join(children)
+    if name in _LONE and not inside:
+        return Html(f"<{name}{''.join(words)}{'' if name in ('br', 'img', 'meta') else '/'}>")
+    return Html(f"<{name}{''.join(words)}>{inside}</{name}>")
+
+
+def join(children: Iterable[Child]) -> Html:
+    """Children one behind the other."""
+    return Html("".join(_flat(child) for child in children))
+
+
+def _flat(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Iterable) and not isinstance(child, str):
+        return join(child)
+    return text(child)

@@ -1,0 +1,131 @@
+"""Numbers as a reader wants them, and the places of ticks on an axis."""
+
+import math
+import re
+from typing import Any, TypeGuard
+
+NONE = "–"
+FRACTIONS = ("accuracy", "data_wait", "mfu")
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value of a metrics row is a number (a bool is none)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_fraction(name: str) -> bool:
+    """Whether a metric is a share that is read in percent."""
+    last = name.rsplit("/", 1)[-1]
+    return last.startswith("R@") or last.endswith(FRACTIONS)
+
+
+def smaller_is_better(name: str) -> bool:
+    """Whether a metric is the better the smaller it is."""
+    last = name.rsplit("/", 1)[-1]
+    return last.endswith("rank") or "loss" in last or last == "data_wait"
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number with so many significant digits, thousands apart; anything else as it is."""
+    if value is None:
+        return NONE
+    if not is_number(value):
+        return str(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if isinstance(value, int) or abs(value) >= 10 ** (digits + 3):
+        shown = f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
+    elif value == 0 or abs(value) >= 1e-4:
+        places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+        shown = f"{value:,.{min(places, digits + 3)}f}"
+    else:
+        shown = f"{value:.{digits - 2}e}".replace("e-0", "e-")
+    return shown.replace("-", "−", 1) if shown.startswith("-") else shown
+
+
+def metric(name: str, value: Any) -> str:
+    """A metric's value: fractions in percent without the sign and ranks, with one decimal."""
+    if is_number(value) and math.isfinite(value):
+        if is_fraction(name):
+            return f"{100 * value:.1f}".replace("-", "−")
+        if name.endswith("rank") and abs(value) < 1e6:
+            return f"{value:,.1f}".replace("-", "−")
+    return number(value)
+
+
+def labelled(name: str, value: Any) -> str:
+    """As `metric`, with the percent sign, for where no heading says it."""
+    unit = "%" if is_number(value) and math.isfinite(value) and is_fraction(name) else ""
+    return metric(name, value) + unit
+
+
+def difference(name: str, first: Any, second: Any) -> str:
+    """second - first with its sign; fractions in percentage points."""
+    if not (is_number(first) and is_number(second)):
+        return NONE
+    change = second - first
+    if not math.isfinite(change):
+        return NONE
+    shown = metric(name, float(change) if isinstance(change, float) else change)
+    if float(shown.replace("−", "-").replace(",", "")) == 0:
+        return "0.0" if is_fraction(name) else "0"
+    return f"+{shown}" if change > 0 else shown
+
+
+def short(value: float) -> str:
+    """A tick's or a step's number: 20k, 1.5M, 0.05."""
+    if abs(value) >= 1e12:
+        return f"{value:.0e}".replace("e+", "e").replace("-", "−", 1)
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            size = 1e3 if letter == "k" else size
+            return f"{value / size:.4g}{letter}"
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+    return shown.replace("e-0", "e-").replace("-", "−", 1 if shown.startswith("-") else 0)
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key that sorts names as readers do: R@5 before R@10."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def size(count: float) -> str:
+    """Bytes in MiB or GiB."""
+    return f"{count / 2**30:.2f}\xa0GiB" if count >= 2**30 / 10 else f"{count / 2**20:.2f}\xa0MiB"
+
+
+def duration(seconds: float) -> str:
+    """1 h 02 min, 4 min 05 s, or 7.3 s; with spaces that do not break."""
+    if not math.isfinite(seconds):
+        return NONE
+    if seconds < 60:
+        return f"{seconds:.1f}\xa0s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,}\xa0h\xa0{minutes:02}\xa0min"
+    return f"{minutes}\xa0min\xa0{rest:02}\xa0s"
+
+
+def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
+
+    Args:
+      low: smallest value to show.
+      high: largest.
+      count: about how many.
+      whole: only whole numbers.
+
+    Returns:
+      At least two, ascending; the first is <= low and the last >= high.
+    """
+    if not high - low > 1e-300 * count:  # a smaller step has no logarithm
+        room = abs(low) / 2 or 1.0
+        low, high = (low - room if low else 0.0), high + room
+    raw = (high - low) / max(count - 1, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= raw * 0.999)
+    step = math.ceil(step) if whole else step
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]

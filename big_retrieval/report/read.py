@@ -1,0 +1,181 @@
+"""What a run folder holds, read as it is: partial, damaged or of another version."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.errors import UserError
+from big_retrieval.manifest import complete_steps
+from big_retrieval.report.numbers import is_number
+
+SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run
+NAMED_DAMAGED = 20
+
+Points = list[tuple[int, float]]
+
+
+@dataclass
+class RunFiles:
+    """The files of a run, each empty where it is missing or cannot be read.
+
+    Attributes:
+      folder: of the run.
+      name: the folder's name.
+      config: config.json.
+      results: results.json.
+      evaluation: evaluation.json.
+      plan: plan.json.
+      environment: environment.json.
+      meta: meta.json of the newest checkpoint.
+      series: metric -> (step, value), ascending; values may be NaN or infinite.
+      examples: evaluator -> examples/<evaluator>.json.
+      damaged: the first damaged records.
+      damaged_count: how many there are.
+      nonfinite: steps at which a run ended because a number was not finite.
+      problems: what could not be read, a sentence each.
+    """
+
+    folder: Path
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, Points] = field(default_factory=dict)
+    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+    damaged_count: int = 0
+    nonfinite: list[int] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def last_step(self) -> int:
+        """The last logged step; 0 where nothing was logged."""
+        return max((points[-1][0] for points in self.series.values() if points), default=0)
+
+    @property
+    def total_steps(self) -> int | None:
+        """The length of the run, where it is known."""
+        start = self.start
+        for source, key in (
+            (self.results, "steps"), (start, "total_steps"), (self.meta, "total_steps"),
+            (self.config, "total_steps"),
+        ):  # fmt: skip
+            if isinstance(source.get(key), int):
+                return source[key]
+        return None
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """What the last start of the run recorded about itself."""
+        starts = self.environment.get("starts")
+        good = [s for s in starts if isinstance(s, dict)] if isinstance(starts, list) else []
+        return good[-1] if good else {}
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last value of every metric: results.json, else the last logged ones."""
+        last = {name: points[-1][1] for name, points in self.series.items() if points}
+        return {**last, **{k: v for k, v in self.results.items() if is_number(v)}}
+
+
+def read_run(folder: Path) -> RunFiles:
+    """Reads a run folder.
+
+    Raises:
+      UserError: there is no such folder, or it is none of a run.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; give the folder of a run.")
+    if not any((folder / name).is_file() for name in SIGNS):
+        raise UserError(
+            f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the --workdir of "
+            "a run."
+        )
+    run = RunFiles(folder, folder.resolve().name)
+    for name in ("config", "results", "evaluation", "plan", "environment"):
+        setattr(run, name, _object(folder / f"{name}.json", run.problems))
+    run.series = _series(folder / "metrics.jsonl", run.problems)
+    steps = complete_steps(folder / "checkpoints")
+    if steps:
+        run.meta = _object(folder / "checkpoints" / str(steps[-1]) / "meta.json", run.problems)
+    for path in sorted((folder / "examples").glob("*.json")):
+        found = _object(path, run.problems)
+        if isinstance(found.get("evaluator"), str):
+            run.examples[found["evaluator"]] = found
+    numbers = (path.stem.removeprefix("nonfinite-") for path in folder.glob("nonfinite-*.json"))
+    run.nonfinite = sorted(int(text) for text in numbers if text.isdecimal())
+    _damaged(run)
+    return run
+
+
+def _object(path: Path, problems: list[str]) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as problem:
+        problems.append(f"{path.name} cannot be read: {problem.strerror}.")
+        return {}
+    except (ValueError, RecursionError):
+        problems.append(f"{path.name} is not readable JSON.")
+        return {}
+    if not isinstance(found, dict):
+        problems.append(f"{path.name} holds no object.")
+        return {}
+    return found
+
+
+def _lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file; other lines are counted and left out."""
+    rows, bad = [], 0
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as problem:
+        problems.append(f"{path.name} cannot be read: {problem.strerror}.")
+        return []
+    for line in filter(str.strip, lines):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad += 1
+    if bad:
+        problems.append(f"{path.name} has {bad:,} line(s) that cannot be read; they are left out.")
+    return rows
+
+
+def _series(path: Path, problems: list[str]) -> dict[str, Points]:
+    if not path.exists():
+        return {}
+    table: dict[str, dict[int, float]] = {}
+    for row in _lines(path, problems):
+        step = row.get("step")
+        if not isinstance(step, int):
+            continue
+        for name, value in row.items():
+            if name != "step" and is_number(value):
+                table.setdefault(name, {})[step] = _float(value)
+    return {name: sorted(points.items()) for name, points in table.items()}
+
+
+def _float(value: float) -> float:
+    """A number as a float; whole numbers beyond its range are infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _damaged(run: RunFiles) -> None:
+    for path in sorted(run.folder.glob("damaged*.jsonl")):
+        rows = _lines(path, run.problems)
+        run.damaged_count += len(rows)
+        run.damaged += rows[: NAMED_DAMAGED - len(run.damaged)]

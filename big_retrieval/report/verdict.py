@@ -1,0 +1,172 @@
+"""The head of a report: what was trained, on what, for how long, and how good it is."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from big_retrieval.report.curves import way, words
+from big_retrieval.report.html import Html, tag
+from big_retrieval.report.numbers import (
+    NONE,
+    difference,
+    duration,
+    is_number,
+    labelled,
+    number,
+    smaller_is_better,
+)
+from big_retrieval.report.read import RunFiles
+from big_retrieval.report.results import better, chip
+from big_retrieval.report.settings import described
+
+HEADLINES = 12
+
+
+def section(runs: Sequence[RunFiles]) -> Html:
+    """Headline numbers, then the facts of each run."""
+    facts = [
+        tag(
+            "div",
+            tag("h3", chip(i), tag("bdi", run.name)) if len(runs) == 2 else None,
+            tag("p", tag("b", status(run)), class_=f"status {_kind(run)}"),
+            tag("dl", ((tag("dt", key), tag("dd", value)) for key, value in _facts(run))),
+            class_="card",
+        )
+        for i, run in enumerate(runs)
+    ]
+    return tag("div", _headlines(runs), tag("div", facts, class_="cards"))
+
+
+def status(run: RunFiles) -> str:
+    """One sentence: finished, stopped where, or not begun."""
+    total, last = run.total_steps, run.last_step
+    of = f" of {number(total)}" if total is not None else ""
+    if run.results:
+        return f"Finished {number(run.results.get('steps', last))} steps."
+    if run.nonfinite:
+        return f"Ended at step {number(run.nonfinite[-1])}{of}: a number was not finite."
+    if not last:
+        return "No step has been logged yet."
+    return f"Not finished: step {number(last)}{of} is the last one logged."
+
+
+def _kind(run: RunFiles) -> str:
+    return "done" if run.results else "bad" if run.nonfinite else "open"
+
+
+def _headlines(runs: Sequence[RunFiles]) -> Html | None:
+    finals = [run.final for run in runs]
+    names = [n for n in sorted({n for f in finals for n in f}) if _is_headline(n, finals)]
+    if not names:
+        return None
+    cards = []
+    for name in names[:HEADLINES]:
+        path = name.rpartition("/")[0]
+        values = [final.get(name) for final in finals]
+        shown = [tag("span", labelled(name, values[0]), class_="big")]
+        if len(runs) == 2:
+            shown = [
+                tag(
+                    "span", chip(i), labelled(name, value),
+                    class_="big better" if better(name, value, values[1 - i]) else "big",
+                )
+                for i, value in enumerate(values)
+            ]  # fmt: skip
+            shown.append(tag("span", f"B − A {difference(name, *values)}", class_="note"))
+        label = " · ".join(way(part) for part in path.split("/")[1:])
+        cards.append(
+            tag("li", tag("span", tag("bdi", label), class_="label"), shown,
+                tag("span", words(name), class_="note"))
+        )  # fmt: skip
+    return tag("ul", cards, class_="headlines")
+
+
+def _is_headline(name: str, finals: Sequence[Mapping[str, Any]]) -> bool:
+    last = name.rsplit("/", 1)[-1]
+    if "/" not in name or not any(is_number(final.get(name)) for final in finals):
+        return False
+    return last in ("R@1", "accuracy")
+
+
+def _facts(run: RunFiles) -> list[tuple[str, Any]]:
+    c = run.config
+    out: list[tuple[str, Any]] = [("trained", _model(run))]
+    out.append(("on", described(c.get("data")) if c else NONE))
+    out.append(("for", _length(run)))
+    out.append(("loss", _loss(run)))
+    best = _best(run)
+    if best:
+        out.append(("best", best))
+    if run.series.get("examples_per_second"):
+        out.append(("throughput", _throughput(run)))
+    return out
+
+
+def _model(run: RunFiles) -> Any:
+    towers = run.config.get("towers")
+    if not isinstance(towers, Mapping):
+        return NONE
+    lines = []
+    for name, tower in towers.items():
+        if isinstance(tower, Mapping):
+            sizes = [f"{key} {tower[key]}" for key in ("depth", "width") if key in tower]
+            lines.append(f"{name} {', '.join([str(tower.get('type', '?')), *sizes])}")
+    count = run.results.get("parameter_count", run.start.get("parameter_count"))
+    if is_number(count):
+        lines.append(f"{number(count)} parameters")
+    lines.append(f"topology {run.config.get('topology', '?')}")
+    return "; ".join(lines)
+
+
+def _length(run: RunFiles) -> str:
+    batch, steps = run.config.get("batch_size"), run.results.get("steps", run.last_step)
+    parts = [f"{number(steps)} steps"]
+    if is_number(batch) and is_number(steps):
+        parts.append(f"batches of {number(batch)}")
+        records: Any = run.start.get("records", run.meta.get("records"))
+        if is_number(records) and records > 0:
+            epochs = number(steps * batch / records, 3)
+            parts.append(f"{epochs} epochs of {number(records)} records")
+    seconds: Any = run.results.get("seconds")
+    if is_number(seconds):
+        since = run.results.get("resumed_from")
+        after = f" since it was resumed at step {number(since)}" if since else ""
+        parts.append(f"{duration(seconds)}{after}")
+    return ", ".join(parts)
+
+
+def _loss(run: RunFiles) -> str:
+    group = run.config.get("loss")
+    kind = str(group.get("type", "")) if isinstance(group, Mapping) else ""
+    points = run.series.get("loss", [])
+    if not points:
+        return kind or NONE
+    change = (
+        f"{number(points[0][1])} → {number(points[-1][1])}"
+        if len(points) > 1
+        else number(points[0][1])
+    )
+    return f"{kind}, {change}" if kind else change
+
+
+def _best(run: RunFiles) -> str:
+    """The best value of config.best_metric, and where it was."""
+    name = run.config.get("best_metric")
+    if not name or not isinstance(name, str):
+        return ""
+    points = [(s, v) for s, v in run.series.get(name, []) if math.isfinite(v)]
+    if not points:
+        return f"{name}: not measured yet"
+    least = run.config.get("best_mode", "min" if smaller_is_better(name) else "max") == "min"
+    step, value = (min if least else max)(points, key=lambda p: p[1])
+    return f"{name} {labelled(name, value)} at step {number(step)}"
+
+
+def _throughput(run: RunFiles) -> str:
+    """The median, as the first step's number holds the compilation of others."""
+    rates = sorted(v for _, v in run.series["examples_per_second"] if math.isfinite(v))
+    if not rates:
+        return NONE
+    wait = sorted(v for _, v in run.series.get("data_wait", []) if math.isfinite(v))
+    waiting = f", waiting for data {labelled('data_wait', wait[len(wait) // 2])}" if wait else ""
+    return f"{number(rates[len(rates) // 2], 3)} examples/s{waiting} (medians)"

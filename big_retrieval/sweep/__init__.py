@@ -1,0 +1,5 @@
+"""Lists of runs: `python -m big_retrieval.sweep --sweep=configs/sweeps/X.py[:arg]`."""
+
+from big_retrieval.sweep.spec import Entry, Sweep
+
+__all__ = ["Entry", "Sweep"]

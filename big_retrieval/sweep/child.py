@@ -1,0 +1,56 @@
+"""Runs a module in a process that ends with the one that started it.
+
+    python -m big_retrieval.sweep.child PARENT MODULE [ARGUMENTS]
+
+A sweep that is killed cannot end its run, and the run would go on in the folder that the repeated
+command resumes. So the run's own process sees to it: on Linux the kernel kills it when its parent
+is gone; elsewhere a thread looks twice a second.
+"""
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """Makes this process be killed when its parent ends.
+
+    Args:
+      parent: the process id of the parent; if it is gone already, so is this process.
+    """
+    if not _kernel_kills():
+        threading.Thread(target=watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kernel_kills() -> bool:
+    """Asks the Linux kernel; False where there is none."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
+
+
+def watch(parent: int, seconds: float = 0.5) -> None:
+    """Kills this process when its parent has changed; looks every so many seconds."""
+    while os.getppid() == parent:
+        time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Becomes the module."""
+    parent, module, *rest = sys.argv[1:]
+    end_with(int(parent))
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

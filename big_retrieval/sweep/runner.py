@@ -1,0 +1,201 @@
+"""Runs of a sweep, one after the other, each in its own process.
+
+A run is finished when its folder has a results.json, and only then; everything else about it
+(whether it resumes, from where, whether the folder is its own) `big_retrieval.main` decides itself.
+So there is no state of the sweep that an interruption could leave half-written.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from big_retrieval.sweep.locks import try_lock
+from big_retrieval.sweep.screen import Screen, duration, last_lines
+from big_retrieval.sweep.spec import Run
+from big_retrieval.sweep.table import read_results
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+MODULE = "big_retrieval.main"
+LOOK = 0.5  # seconds between two looks at a run
+PATIENCE = 20.0  # seconds for a killed process to leave a run folder
+SHOWN = 8  # lines of the log of a run that failed
+
+MISTAKE = 2  # status of `big_retrieval.main` after a user's mistake
+
+Outcome = Literal["finished", "stopped", "failed", "refused", "elsewhere"]
+
+
+class Stop:
+    """A context in which signals ask to stop: the run saves first; a second one does not wait."""
+
+    def __init__(self) -> None:
+        """Installs nothing yet."""
+        self.number: int | None = None
+        self.again = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Stop":
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.again = self.number is not None
+        self.number = self.number or number
+
+
+def run_all(runs: Sequence[Run], tables: Callable[[], str]) -> int:
+    """Runs what is not finished, in order, and writes the tables after each.
+
+    Args:
+      runs: those to run.
+      tables: writes the tables, and returns the one to show.
+
+    Returns:
+      The exit status: 0 when all runs are finished, 128 + n after signal n, 2 where nothing but
+      mistakes of the user is in the way, else 1.
+
+    Raises:
+      UserError: a results.json is damaged.
+    """
+    screen, outcomes = Screen(), dict[str, Outcome]()
+    tables()  # what is wrong with them shows before the first run
+    with Stop() as stop:
+        for place, run in enumerate(runs, 1):
+            if stop.number is not None:
+                break
+            head, done = f"[{place}/{len(runs)}] {run.name}", read_results(run)
+            if done is not None:
+                screen.say(f"{head}  finished already")
+            else:
+                after = len(_unfinished(runs[place:]))
+                outcomes[run.name] = _run(run, head, after, screen, stop)
+                tables()
+                done = read_results(run)
+            screen.finished((done or {}).get("seconds"))
+        screen.say("\n" + tables())
+    left = _unfinished(runs)
+    if not left:
+        return 0
+    if stop.number is not None:
+        screen.say("stopped; to go on, repeat the same command")
+        return 128 + stop.number
+    for run in left:
+        screen.say(f"{outcomes[run.name]}: {run.name}")
+    screen.say(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
+    return MISTAKE if {outcomes[run.name] for run in left} == {"refused"} else 1
+
+
+def _unfinished(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if read_results(run) is None]
+
+
+def _run(run: Run, head: str, after: int, screen: Screen, stop: Stop) -> Outcome:
+    """One run, from its start to its end; `after` more are to come."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lock = _lock(run.folder / "lock", head, screen, stop)
+    if lock is None:
+        screen.say(f"{head}  left to the process that is running it")
+        return "elsewhere"
+    if read_results(run) is not None:  # by the process that was waited for
+        os.close(lock)
+        return "finished"
+    child = Child(run, lock)
+    screen.begin(f"{head}  started; its output is in {child.log}")
+    while child.process.poll() is None:
+        if stop.number is not None:
+            child.stop(screen, head, at_once=stop.again)
+        screen.progress(head, child.lines(), child.elapsed(), after)
+        _wait(child.process)
+    return child.outcome(screen, head)
+
+
+def _lock(path: Path, head: str, screen: Screen, stop: Stop) -> int | None:
+    """The lock of a run folder; a process that was just killed may hold it for a moment."""
+    lock, begin = try_lock(path), time.monotonic()
+    while lock is None and time.monotonic() < begin + PATIENCE and stop.number is None:
+        screen.progress(head, ["waiting for another process to leave its folder"], 0.0, 0)
+        time.sleep(LOOK)
+        lock = try_lock(path)
+    return lock
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(LOOK)
+
+
+class Child:
+    """The process of a run."""
+
+    def __init__(self, run: Run, lock: int) -> None:
+        """Starts it.
+
+        Args:
+          run: what it runs.
+          lock: descriptor of the lock of its folder, which it keeps until it ends.
+        """
+        self._run = run
+        self.log = run.folder / "log.txt"
+        self._begin = time.monotonic()
+        self._told: Literal["no", "stop", "end"] = "no"
+        command = [MODULE, *run.flags()]
+        with self.log.open("ab") as log:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            log.write(f"---- {stamp} python -m {shlex.join(command)}\n".encode())
+            log.flush()
+            self._start = log.tell()
+            # In a session of its own, Ctrl-C at the terminal reaches it only through `stop`: the
+            # second signal that it gets must be the user's second.
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "big_retrieval.sweep.child", str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True, pass_fds=(lock,),
+            )  # fmt: skip
+        os.close(lock)
+
+    def elapsed(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._begin
+
+    def lines(self) -> list[str]:
+        """The last lines that it wrote."""
+        return last_lines(self.log, self._start)
+
+    def stop(self, screen: Screen, head: str, *, at_once: bool) -> None:
+        """Asks it to save and end, once; or ends it."""
+        if at_once and self._told != "end":
+            self._told = "end"
+            self.process.kill()
+        elif self._told == "no":
+            self._told = "stop"
+            screen.say(f"{head}  saving and stopping; once more ends it without saving")
+            self.process.terminate()
+
+    def outcome(self, screen: Screen, head: str) -> Outcome:
+        """What became of it, said to the user as well."""
+        status, took, lines = self.process.returncode, duration(self.elapsed()), self.lines()
+        if read_results(self._run) is not None:
+            screen.say(f"{head}  finished in {took}")
+            return "finished"
+        if status == 0 or self._told != "no":
+            screen.say(f"{head}  {lines[-1] if status == 0 and lines else 'stopped'}")
+            return "stopped"
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        screen.say(f"{head}  failed {how} after {took}; {self.log} ends with")
+        for line in lines[-1:] if status == MISTAKE else lines[-SHOWN:]:
+            screen.say(f"    {line}")
+        return "refused" if status == MISTAKE else "failed"

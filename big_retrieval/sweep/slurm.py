@@ -1,0 +1,46 @@
+"""A sweep as a SLURM array: one task for each run, which all write the same tables.
+
+The script adds --only with the number of its task, and goes back to the queue until that run ends.
+"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+SCRIPT = "launch/slurm.sbatch"
+
+
+def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
+    """The sbatch command.
+
+    Args:
+      numbers: of the runs, ascending.
+      sweep: the sweep file with its argument.
+      workdir: the sweep's folder.
+      options: more options of sbatch, as on a command line.
+    """
+    return [
+        "sbatch",
+        f"--array={ranges(numbers)}",
+        f"--job-name={workdir.name}",
+        f"--output={workdir}/logs/%A_%a.txt",
+        "--nodes=1",
+        "--ntasks=1",
+        "--export=ALL,MODULE=big_retrieval.sweep",
+        *shlex.split(options),
+        SCRIPT,
+        "--",
+        f"--sweep={sweep}",
+        f"--workdir={workdir}",
+    ]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as SLURM writes them: 0-2,5."""
+    out: list[list[int]] = []
+    for number in numbers:
+        if out and number == out[-1][-1] + 1:
+            out[-1] = [out[-1][0], number]
+        else:
+            out.append([number])
+    return ",".join("-".join(map(str, part)) for part in out)

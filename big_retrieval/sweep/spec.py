@@ -1,0 +1,235 @@
+"""What a sweep is: configs with overrides, each run with several seeds.
+
+A sweep file holds `get_sweep(arg)`, as a config file holds `get_config(arg)`:
+
+    from big_retrieval.sweep import Entry, Sweep
+
+    def get_sweep(arg: str = "") -> Sweep:
+        rates = (1e-3, 2e-3)
+        runs = [
+            Entry(f"lr={rate:g}", "configs/quickstart.py:runlocal", {"optimizer.lr": rate})
+            for rate in rates
+        ]
+        return Sweep(runs=runs, seeds=(0, 1, 2), metrics=("retrieval/test/*/R@1",))
+"""
+
+import difflib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.config_file import chain
+from big_retrieval.errors import UserError
+
+FOLDER = Path("configs/sweeps")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,99}")
+TAKEN = ("results.csv", "results.md", "results.lock", "logs")  # what the sweep's folder holds too
+LIMIT = 2**31  # of seeds, as in `checks`
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One configuration of a sweep.
+
+    Attributes:
+      name: of its folder and its row in the table.
+      config: as behind --config: a file with an optional argument.
+      overrides: dotted keys of the configuration, such as "optimizer.lr", and their values.
+    """
+
+    name: str
+    config: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def flags(self) -> list[str]:
+        """This configuration on the command line of `big_retrieval.main`."""
+        values = [f"--config.{key}={value}" for key, value in self.overrides.items()]
+        return [f"--config={self.config}", *values]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs of every entry with every seed.
+
+    Attributes:
+      runs: the entries, in the order in which they are run.
+      seeds: `config.seed` of the runs of each.
+      metrics: patterns (`*`, `?`) of the names that the table shows, in this order.
+    """
+
+    runs: Sequence[Entry]
+    seeds: Sequence[int] = (0,)
+    metrics: Sequence[str] = ("*/R@1", "*/accuracy")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One entry with one seed.
+
+    Attributes:
+      number: place in the sweep, from 0; what --only and SLURM arrays count by.
+      entry: its configuration.
+      seed: its seed.
+      folder: its run folder.
+    """
+
+    number: int
+    entry: Entry
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What users see, e.g. `lr=0.001/seed_2`."""
+        return f"{self.entry.name}/seed_{self.seed}"
+
+    def flags(self) -> list[str]:
+        """The arguments of `big_retrieval.main` for this run."""
+        config, *rest = self.entry.flags()
+        return [config, f"--workdir={self.folder}", *rest, f"--config.seed={self.seed}"]
+
+
+def runs_of(sweep: Sweep, workdir: Path) -> list[Run]:
+    """All runs in order: the first entry with every seed, then the second, and so on."""
+    pairs = [(entry, seed) for entry in sweep.runs for seed in sweep.seeds]
+    return [
+        Run(number, entry, seed, workdir / entry.name / f"seed_{seed}")
+        for number, (entry, seed) in enumerate(pairs)
+    ]
+
+
+def choose(runs: Sequence[Run], only: str) -> list[Run]:
+    """The runs that --only names.
+
+    Args:
+      runs: all of the sweep.
+      only: numbers and ranges, e.g. `3` or `0-2,5`; empty: all.
+
+    Raises:
+      UserError: something else, or a number beyond the last run.
+    """
+    if not only:
+        return list(runs)
+    wanted: set[int] = set()
+    for part in only.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if not match:
+            raise UserError(f"--only is {only!r}; it must be numbers and ranges, such as 0-2,5.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last >= len(runs):
+            raise UserError(
+                f"--only is {only!r}, but the sweep's runs have the numbers 0 to {len(runs) - 1}; "
+                "--list shows them."
+            )
+        wanted.update(range(first, last + 1))
+    return [run for run in runs if run.number in wanted]
+
+
+def load(text: str) -> Sweep:
+    """Reads a sweep file.
+
+    Args:
+      text: the file, with an argument behind a colon, as in `sweeps/X.py:runlocal`.
+
+    Raises:
+      UserError: there is no such file, it fails, or what it returns is no sweep that can be run.
+    """
+    name, _, arg = text.partition(":")
+    path = Path(name)
+    if path.suffix != ".py" or not path.is_file():
+        folder = path.parent if path.parent != Path() else FOLDER
+        near = difflib.get_close_matches(
+            f"{path.stem}.py", [p.name for p in folder.glob("*.py")], 1
+        )
+        hint = f"did you mean {folder / near[0]}?" if near else "give FILE.py or FILE.py:words."
+        raise UserError(f"--sweep: there is no file {name!r}; {hint}")
+    try:
+        sweep = _call(path, arg)
+    except Exception as problem:
+        raise UserError(_mistake_in(path, problem)) from problem
+    for sentence in _problems(sweep):
+        raise UserError(f"{path}: {sentence}")
+    return sweep
+
+
+def _call(path: Path, arg: str) -> Any:
+    module_spec = importlib.util.spec_from_file_location("sweep_file", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules["sweep_file"] = module  # dataclasses in the file look their module up
+    module_spec.loader.exec_module(module)
+    if not hasattr(module, "get_sweep"):
+        raise UserError(
+            "it has no function get_sweep(arg); see configs/sweeps/quickstart_seeds.py."
+        )
+    return module.get_sweep(arg)
+
+
+def _mistake_in(path: Path, problem: Exception) -> str:
+    """One sentence about an exception that a sweep file raised."""
+    for cause in chain(problem):
+        text = " ".join(str(cause).split())
+        if isinstance(cause, SyntaxError):
+            line = f", line {cause.lineno}" if cause.lineno else ""
+            return f"{cause.filename or path}{line} is not Python: {cause.msg}."
+        if isinstance(cause, UserError):
+            return f"{path}: {text}"
+        frames = traceback.extract_tb(cause.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == path.absolute()]
+        lines += [frame.lineno for frame in frames if Path(frame.filename) == path]
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        return f"{where}: {type(cause).__name__}: {text}"
+    return str(path)
+
+
+def _problems(sweep: Any) -> list[str]:
+    """What is wrong with the return value of get_sweep, a sentence each."""
+    if not isinstance(sweep, Sweep):
+        return [f"get_sweep returned {sweep!r:.40}; it must return a Sweep."]
+    parts = (
+        ("runs", sweep.runs, Entry),
+        ("seeds", sweep.seeds, int),
+        ("metrics", sweep.metrics, str),
+    )
+    for key, values, kind in parts:
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            return [f"{key} is {values!r:.40}; it must be a list with at least one element."]
+        for value in values:
+            if not isinstance(value, kind) or isinstance(value, bool):
+                return [f"{key} holds {value!r:.40}, which is no {kind.__name__}."]
+    out = [
+        f"the seed {seed} must be from 0 to {LIMIT - 1}."
+        for seed in sweep.seeds if not 0 <= seed < LIMIT
+    ]  # fmt: skip
+    if len(set(sweep.seeds)) < len(sweep.seeds):
+        out.append(f"the seeds {tuple(sweep.seeds)} hold one of them twice.")
+    seen: set[str] = set()
+    for entry in sweep.runs:
+        out += _entry_problems(entry)
+        if str(entry.name).lower() in seen:  # some file systems know no capitals
+            out.append(f"two runs have the name {entry.name!r}, which is a folder's: rename one.")
+        seen.add(str(entry.name).lower())
+    return out
+
+
+def _entry_problems(entry: Entry) -> list[str]:
+    if not isinstance(entry.name, str) or not NAME.fullmatch(entry.name) or entry.name in TAKEN:
+        return [
+            f"the name {entry.name!r} cannot be a folder's: use letters, digits and _ . , = + -, "
+            "at most 100, and begin with a letter or digit."
+        ]
+    if not isinstance(entry.config, str) or not isinstance(entry.overrides, Mapping):
+        return [f"{entry.name}: config must be text and overrides a dictionary."]
+    for key in entry.overrides:
+        if key == "seed":
+            return [f"{entry.name}: overrides hold 'seed'; give the seeds as Sweep(seeds=...)."]
+        if not isinstance(key, str) or key.startswith(("config.", "-")):
+            near = str(key).lstrip("-").removeprefix("config.")
+            return [f"{entry.name}: overrides hold {key!r}; write {near!r}, without config."]
+    return []

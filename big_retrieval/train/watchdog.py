@@ -1,0 +1,258 @@
+"""Ends a run that has stopped moving, and says which process holds it up.
+
+A collective operation waits for all processes, so one that hangs (in a file system, a data worker,
+a device) makes all of them wait, without an error and for ever. Each process therefore watches its
+own count of finished work (`big_retrieval.pulse`) and exits when that stands still for too long.
+Who is late they tell by files in the run folder, which all processes of a run share anyway. The
+key-value store of jax.distributed would serve too, but it has no public interface, and it goes
+with process 0.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import big_retrieval
+from big_retrieval import distributed, pulse
+
+START = 1800.0  # seconds, at least, for a compilation, and until the first step is done
+COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
+TICK = 1.0  # seconds between two looks at the count
+WARNING = 60.0  # seconds without progress after which it says so: jax.distributed ends the process
+# some 100 s after another one stopped answering, with a stack of C++ instead of a sentence
+READING = 10.0  # seconds that a file system has to say what the other processes do
+STUCK = 60.0  # seconds for which the interpreter may be busy with one thing, at least
+NAMED = 8  # late processes in a message
+PACKAGE = str(Path(big_retrieval.__file__).parent) + os.sep
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What one process was doing when it last said so.
+
+    Attributes:
+      process: its number.
+      beats: `Pulse.beats`.
+      step: `Pulse.step`.
+      place: where its main thread was, as file:line and function.
+      time: when, in seconds since 1970 by its own clock.
+    """
+
+    process: int
+    beats: int
+    step: int
+    place: str
+    time: float
+
+
+class Watchdog:
+    """A context that ends this process when it does nothing for `hang_after` seconds.
+
+    Time in which the whole process stood still (SIGSTOP, a suspended machine) does not count, and
+    compilation and the time before the first step have a limit of their own, `START`.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        hang_after: float,
+        *,
+        process: int = 0,
+        processes: int = 1,
+        end: Callable[[str], Any] = distributed.end,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+          workdir: the run folder; nothing is written into it before the first step is done.
+          hang_after: seconds; 0: never.
+          process: number of this process.
+          processes: of the run.
+          end: prints a sentence and does not return.
+        """
+        self._folder = workdir / "heartbeats"
+        self._hang_after = hang_after
+        self._process, self._processes = process, processes
+        self._end = end
+        self._silent = 0.0  # seconds since the last beat
+        self._closed = threading.Event()
+        self._watched = threading.get_ident()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> "Watchdog":
+        pulse.reset()
+        # Two threads: a file system that hangs stops the one that writes, not the one that watches.
+        jobs = [self._watch] if self._hang_after else []
+        jobs += [self._write] if self._processes > 1 else []
+        self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(timeout=TICK)
+        if self._hang_after:
+            faulthandler.cancel_dump_traceback_later()
+        if self._processes > 1 and exc[0] is None:
+            with contextlib.suppress(OSError):
+                _file(self._folder, self._process).unlink(missing_ok=True)
+                self._folder.rmdir()  # the last one succeeds
+
+    def late(self) -> str:
+        """Which processes hold up the run, as a part of a sentence."""
+        if self._processes == 1:
+            return f"in {self._now().place}"
+        found = _within(READING, lambda: read(self._folder)) or {}
+        found = {k: beat for k, beat in found.items() if k < self._processes}
+        # A shared file system shows a file late, but hardly by half of the time that we waited.
+        fresh = max(3 * self._period(), self._silent / 2)
+        return describe({**found, self._process: self._now()}, self._processes, fresh)
+
+    def _now(self) -> Heartbeat:
+        place = _place(self._watched)
+        beats, step = pulse.PULSE.beats, pulse.PULSE.step
+        return Heartbeat(self._process, beats, step, place, time.time())
+
+    def _period(self) -> float:
+        """Seconds between two heartbeats: rare enough for many processes on one file system."""
+        return min(5.0, max(TICK, self._hang_after / 60)) if self._hang_after else 5.0
+
+    def _watch(self) -> None:
+        """Looks at the count until it stands still for too long."""
+        tick = min(TICK, self._hang_after / 10)
+        last, before, longest, warned, starting = 0, time.monotonic(), 0.0, False, 0.0
+        patience = max(START, 2 * self._hang_after)
+        while not self._closed.wait(tick):
+            now = time.monotonic()
+            passed, before = min(now - before, 10 * tick), now  # more: we stood still ourselves
+            if pulse.PULSE.beats != last:
+                longest = max(longest, self._silent) if last else 0.0
+                self._silent, starting, warned, last = 0.0, 0.0, False, pulse.PULSE.beats
+            elif not last or _compiling(self._watched):
+                starting += passed
+            else:
+                self._silent += passed
+            # Code that never lets go of the interpreter stops this thread too, but not this timer.
+            limit = self._hang_after if last else patience
+            faulthandler.dump_traceback_later(2 * limit + STUCK, exit=True, file=_stderr())
+            if self._silent > max(min(WARNING, self._hang_after / 2), 3 * longest) and not warned:
+                warned = True
+                print(f"warning: {self._state(self._silent)}", file=_stderr(), flush=True)
+            if self._silent > self._hang_after or starting > patience:
+                self._hang(self._silent + starting)
+                return
+
+    def _hang(self, seconds: float) -> None:
+        faulthandler.dump_traceback(_stderr(), all_threads=True)
+        self._end(
+            f"{self._state(seconds)}; the stacks are above, a longer config.hang_after waits longer"
+        )
+
+    def _state(self, seconds: float) -> str:
+        where = f"since step {pulse.PULSE.step}" if pulse.PULSE.beats else "and no step yet"
+        return f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}"
+
+    def _write(self) -> None:
+        """Says again and again what this process does."""
+        target = _file(self._folder, self._process)
+        while not self._closed.wait(self._period() if pulse.PULSE.beats else TICK):
+            if not pulse.PULSE.beats:
+                continue  # the folder may not be ours yet
+            with contextlib.suppress(OSError):
+                target.parent.mkdir(exist_ok=True)
+                partial = target.with_suffix(".partial")
+                partial.write_text(json.dumps(asdict(self._now())))
+                partial.replace(target)
+
+
+def read(folder: Path) -> dict[int, Heartbeat]:
+    """The heartbeats in a folder by process; what cannot be read is left out."""
+    found = {}
+    for path in folder.glob("process_*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            beat = Heartbeat(**json.loads(path.read_text()))
+            found[beat.process] = beat
+    return found
+
+
+def describe(beats: Mapping[int, Heartbeat], processes: int, fresh: float) -> str:
+    """Names those that the others wait for.
+
+    Args:
+      beats: the last heartbeats by process; the latest of them was now.
+      processes: how many there should be.
+      fresh: seconds; a heartbeat that is older by more than that is no sign of life.
+
+    Returns:
+      A part of a sentence.
+    """
+    now, most = max(b.time for b in beats.values()), max(b.beats for b in beats.values())
+    late = []
+    for number in range(processes):
+        beat = beats.get(number)
+        if beat is None and most == 0:
+            continue  # nobody says anything before the first step
+        if beat is None:
+            late.append(f"process {number} (no sign of life since its start)")
+        elif now - beat.time > fresh:
+            late.append(
+                f"process {number} (no sign of life for {now - beat.time:.0f} s, last seen at step "
+                f"{beat.step} in {beat.place})"
+            )
+        elif beat.beats < most:
+            late.append(f"process {number} (at step {beat.step} in {beat.place})")
+    if not late:
+        places = [f"process {k} in {beat.place}" for k, beat in sorted(beats.items())]
+        return f"no process is behind the others ({_some(places)})"
+    return f"late: {_some(late)}"
+
+
+def _some(names: list[str]) -> str:
+    rest = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join(names[:NAMED] + rest)
+
+
+def _file(folder: Path, process: int) -> Path:
+    return folder / f"process_{process}.json"
+
+
+def _place(thread: int) -> str:
+    """Where a thread is: the innermost line of this package on its stack."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return "code outside of big_retrieval"
+    code = frame.f_code
+    return f"{code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno} {code.co_name}"
+
+
+def _compiling(thread: int) -> bool:
+    """Whether jax compiles in a thread."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and not frame.f_code.co_filename.endswith(COMPILER):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _within(seconds: float, function: Callable[[], Any]) -> Any:
+    """The function's result, or None when it takes too long."""
+    out: list[Any] = []
+    thread = threading.Thread(target=lambda: out.append(function()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return out[0] if out else None
+
+
+def _stderr() -> Any:
+    return sys.__stderr__ or sys.stderr

@@ -1,0 +1,368 @@
+"""Examples against plain loops: which queries, which answers, what is written and read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import Damaged
+from big_retrieval.evals import examples
+from big_retrieval.evals.confusions import Confusions, predictions
+from big_retrieval.evals.examples import Folder, best_first, spread, worst
+from big_retrieval.evals.ranks import ranks
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.evals.sides import Side
+from big_retrieval.evals.thumbnails import (
+    MOST_CHARACTERS,
+    SIDE,
+    data_uri,
+    show_item,
+    shrink,
+    unreadable,
+)
+from big_retrieval.similarity import TOPOLOGIES
+from tests.helpers import tiny
+
+RECORDS, TEXTS, N = 9, 5, 4
+VALUES = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, np.inf, np.nan])
+TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+SPECS = {
+    "image": FieldSpec(kind="image", column="image", size=16),
+    "text": FieldSpec(kind="text", column="captions", length=8, tokenizer=TOKENIZER),
+}
+
+
+class Counting(Scenes):
+    """Scenes that count how often a whole record, with its picture, is read."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        Counting.reads += 1
+        return super().__getitem__(index)
+
+
+SOURCE = Counting("test", size=16, count=RECORDS)
+
+
+class Preset(Encoder):
+    """An encoder whose points are noise around those of their records; reads no batch."""
+
+    def __init__(self, devices: int = 1, noise: float = 0.7) -> None:
+        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
+        super().__init__(None, mesh, 8)  # type: ignore
+        self.noise, self.asked = noise, 0
+        self.made: dict[str, np.ndarray] = {}
+
+    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+        self.asked += 1
+        each = TEXTS if field == "text" else 1
+        records = np.repeat(np.arange(RECORDS), each)
+        rng = np.random.default_rng(each)
+        points = np.eye(RECORDS)[records] + self.noise * rng.normal(size=(len(records), RECORDS))
+        self.made[field] = points.astype(np.float32)[:, None]  # [n, 1, N]
+        return self.made[field], records
+
+
+def side(field: str, points: np.ndarray, owners: np.ndarray) -> Side:
+    """A side of which nothing is read."""
+    items = np.stack([owners, np.zeros_like(owners)], axis=1)
+    return Side(field, SPECS[field], SOURCE, points.astype(np.float32), owners, items)
+
+
+# ---- Which queries
+
+
+@given(count=st.integers(0, 400), number=st.integers(0, 12))
+def test_a_spread_is_even_ascending_and_without_repeats(count: int, number: int) -> None:
+    places = spread(count, number)
+    assert len(places) == min(count, number)
+    assert places.tolist() == sorted(set(places.tolist()))
+    assert all(0 <= place < count for place in places)
+    if number and count >= number:
+        gaps = np.diff([-1, *places, count])
+        assert gaps[1:-1].max(initial=0) - gaps[1:-1].min(initial=count) <= 1
+        assert places[0] <= count / number
+        assert count - places[-1] <= count / number + 1
+
+
+@given(
+    values=st.lists(VALUES, max_size=20),
+    owners=st.lists(st.integers(0, 4), min_size=20, max_size=20),
+    number=st.integers(0, 5),
+)
+def test_the_worst_are_the_largest_numbers_one_per_owner(
+    values: list[float], owners: list[int], number: int
+) -> None:
+    left = [(-v, i) for i, v in enumerate(values) if np.isfinite(v)]
+    expected: list[int] = []
+    for _, place in sorted(left):
+        if owners[place] not in {owners[i] for i in expected} and len(expected) < number:
+            expected.append(place)
+    found = worst(np.array(values), np.array(owners[: len(values)]), number)
+    assert found.tolist() == expected
+
+
+# ---- Which answers
+
+
+@settings(deadline=None)
+@given(
+    scores=st.lists(VALUES, min_size=1, max_size=12),
+    right=st.lists(st.booleans(), min_size=12, max_size=12),
+    number=st.integers(1, 6),
+)
+def test_answers_stand_in_the_order_that_ranks_count_in(
+    scores: list[float], right: list[bool], number: int
+) -> None:
+    def key(place: int) -> tuple[float, bool, int]:
+        score = scores[place]
+        shown = (-np.inf if right[place] else np.inf) if np.isnan(score) else score
+        return -shown, right[place], place
+
+    expected = sorted(range(len(scores)), key=key)[:number]
+    marks = np.array(right[: len(scores)])
+    assert best_first(np.array(scores), marks, number).tolist() == expected
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("most", [4096, 6])
+def test_choices_are_those_of_plain_loops(
+    devices: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "MOST_MARGINS", most)
+    rng = np.random.default_rng(1)
+    q, d = 40, 23
+    a, b = rng.normal(size=(q, 1, N)), rng.normal(size=(d, 1, N))
+    ids, owners = np.arange(q) % 8, np.arange(d) % 8
+    first, second = side("text", a, ids), side("image", b, owners)
+    how: dict[str, Any] = {
+        "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
+    }  # fmt: skip
+    found = ranks(first.points, ids, second.points, owners, **how)
+    chosen = examples.choose(first, second, found, **how)
+
+    scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]
+    margin = {
+        i: scores[i, owners != ids[i]].max() - scores[i, owners == ids[i]].max() for i in range(q)
+    }
+    failed = [i for i in range(q) if margin[i] > 0]
+    deepest: list[int] = []
+    for i in sorted(failed, key=lambda i: (-found[i], i)):
+        if len(deepest) < examples.DEEPEST and ids[i] not in {ids[j] for j in deepest}:
+            deepest.append(i)
+    rest = [i for i in failed if i not in deepest]
+    asked = (
+        rest
+        if len(rest) <= most
+        else [rest[int((k + 0.5) * len(rest) / most)] for k in range(most)]
+    )
+    surprising: list[int] = []
+    for i in sorted(asked, key=lambda i: -margin[i]):
+        if len(surprising) < examples.SURPRISING and ids[i] not in {ids[j] for j in surprising}:
+            surprising.append(i)
+    groups = {group.name: group.queries.tolist() for group in chosen.groups}
+    assert groups == {"spread": [4, 12, 20, 28, 36], "deepest": deepest, "surprising": surprising}
+    assert ("among 6 of them" in chosen.groups[2].how) == (most == 6)
+    for query, row in chosen.scores.items():
+        np.testing.assert_allclose(row, scores[query], rtol=1e-4)
+    assert sorted(chosen.scores) == sorted({q for group in groups.values() for q in group})
+
+
+# ---- What an evaluator shows
+
+
+def run(encoder: Encoder, **changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
+    """The numbers and examples of a retrieval evaluator."""
+    shown: list[dict[str, Any]] = []
+    task = RetrievalEvaluator(
+        configs.Retrieval(**changes), SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder
+    )
+    found = task.run({}, show=lambda make: shown.append(make()))
+    return found, shown[0]
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_examples_of_retrieval_agree_with_its_numbers(devices: int) -> None:
+    encoder = Preset(devices)
+    numbers, shown = run(encoder)
+    assert encoder.asked == 2  # each field once
+    plain = RetrievalEvaluator(
+        configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset(devices)
+    ).run({})
+    assert numbers == plain
+    images, texts = (encoder.made[name][:, 0] for name in ("image", "text"))
+    table = -np.linalg.norm(images[:, None] - texts[None], axis=-1)  # [9, 45]
+    owners = np.repeat(np.arange(RECORDS), TEXTS)
+    for direction in shown["directions"]:
+        forward = direction["name"] == "image_to_text"
+        scores, ids = (table, np.arange(RECORDS)) if forward else (table.T, owners)
+        theirs = owners if forward else np.arange(RECORDS)
+        size = (RECORDS, RECORDS * TEXTS)
+        assert (direction["queries"], direction["answers"]) == (size if forward else size[::-1])
+        for group in direction["groups"]:
+            assert group["examples"]
+            for example in group["examples"]:
+                row, right = scores[example["place"]], theirs == ids[example["place"]]
+                ranked = np.argsort(-row, kind="stable")
+                assert example["rank"] == 1 + int((row[~right] >= row[right].max()).sum())
+                assert example["right_answers"] == int(right.sum())
+                for answer, place in zip(example["answers"], ranked, strict=False):
+                    assert answer["score"] == pytest.approx(row[place], abs=1e-4)
+                    assert answer["right"] == right[place]
+                    assert answer["record"] == theirs[place]
+                    assert ("text" in answer) == forward
+                    if forward:
+                        assert answer["text"] == SOURCE[theirs[place]]["captions"][place % TEXTS]
+                    else:
+                        assert answer["picture"].startswith("data:image/")
+                assert ("right" in example) == (not right[ranked[:5]].any())
+                if "right" in example:
+                    assert example["right"]["score"] == pytest.approx(row[right].max(), abs=1e-4)
+    assert {d["name"] for d in shown["directions"]} == {"image_to_text", "text_to_image"}
+    json.dumps(shown, allow_nan=False)
+
+
+def test_a_perfect_model_has_no_slow_and_no_surprising_queries() -> None:
+    _, shown = run(Preset(noise=0.0))
+    for direction in shown["directions"]:
+        assert direction["failed"] == 0
+        assert [len(group["examples"]) for group in direction["groups"]] == [5, 0, 0]
+
+
+def test_scores_without_a_number_are_shown_as_such() -> None:
+    _, shown = run(Preset(noise=np.nan))
+    for direction in shown["directions"]:
+        answers = [a for g in direction["groups"] for e in g["examples"] for a in e["answers"]]
+        assert {answer["score"] for answer in answers} == {None}
+        assert not any(answer["right"] for answer in answers)
+    json.dumps(shown, allow_nan=False)
+
+
+def test_without_a_taker_no_picture_is_read() -> None:
+    Counting.reads = 0
+    task = RetrievalEvaluator(configs.Retrieval(), SOURCE, SPECS, TOPOLOGIES["euclidean"], Preset())
+    task.run({})
+    task.run({}, show=lambda make: None)  # what other processes than the first do
+    assert Counting.reads == 0
+
+
+# ---- Files
+
+
+def test_the_first_process_writes_and_the_others_make_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def make() -> dict[str, Any]:
+        made.append(1)
+        return {"type": "retrieval", "text": "\u202e\ud800é"}
+
+    folder = Folder(tmp_path, 7, lambda text: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    folder.show("retrieval/a b")(make)
+    assert made == []
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    folder.show("retrieval/a b")(make)
+    found = json.loads((tmp_path / "examples" / "retrieval-a-b.json").read_text())
+    assert found == {"evaluator": "retrieval/a b", "step": 7, **make()}
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "examples").write_text("a file")
+    said: list[str] = []
+    Folder(tmp_path, 1, said.append).show("retrieval/x")(dict)
+    assert len(said) == 1
+    assert "no examples are written" in said[0]
+
+
+# ---- What is seen of a record
+
+
+class Broken(Scenes):
+    """Its pictures and texts cannot be read."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise Damaged(f"record {index}", "the image is cut")
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        raise Damaged(f"record {index}", "the text is missing")
+
+
+def test_what_cannot_be_read_is_a_grey_tile_and_a_word() -> None:
+    broken = Broken("test", size=16, count=3)
+    seen = show_item(broken, SPECS["image"], 1, 0)
+    assert seen.keys() == {"record", "picture"}
+    assert seen["picture"] == data_uri(unreadable())
+    assert show_item(broken, SPECS["text"], 1, 0) == {"record": 1, "text": "cannot be read"}
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 4000), (4000, 2), (500, 375), (16, 16)])
+def test_thumbnails_are_small_and_whole(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    small = shrink(rng.integers(0, 256, (*shape, 3)).astype(np.uint8))
+    assert max(small.size) == min(SIDE, max(shape))
+    assert min(small.size) >= 1
+    if min(shape) * SIDE >= max(shape):
+        assert small.size[0] / small.size[1] == pytest.approx(shape[1] / shape[0], rel=0.02)
+    assert len(data_uri(small)) < 12_000
+
+
+def test_long_texts_are_cut_and_their_length_is_kept() -> None:
+    class Long(Scenes):
+        def texts(self, index: int, column: str) -> tuple[str, ...]:
+            return ("x" * 10_000, "y" * MOST_CHARACTERS)
+
+    long = Long("test", size=16, count=1)
+    seen = show_item(long, SPECS["text"], 0, 0)
+    assert seen == {"record": 0, "text": "x" * MOST_CHARACTERS, "characters": 10_000}
+    assert "characters" not in show_item(long, SPECS["text"], 0, 1)
+
+
+# ---- Zero-shot
+
+
+@settings(deadline=None)
+@given(
+    scores=st.lists(st.lists(VALUES, min_size=4, max_size=4), min_size=1, max_size=12),
+    labels=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+def test_confusions_are_those_of_a_plain_loop(scores: list[list[float]], labels: list[int]) -> None:
+    table, right = np.array(scores), np.array(labels[: len(scores)])
+    own = np.take_along_axis(table, right[:, None], axis=1)
+    place = np.sum(~(table < own), axis=1)
+    taken = predictions(table, right, place)
+    pairs: dict[tuple[int, int], int] = {}
+    for row, label, rank, answer in zip(scores, right, place, taken, strict=True):
+        others = {i: np.inf if np.isnan(s) else s for i, s in enumerate(row) if i != label}
+        if rank <= 1:
+            assert answer == label
+            continue
+        assert answer != label
+        assert others[int(answer)] == max(others.values())
+        pairs[int(label), int(answer)] = pairs.get((int(label), int(answer)), 0) + 1
+    names = ("a", "b", "c", "d")
+    found = Confusions(
+        SOURCE, SPECS["image"], names, np.arange(len(right)) % RECORDS, right, table, place
+    ).describe()
+    assert {(a, b): n for a, b, n in found["confusions"]} == pairs
+    assert [n for *_, n in found["confusions"]] == sorted(pairs.values(), reverse=True)
+    assert found["failed"] == sum(pairs.values()) == len(right) - sum(found["right_of_class"])
+    assert found["images_of_class"] == [int((right == i).sum()) for i in range(4)]
+    shown = [example["place"] for group in found["groups"] for example in group["examples"]]
+    assert len(set(shown)) == len(shown)
+    assert all(place[i] > 1 for i in shown)
+    json.dumps(found, allow_nan=False)

@@ -1,0 +1,190 @@
+"""Run folders made of nothing but files, ordinary ones and ugly ones."""
+
+import base64
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+# One grey pixel.
+PICTURE = (
+    "data:image/png;base64,"
+    + base64.b64encode(
+        bytes.fromhex(
+            "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154"
+            "789c6368000000820081dd436af40000000049454e44ae426082"
+        )
+    ).decode()
+)
+ATTACK = '<script>alert("x")</script>&amp;\u202e\x00\ud800'
+WAYS = ("image_to_text", "text_to_image")
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A config.json, as far as the report reads it."""
+    return {
+        "batch_size": 16,
+        "best_metric": "retrieval/test/image_to_text/R@1",
+        "best_mode": "max",
+        "data": {"type": "scenes", "split": "train", "size": 32, "count": None, "seed": 0},
+        "evals": {"test": {"type": "retrieval", "data": {"type": "scenes", "split": "test"}}},
+        "loss": {"type": "contrastive"},
+        "total_steps": 40,
+        "towers": {"image": {"type": "vit", "width": 64, "depth": 3}},
+        **changes,
+    }
+
+
+def rows(steps: int = 40, shift: float = 0.0) -> list[dict[str, Any]]:
+    """Rows of a metrics.jsonl, with an evaluation every ten steps."""
+    out: list[dict[str, Any]] = []
+    for step in range(1, steps + 1):
+        rate = {"examples_per_second": 100.0 + step, "data_wait": 0.01, "records": "abc"}
+        out.append({"step": step, "loss": 3 / step + shift, "learning_rate": 1e-3, **rate})
+        if step % 10 == 0:
+            out.append({"step": step, **recalls(step / 50 + shift)})
+    return out
+
+
+def recalls(value: float) -> dict[str, float]:
+    """Metrics of one retrieval evaluator."""
+    found = {}
+    for way in WAYS:
+        path = f"retrieval/test/{way}"
+        found |= {f"{path}/R@{k}": min(1.0, value * (1 + k / 20)) for k in (1, 5, 10)}
+        found |= {f"{path}/mean_rank": 5 - value, f"{path}/median_rank": 2.0}
+    return found
+
+
+def answer(text: str | None, score: float | None, right: bool, record: int = 0) -> dict[str, Any]:
+    """An answer: a text, or the picture where there is none."""
+    shown = {"picture": PICTURE, "size": [1, 1]} if text is None else {"text": text}
+    return {"record": record, "score": score, "right": right, **shown}
+
+
+def examples(text: str = "a red circle", *, other: str = "a blue square") -> dict[str, Any]:
+    """An examples file of one evaluator, both ways."""
+
+    def example(place: int, query: dict[str, Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
+        right = {} if answers[0]["right"] else {"right": {**answers[0], "right": True}}
+        rank = 1 if answers[0]["right"] else 7
+        asked = {"place": place, "query": query, "rank": rank, "right_answers": 2}
+        return {**asked, "answers": answers, **right}
+
+    seen = {"record": 3, "picture": PICTURE, "id": text}
+    asked = {"record": 3, "text": text, "characters": 10_000}
+    to_text = [answer(other, 0.9, False), answer(text, 0.5, True)]
+    to_image = [answer(None, None, True), answer(None, -1.25, False)]
+    return {
+        "evaluator": "retrieval/test",
+        "step": 40,
+        "type": "retrieval",
+        "directions": [
+            {
+                "name": way, "query": "q", "answer": "a", "queries": 50, "answers": 250,
+                "failed": 20,
+                "groups": [
+                    {"name": "spread", "how": "evenly.", "examples": [example(5, query, answers)]},
+                    {"name": "deepest", "how": "worst.", "examples": []},
+                    {"name": "surprising", "how": "margin.", "examples": []},
+                ],
+            }
+            for way, query, answers in zip(WAYS, (seen, asked), (to_text, to_image), strict=True)
+        ],
+    }  # fmt: skip
+
+
+def confusions(classes: int = 3, name: str = "class") -> dict[str, Any]:
+    """An examples file of a zero-shot evaluator."""
+    return {
+        "evaluator": "zeroshot/shapes", "step": 40, "type": "zeroshot", "images": 4 * classes,
+        "failed": classes, "classes": [f"{name} {i}" for i in range(classes)],
+        "images_of_class": [4] * classes, "right_of_class": [3] * classes,
+        "confusions": [[i, (i + 1) % classes, 1] for i in range(classes)],
+        "all_confusions": True, "groups": [],
+    }  # fmt: skip
+
+
+def write(
+    folder: Path,
+    *,
+    config: Any = None,
+    metrics: list[dict[str, Any]] | None = None,
+    results: Any = None,
+    shown: list[dict[str, Any]] | None = None,
+    **files: Any,
+) -> Path:
+    """Writes a run folder; what is None is left out.
+
+    Args:
+      folder: of the run.
+      config: content of config.json.
+      metrics: rows of metrics.jsonl.
+      results: content of results.json.
+      shown: example files.
+      **files: name without .json -> content.
+    """
+    (folder / "examples").mkdir(parents=True)
+    for name, content in {"config": config, "results": results, **files}.items():
+        if content is not None:
+            (folder / f"{name}.json").write_text(json.dumps(content))
+    if metrics is not None:
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    for number, content in enumerate(shown or []):
+        (folder / "examples" / f"{number}.json").write_text(json.dumps(content))
+    return folder
+
+
+def ordinary(folder: Path, shift: float = 0.0, **changes: Any) -> Path:
+    """A finished run."""
+    logged = rows(shift=shift)
+    last = {**logged[-2], **logged[-1]}
+    done = {"steps": 40, "seconds": 75.0, "devices": 1, "parameter_count": 1234, **last}
+    return write(
+        folder,
+        config=config(**changes),
+        metrics=logged,
+        results={k: v for k, v in done.items() if k != "step"},
+        shown=[examples(), confusions()],
+        environment={
+            "starts": [
+                {"time": "2026-01-01 00:00:00", "devices": 1, "device": "cpu", "command": "python"},
+                {
+                    "time": "2026-01-02 00:00:00", "devices": 2, "device": "cpu", "processes": 2,
+                    "command": "python -m big_retrieval.main", "records": 100, "total_steps": 40,
+                    "resumed_from": 20, "mesh": {"data": 2}, "versions": {"jax": "0.10.2"},
+                },
+            ]
+        },
+    )  # fmt: skip
+
+
+def ugly(folder: Path) -> Path:
+    """Names, texts and numbers at their worst."""
+    logged: list[dict[str, Any]] = [
+        {
+            "step": step,
+            "loss": [5.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 3.0][step % 7],
+            "constant": 2.0,
+            "whole": 10**400,
+            "flag": True,
+            **{f"metric_{i}": math.sin(step + i) for i in range(250)},
+            **{f"{'m' * 60}/{ATTACK}/{i:04}/{'x' * 20}": i * 1e-9 for i in range(40)},
+        }
+        for step in range(1, 500, 3)
+    ]
+    long = "ab " * 3333
+    rtl = "שלום عالم 👩‍👩‍👧‍👦🏳️‍🌈 " * 8
+    return write(
+        folder,
+        config=config(
+            data={"type": "pairs", "path": ATTACK * 20, "new key": [1, {"a": None}]},
+            best_metric="loss",
+        ),
+        metrics=logged,
+        shown=[
+            examples(ATTACK, other=rtl),
+            {**examples(long), "evaluator": "retrieval/long"},
+            confusions(2000, name=ATTACK),
+        ],
+    )

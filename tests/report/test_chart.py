@@ -1,0 +1,148 @@
+"""Charts: what is drawn lies inside the drawing, in the right place, whatever the numbers."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval.report import chart, numbers
+from big_retrieval.report.chart import Chart, Series, draw
+
+POINTS = st.dictionaries(
+    st.integers(0, 10**7),
+    st.floats(allow_nan=True, allow_infinity=True, width=64),
+    min_size=1,
+    max_size=60,
+).map(lambda found: sorted(found.items()))
+
+
+def places(drawing: str, look: str = "") -> list[tuple[float, float]]:
+    """All points of the paths, or of those of one look."""
+    found = []
+    for path, kind in re.findall(r'<path[^>]*? d="([^"]*)" class="([^"]*)"', drawing):
+        if look in kind:
+            found += [(float(x), float(y)) for x, y in re.findall(r"[ML](\S+?) ([-\d.]+)", path)]
+    return found
+
+
+def paths(points: list[tuple[int, float]], **changes: object) -> str:
+    """The drawing of one line, without a legend."""
+    return draw(Chart("title", "loss", [Series("line", points)], **changes))  # type: ignore
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines=st.lists(POINTS, min_size=1, max_size=6), zero=st.booleans())
+def test_everything_lies_inside_the_drawing(
+    lines: list[list[tuple[int, float]]], zero: bool
+) -> None:
+    series = [Series(f"line {i}", line, i) for i, line in enumerate(lines)]
+    drawing = draw(Chart("title", "loss", series, from_zero=zero)).split("</ul>")[-1]
+    finite = any(math.isfinite(value) for line in lines for _, value in line)
+    assert finite == ("<svg" in drawing)
+    for name, most in (("x", chart.WIDTH), ("y", chart.HEIGHT)):
+        for value in re.findall(rf' c?{name}[12]?="([^"]*)"', drawing):
+            assert -0.1 <= float(value) <= most + 0.1
+    for x, y in places(drawing):
+        assert chart.LEFT - 0.1 <= x <= chart.WIDTH - chart.RIGHT + 0.1
+        assert chart.TOP - 0.1 <= y <= chart.HEIGHT - chart.BOTTOM + 0.1
+    heights = [float(y) for y in re.findall(r' y="([^"]*)" class="last', drawing)]
+    assert all(b - a >= chart.LINE - 0.2 for a, b in itertools.pairwise(heights))
+
+
+def test_a_line_goes_through_its_points() -> None:
+    drawing = paths([(0, 0.0), (50, 5.0), (100, 10.0)])
+    left, right = chart.LEFT, chart.WIDTH - chart.RIGHT
+    low, high = chart.HEIGHT - chart.BOTTOM, chart.TOP
+    middle = ((left + right) / 2, (low + high) / 2)
+    assert places(drawing) == [(left, low), pytest.approx(middle, abs=0.1), (right, high)]
+    assert ">10.00</text>" in drawing  # the last value
+    assert "line, step 50: 5.000" in drawing  # beside a point
+
+
+def test_a_line_breaks_where_a_number_is_missing() -> None:
+    drawing = paths([(1, 1.0), (2, math.nan), (3, 2.0), (4, 3.0), (5, math.inf)])
+    path = re.findall(r' d="([^"]*)"', drawing)[0]
+    assert path.count("M") == 2
+    assert path.count("L") == 1
+    assert "not finite at 2 step(s), first at 2" in drawing
+
+
+@given(values=st.lists(st.floats(-5, 5), min_size=301, max_size=3000), most=st.integers(24, 300))
+@settings(max_examples=25, deadline=None)
+def test_long_lines_keep_their_extremes_and_their_end(values: list[float], most: int) -> None:
+    points = list(enumerate(values))
+    kept = chart._thin(points, most)
+    assert len(kept) <= most + 2
+    assert set(kept) <= set(points)
+    assert kept == sorted(kept)
+    assert kept[-1] == points[-1]
+    assert {min(v for _, v in kept), max(v for _, v in kept)} == {min(values), max(values)}
+
+
+def test_the_running_mean_is_a_mean() -> None:
+    values = np.random.default_rng(0).normal(size=400)
+    found = dict(chart._mean(list(enumerate(values.tolist())), 500))
+    assert len(found) == 400
+    assert found[0] == values[0]
+    for place in (3, 200):
+        near = min(10, place)
+        assert found[place] == pytest.approx(values[place - near : place + near + 1].mean())
+    assert found[399] == pytest.approx(values[389:].mean())
+    assert len(chart._mean(list(enumerate([1.0] * 5000)), 100)) <= 101
+
+
+# ---- Axes and numbers
+
+
+@given(
+    low=st.floats(-1e12, 1e12), size=st.floats(1e-9, 1e12), count=st.integers(2, 8)
+)  # fmt: skip
+def test_ticks_are_round_and_cover_the_values(low: float, size: float, count: int) -> None:
+    high = low + size
+    if not high > low or size < abs(low) * 1e-6:
+        return
+    found = numbers.ticks(low, high, count)
+    assert 2 <= len(found) <= 2 * count + 2
+    room = (found[-1] - found[0]) * 1e-6
+    assert found[0] <= low + room
+    assert found[-1] >= high - room
+    step = np.diff(found)
+    assert np.allclose(step, step[0], rtol=1e-4)
+    mantissa = step[0] / 10 ** math.floor(math.log10(step[0]) + 1e-9)
+    assert min(abs(mantissa - k) for k in (1, 2, 2.5, 5)) < 1e-3
+
+
+def test_ticks_of_one_value_and_of_whole_numbers() -> None:
+    assert numbers.ticks(0, 0)[0] <= 0 < numbers.ticks(0, 0)[-1]
+    assert numbers.ticks(3, 3)[0] < 3 < numbers.ticks(3, 3)[-1]
+    assert numbers.ticks(0, 3, whole=True) == [0, 1, 2, 3]
+    assert all(tick == int(tick) for tick in numbers.ticks(0, 7, whole=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"), (0.0, "0"), (1234567, "1,234,567"), (0.5, "0.5000"), (-1.25, "−1.250"),
+        (12.3456, "12.35"), (6.09e-7, "6.09e-7"), (float("nan"), "NaN"), (float("-inf"), "−∞"),
+        (123456.7, "123,457"), (1e300, "1e+300"), (None, "–"), ("x", "x"), (True, "True"),
+    ],
+)  # fmt: skip
+def test_numbers_as_words(value: object, shown: str) -> None:
+    assert numbers.number(value) == shown
+
+
+def test_metrics_have_their_units() -> None:
+    assert numbers.metric("retrieval/x/R@5", 0.12345) == "12.3"
+    assert numbers.labelled("zeroshot/x/top5_accuracy", 1) == "100.0%"
+    assert numbers.metric("retrieval/x/mean_rank", 12.04) == "12.0"
+    assert numbers.difference("a/R@1", 0.5, 0.25) == "−25.0"
+    assert numbers.difference("a/R@1", 0.5, 0.5) == "0.0"
+    assert numbers.difference("loss", 2.0, 2.5) == "+0.5000"
+    assert numbers.difference("loss", 2.0, None) == "–"
+    assert numbers.difference("loss", 2.0, math.nan) == "–"
+    assert numbers.duration(3725) == "1\xa0h\xa002\xa0min"
+    assert sorted(["R@10", "R@5", "R@1"], key=numbers.natural) == ["R@1", "R@5", "R@10"]

@@ -1,0 +1,309 @@
+"""The report of ordinary, partial, damaged and ugly runs: complete, well-formed, self-contained."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.report import page
+from big_retrieval.report.read import read_run
+from tests.report import run_folders as folders
+
+LONE = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    """Every element closed in order; no script, no outside address, no attribute that runs."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.words: list[str] = []
+        self.pictures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "iframe", "object", "link", "form")
+        values = dict(attrs)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            assert name not in ("src", "href") or str(value).startswith(("data:image/", "#"))
+        self.ids |= {str(values["id"])} if "id" in values else set()
+        self.links |= {str(values["href"])[1:]} if "href" in values else set()
+        self.pictures += tag == "img"
+        if tag == "img":
+            assert values["alt"]
+        if tag not in LONE:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass  # <path .../> and the like of SVG
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+
+def check(path: Path) -> Checker:
+    """Parses a page; its text is in `words`."""
+    raw = path.read_bytes()
+    text = raw.decode("utf-8")
+    assert len(raw) <= page.MOST_BYTES
+    assert "\x00" not in text
+    assert not re.search(r"url\(|@import|https?:", text)
+    for drawing in re.findall(r"<svg.*?</svg>", text):
+        assert not re.search(r' (?:[xy][12]?|c[xy]|d)="[^"]*(?:nan|inf)', drawing)
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    assert checker.links <= checker.ids
+    return checker
+
+
+def text_of(path: Path) -> str:
+    """All words of a page, each piece once apart."""
+    return " ".join(" ".join(check(path).words).split())
+
+
+def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    found = page.write(run)
+    assert found == run / "report.html"
+    checker, text = check(found), text_of(found)
+    assert checker.ids == {
+        "summary", "results", "curves", "examples", "data", "configuration", "environment",
+    }  # fmt: skip
+    assert checker.links == checker.ids
+    assert checker.pictures == 3
+    for words in (
+        "Finished 40 steps.", "1 min 15 s", "image → text", "R@1, %", "84.0", "mean rank",
+        "training loss", "learning rate", "✓ right", "✗ wrong", "a red circle", "a blue square",
+        "first right answer at rank 7 · 2 right answers · a wrong one leads by 0.400",
+        "rank 1", "(10,000 characters)", "Most frequent confusions", "class 0", "75.0", "3 of 4",
+        "python -m big_retrieval.main", "2 × cpu, 2 processes", "Starts of run", "jax 0.10.2",
+        "6.40 epochs of 100 records", "best retrieval/test/image_to_text/R@1 84.0% at step 40",
+        "batch_size 16 256", "A sample", "Slowest to be found", "Most surprising",
+    ):  # fmt: skip
+        assert words in text, words
+    assert found.read_text().count("<svg") >= 8
+
+
+def test_the_page_is_a_pure_function_of_the_files(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    once = page.write(run).read_bytes()
+    assert page.write(run).read_bytes() == once
+    assert page.write(run, out=tmp_path / "elsewhere.html").read_bytes() == once
+    assert [path.name for path in run.iterdir() if "partial" in path.name] == []
+
+
+def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
+    first = folders.ordinary(tmp_path / "first")
+    second = folders.ordinary(tmp_path / "second", shift=-0.02, batch_size=32)
+    found = page.write(first, second)
+    assert found == first / "report-vs-second.html"
+    text = text_of(found)
+    for words in (
+        "A first B second", "B − A −2.1", "batch_size 16 32 256", "A R@1", "B R@1",
+        "What differs between A and B", "Starts of second",
+        # The sample's query stands once with the answers of both.
+        "A first right answer at rank 7", "B first right answer at rank 7",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "not among the examples" not in text
+    difference = text.split("What differs between A and B")[1].split("What differs from")[0]
+    assert difference.split() == ["key", "A", "B", "batch_size", "16", "32"]
+
+
+def test_a_query_that_only_one_run_shows_is_said_so(tmp_path: Path) -> None:
+    first = folders.ordinary(tmp_path / "first")
+    second = folders.ordinary(tmp_path / "second")
+    path = second / "examples" / "0.json"
+    path.write_text(json.dumps(folders.examples("a green star")))
+    text = text_of(page.write(first, second))
+    assert text.count("not among the examples of this run") == 2
+    assert "a green star" in text
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    first = folders.ordinary(tmp_path / "a" / "run")
+    second = folders.ordinary(tmp_path / "b" / "run")
+    assert "A a/run B b/run" in text_of(page.write(first, second))
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"config": {}}, ["No step has been logged yet.", "No evaluator has run yet."]),
+        ({"config": folders.config()}, ["No step has been logged yet.", "No examples yet"]),
+        ({"metrics": []}, ["No step has been logged yet.", "There is no config.json."]),
+        (
+            {"config": folders.config(), "metrics": folders.rows(17)},
+            ["Not finished: step 17 of 40 is the last one logged.", "21.0", "last logged values"],
+        ),
+        (
+            {"metrics": [{"step": 1, "loss": 2.5}]},
+            ["Not finished: step 1 is the last one logged.", "2.5"],
+        ),
+        (
+            {"config": folders.config(), "metrics": [{"step": 3, "loss": math.nan}]},
+            ["no finite value", "not finite at 1 step(s), first at 3", "NaN"],
+        ),
+        (
+            {"config": folders.config(), "metrics": folders.rows(3), "nonfinite-4": {}},
+            ["Ended at step 4 of 40: a number was not finite."],
+        ),
+        ({"results": {"steps": 0}}, ["Finished 0 steps."]),
+        ({"config": [1, 2], "metrics": []}, ["Unreadable files", "config.json holds no object."]),
+    ],
+)
+def test_partial_runs_say_what_is_missing(
+    tmp_path: Path, files: dict[str, Any], words: list[str]
+) -> None:
+    text = text_of(page.write(folders.write(tmp_path / "run", **files)))
+    for word in words:
+        assert word in text, word
+
+
+def test_files_that_were_cut_or_damaged_are_named(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    for name in ("results.json", "plan.json", "environment.json", "examples/0.json"):
+        (run / name).write_bytes(b'{"a": [' * 100_000)
+    (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes()[:-30] + b"\xff\xfe")
+    text = text_of(page.write(run))
+    for name in ("results.json", "plan.json", "environment.json", "0.json"):
+        assert f"{name} is not readable JSON." in text
+    assert "metrics.jsonl has 1 line(s) that cannot be read; they are left out." in text
+    assert "Not finished: step 40 of 40" in text
+
+
+def test_damaged_records_are_counted_and_the_first_ones_named(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    for number, count in ((0, 15), (1, 18)):
+        name = "damaged.jsonl" if number == 0 else f"damaged_{number}.jsonl"
+        lines = [{"record": i, "place": f"{number}-{i}.jpg", "why": "cut"} for i in range(count)]
+        (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = text_of(page.write(run))
+    assert "damaged records 33" in text
+    assert "Damaged records of run , the first 20" in text.replace("run,", "run ,")
+    assert "1-4.jpg" in text
+    assert "1-5.jpg" not in text
+
+
+def test_ugly_names_texts_and_numbers(tmp_path: Path) -> None:
+    ugly = folders.ugly(tmp_path / folders.ATTACK.replace("/", "|").replace("\x00", "")[:30])
+    found = page.write(ugly)
+    text = text_of(found)
+    assert '<script>alert("x")</script>&amp;' in text  # as words
+    assert "\ud800" not in text
+    for words in (
+        "more charts",
+        "1,990 more classes, worst first",
+        "metric 249",
+        "שלום",
+        "👩‍👩‍👧‍👦",
+    ):
+        assert words in text, words
+    both = page.write(ugly, folders.ordinary(tmp_path / "run"), tmp_path / "both.html")
+    check(both)
+
+
+JUNK: list[Any] = [None, 3, "x", [], {}, [3], [[]], [{}], {"x": []}, math.nan, True, [None]]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "directions",
+        "groups",
+        "examples",
+        "query",
+        "answers",
+        "right",
+        "rank",
+        "step",
+        "score",
+        "picture",
+        "text",
+        "classes",
+        "confusions",
+        "right_of_class",
+        "images_of_class",
+        "size",
+    ],
+)
+def test_junk_in_the_files_breaks_nothing(tmp_path: Path, key: str) -> None:
+    def spoil(value: Any, junk: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: junk if k == key else spoil(v, junk) for k, v in value.items()}
+        return [spoil(v, junk) for v in value] if isinstance(value, list) else value
+
+    for number, junk in enumerate(JUNK):
+        shown = [spoil(folders.examples(), junk), spoil(folders.confusions(), junk)]
+        run = folders.write(tmp_path / str(number), config=folders.config(), shown=shown)
+        check(page.write(run))
+
+
+KEYS = (
+    "starts", "steps", "seconds", "loss", "topology", "per_device_bytes", "expected", "fits",
+    "checkpoint", "parameter_count", "resumed_from", "devices",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*folders.config(), "results", "environment", "plan", "evaluation"])
+def test_junk_in_the_configuration_breaks_nothing(tmp_path: Path, key: str) -> None:
+    for number, junk in enumerate(JUNK):
+        if key in folders.config():
+            files = {"config": folders.config(**{key: junk})}
+        else:
+            files = {"config": {}, key: dict.fromkeys(KEYS, junk)}
+        run = folders.write(tmp_path / str(number), metrics=folders.rows(12), **files)
+        check(page.write(run))
+
+
+def test_a_page_with_too_many_examples_shows_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    shown = folders.examples()
+    for direction in shown["directions"]:
+        group = direction["groups"][0]
+        group["examples"] = [{**group["examples"][0], "place": i} for i in range(40)]
+    (run / "examples" / "0.json").write_text(json.dumps(shown))
+    whole = check(page.write(run)).pictures
+    monkeypatch.setattr(page, "MOST_BYTES", (run / "report.html").stat().st_size - 1)
+    found = page.write(run)
+    assert check(found).pictures == 3 * 3 < whole
+    assert "At most 3 of each kind" in text_of(found)
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    assert "would have made the page too large" in page.write(run).read_text()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name, words in (
+        ("nowhere", "is no folder"), ("file", "is no folder"), ("empty", "is no run folder"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=words):
+            page.write(tmp_path / name)
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
+    run = folders.write(
+        tmp_path / "run",
+        metrics=[{"step": 2, "loss": 1.0}, {"step": 1, "loss": 2.0}, {"step": 2, "x": True}],
+    )
+    read = read_run(run)
+    assert read.series == {"loss": [(1, 2.0), (2, 1.0)]}
+    assert read.final == {"loss": 1.0}

@@ -1,0 +1,145 @@
+"""The report from the command line, from a run's end, and from another evaluation."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from big_retrieval import recipe
+from big_retrieval.config import Retrieval, Scenes, ZeroShot
+from big_retrieval.report import page
+from big_retrieval.report.read import read_run
+from big_retrieval.train.loop import train
+from tests.helpers import ROOT, command, environment, tiny
+from tests.report import run_folders as folders
+
+FILES = {"retrieval-test.json", "zeroshot-colours.json"}
+
+
+def report(*args: object) -> tuple[int, str]:
+    """Status and output of the command."""
+    done = subprocess.run(
+        command("report", *map(str, args)), cwd=ROOT, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout
+    return done.returncode, done.stdout
+
+
+def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
+    first, second = folders.ordinary(tmp_path / "a"), folders.ordinary(tmp_path / "b")
+    assert report(first) == (0, f"written to {first / 'report.html'}\n")
+    assert report(first, second) == (0, f"written to {first / 'report-vs-b.html'}\n")
+    out = tmp_path / "out.html"
+    assert report(first, f"--out={out}", second) == (0, f"written to {out}\n")
+    assert out.read_bytes() == (first / "report-vs-b.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "the run folder is missing"),
+        (["{}/nowhere"], "nowhere is no folder"),
+        (["{}"], "is no run folder (it has none of config.json"),
+        (["{}/run", "{}/run/../run"], "is given twice"),
+        (["{}/run", "{}/b", "c"], "'c' is no flag; at most 2 such words are taken."),
+        (["{}/run", "--out={}"], "is a folder or in none that exists"),
+        (["{}/run", "--out={}/x/y.html"], "is a folder or in none that exists"),
+        (["--workdir={}/run"], "takes no --config and no --workdir"),
+        (["{}/run", "--uot=x"], "did you mean --out?"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, args: list[str], words: str) -> None:
+    folders.ordinary(tmp_path / "run")
+    status, text = report(*(arg.format(tmp_path) for arg in args))
+    assert status == 2
+    assert text.startswith("error: ")
+    assert len(text.splitlines()) == 1
+    assert words in text
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_nothing_of_a_model_is_imported(tmp_path: Path) -> None:
+    run = folders.ordinary(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from big_retrieval.report import __main__, page; "
+        f"page.write(Path({str(run)!r})); "
+        "print([m for m in ('jax', 'flax', 'grain', 'PIL', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(), text=True, check=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert "'jax'" not in done.stdout
+    assert "'PIL'" not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_report(tmp_path: Path) -> None:
+    evals = {
+        "test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12)),
+        "colours": recipe.entry(ZeroShot(), data=Scenes(split="colours", count=8)),
+    }
+    run = tmp_path / "run"
+    train(tiny(evals=evals, total_steps=3, stop_after=2, eval_every=1), run)
+    assert not (run / "examples").exists()  # not at its end yet
+    assert not (run / "report.html").exists()
+    assert "Not finished: step 2 of 3" in page.write(run).read_text()
+    train(tiny(evals=evals, total_steps=3, eval_every=1), run)
+    assert {path.name for path in (run / "examples").iterdir()} == FILES
+    written = (run / "report.html").read_text()
+    assert "Finished 3 steps." in written
+    read = read_run(run)
+    assert read.problems == []
+    assert {found["step"] for found in read.examples.values()} == {3}
+    starts = read.environment["starts"]
+    assert [start["resumed_from"] for start in starts] == [None, 2]
+    assert (starts[1]["records"], starts[1]["total_steps"], starts[1]["devices"]) == (100, 3, 8)
+    assert "recall" in written
+    assert written.count("<img") >= 20
+
+    # Everything from the files: the same page from a copy.
+    shutil.copytree(run, tmp_path / "copy" / "run", ignore=shutil.ignore_patterns("report.html"))
+    copy = page.write(tmp_path / "copy" / "run").read_text()
+    assert copy.replace(str(tmp_path / "copy"), str(tmp_path)) == written
+
+
+@pytest.mark.slow
+def test_a_run_that_wants_no_report_has_none(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    evals = {"test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12))}
+    train(tiny(total_steps=1, report=False, evals=evals), run)
+    assert (run / "results.json").exists()
+    assert not (run / "report.html").exists()
+    assert not (run / "examples").exists()
+
+
+@pytest.mark.slow
+def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
+    evals = {
+        "test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12)),
+        "colours": recipe.entry(ZeroShot(), data=Scenes(split="colours", count=8)),
+    }
+    run = tmp_path / "run"
+    train(tiny(evals=evals, total_steps=3, checkpoint_every=2), run)
+    before = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
+    shutil.rmtree(run / "examples")
+    for step in (None, 2):
+        flag = [] if step is None else [f"--step={step}"]
+        done = subprocess.run(
+            command("evaluate", f"--workdir={run}", *flag), cwd=ROOT, env=environment(),
+            text=True, capture_output=True, check=True,
+        )  # fmt: skip
+        assert f"python -m big_retrieval.report {run}" in done.stdout
+        after = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
+        assert {found["step"] for found in after.values()} == {step or 3}
+        if step is None:
+            queries = [
+                [e["place"] for e in found["directions"][0]["groups"][0]["examples"]]
+                for found in (before["retrieval-test.json"], after["retrieval-test.json"])
+            ]
+            assert queries[0] == queries[1]
+    assert "evaluated again from checkpoint 2" in page.write(run).read_text()

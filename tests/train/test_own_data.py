@@ -1,0 +1,139 @@
+"""Runs on own data: the kind of file changes nothing, and damage moves nothing else."""
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.data.build import make_source
+from big_retrieval.data.shards import write_folder
+from big_retrieval.errors import UserError
+from big_retrieval.train.loop import train
+from tests.helpers import losses, results, tiny
+
+ONE = jax.devices()[:1]
+COUNT = 40
+TEXTS = [[f"scene {n}", f"a picture, number {n}"] for n in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty pairs in every form."""
+    place = tmp_path_factory.mktemp("pairs")
+    rng = np.random.default_rng(0)
+    for number in range(COUNT):
+        pixels = rng.integers(0, 256, (40, 36, 3), np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.jpg", quality=90)
+    files = [(place / f"{number}.jpg").read_bytes() for number in range(COUNT)]
+    lines = [{"image": f"{n}.jpg", "captions": TEXTS[n]} for n in range(COUNT)]
+    (place / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with (place / "pairs.csv").open("w", newline="") as file:
+        cells = csv.writer(file)
+        cells.writerow(["path", "title"])
+        cells.writerows([f"{n}.jpg", "|".join(TEXTS[n])] for n in range(COUNT))
+    table = pa.table({"jpg": files, "texts": TEXTS})
+    pq.write_table(table, place / "pairs.parquet", row_group_size=7)
+    for part in range(2):
+        with tarfile.open(place / f"{part:03d}.tar", "w") as shard:
+            for n in range(part * 20, part * 20 + 20):
+                for ending, data in (
+                    ("jpg", files[n]),
+                    ("json", json.dumps({"texts": TEXTS[n]}).encode()),
+                ):
+                    info = tarfile.TarInfo(f"{n:05d}.{ending}")
+                    info.size = len(data)
+                    shard.addfile(info, io.BytesIO(data))
+    source = make_source(configs.Pairs(path=str(place / "pairs.jsonl")))
+    write_folder(source, place / "shards", shard_records=9, origin={}, skip=lambda *a: None)
+    return place
+
+
+def forms(folder: Path) -> dict[str, recipe.Editable]:
+    """The same pairs from every kind of file."""
+    own = configs.Pairs()
+    return {
+        "jsonl": recipe.entry(own, path=str(folder / "pairs.jsonl")),
+        "csv": recipe.entry(
+            own, path=str(folder / "pairs.csv"), image="path", text="title", separator="|"
+        ),
+        "parquet": recipe.entry(own, path=str(folder / "pairs.parquet"), image="jpg", text="texts"),
+        "tar": recipe.entry(configs.Tar(path=str(folder / "{000..001}.tar"), text="json:texts")),
+        "array_record": recipe.entry(own, path=str(folder / "shards")),
+    }
+
+
+@pytest.mark.slow
+def test_every_kind_of_file_trains_alike(folder: Path, tmp_path: Path) -> None:
+    found = {}
+    for name, data in forms(folder).items():
+        train(tiny(data=data, total_steps=4, report=False), tmp_path / name, ONE)
+        found[name] = (losses(tmp_path / name), results(tmp_path / name)["params_sha256"])
+        logged = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        found[name] += ([json.loads(row)["records"] for row in logged],)
+    assert len(found["jsonl"][0]) == 4
+    for name, run in found.items():
+        assert run == found["jsonl"], name
+
+
+def test_a_run_with_damage_resumes_as_it_was(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    lines[3] = json.dumps({"image": "lost.jpg", "captions": "a"})
+    lines[7] = json.dumps({"image": "7.jpg", "captions": ""})
+    broken = folder / "broken.jsonl"
+    broken.write_text("\n".join(lines))
+    keys = {"data": recipe.entry(configs.Pairs(path=str(broken))), "report": False}
+    train(tiny(**keys), tmp_path / "whole", ONE)
+    train(tiny(**keys, stop_after=5), tmp_path / "cut", ONE)
+    train(tiny(**keys), tmp_path / "cut", ONE)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
+    for run in ("whole", "cut"):
+        assert results(tmp_path / run)["damaged"] == 2
+        named = (tmp_path / run / "damaged.jsonl").read_text().splitlines()
+        assert sorted(json.loads(line)["record"] for line in named) == [3, 7]
+
+
+def test_too_much_damage_ends_the_run(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    for number in range(0, COUNT, 3):
+        lines[number] = "{"
+    (folder / "bad.jsonl").write_text("\n".join(lines))
+    data = recipe.entry(configs.Pairs(path=str(folder / "bad.jsonl")))
+    with pytest.raises(UserError, match=r"config\.loader\.max_damaged 0\.01 allows.*not JSON"):
+        train(tiny(data=data, report=False), tmp_path, ONE)
+
+
+def test_evaluation_counts_damage_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    lines[3] = json.dumps({"image": "lost.jpg", "captions": "a"})
+    (folder / "test.jsonl").write_text("\n".join(lines))
+    data = recipe.entry(configs.Pairs(path=str(folder / "pairs.jsonl")))
+    test = recipe.entry(configs.Retrieval(), data=configs.Pairs(path=str(folder / "test.jsonl")))
+    train(tiny(data=data, evals={"test": test}, report=False, total_steps=2), tmp_path, ONE)
+    assert "retrieval/test/image_to_text/R@1" in results(tmp_path)
+    assert "lost.jpg" in (tmp_path / "damaged.jsonl").read_text()
+
+
+def test_a_mixture_says_its_shares(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data = recipe.entry(configs.Mixture())
+    for name, weight in (("jsonl", 3.0), ("tar", 1.0)):
+        data.parts[name] = recipe.entry(configs.Part(), weight=weight)
+        data.parts[name].source = forms(folder)[name]
+    train(tiny(data=data, report=False), tmp_path / "whole", ONE)
+    said = capsys.readouterr().out
+    assert "jsonl 75.0% (1.5 passes an epoch)" in said
+    assert "tar 25.0% (0.5 passes an epoch)" in said
+    train(tiny(data=data, report=False, stop_after=3), tmp_path / "cut", ONE)
+    train(tiny(data=data, report=False), tmp_path / "cut", ONE)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
