@@ -32,9 +32,6 @@ class Csv:
     def __init__(self, path: Path, delimiter: str):
         self._path, self._delimiter = path.absolute(), delimiter
         self.name = path.stem
-        self._load()
-
-    def _load(self) -> None:
         options = pa_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         try:
             with pa_csv.open_csv(self._path, parse_options=options) as reader:
@@ -50,12 +47,8 @@ class Csv:
             raise UserError(f"{self._path} is no readable CSV file ({_first(problem)}).") from None
         self.columns = frozenset(names)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "_delimiter": self._delimiter, "name": self.name}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._load()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Csv, (self._path, self._delimiter)
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -85,9 +78,6 @@ class Parquet:
 
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
-        self._open()
-
-    def _open(self) -> None:
         try:
             self._file = pq.ParquetFile(self._path, memory_map=True)
             names = self._file.schema_arrow.names
@@ -105,12 +95,8 @@ class Parquet:
         self._cache: OrderedDict[int, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "name": self.name}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parquet, (self._path,)
 
     def __len__(self) -> int:
         return self._file.metadata.num_rows

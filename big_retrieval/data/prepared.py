@@ -32,15 +32,11 @@ class Prepared:
 
     def __init__(self, name: str, split: str, folder: str, image: str):
         self._made = (name, split, folder, image)
-        self._open()
-
-    def _open(self) -> None:
         os.environ.setdefault("TFDS_DISABLE_PROGRESS_BARS", "1")
         import tensorflow_datasets as library
 
         tfds: Any = library  # it loads its parts when asked, which types cannot see
 
-        name, split, folder, image = self._made
         place = _find(name, Path(folder or tfds.core.constants.DATA_DIR).expanduser())
         builder = tfds.builder_from_directory(place)
         features, splits = builder.info.features, builder.info.splits
@@ -64,12 +60,8 @@ class Prepared:
         }
         self.columns = frozenset(_flat_names(features))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_made": self._made}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prepared, self._made
 
     def __len__(self) -> int:
         return len(self._source)

@@ -41,9 +41,6 @@ class Shard:
     def __init__(self, path: Path, count: int, columns: Collection[str]):
         self._path, self._count, self.name = path, count, path.stem
         self.columns = frozenset(columns)
-        self._open()
-
-    def _open(self) -> None:
         self._broken = ""
         try:
             self._reader = ArrayRecordReader(str(self._path), "readahead_buffer_size:0")
@@ -53,12 +50,8 @@ class Shard:
         except Exception as problem:  # the library raises whatever its C++ does
             self._broken = f"the shard cannot be opened ({str(problem).strip()[:200]})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: self.__dict__[key] for key in ("_path", "_count", "name", "columns")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shard, (self._path, self._count, self.columns)
 
     def __len__(self) -> int:
         return self._count

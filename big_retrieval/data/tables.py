@@ -49,6 +49,26 @@ class Table(Protocol):
         ...
 
 
+class Parts:
+    """Any part of a file, for any thread; opened again where it is unpickled.
+
+    Args:
+      path: the file.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parts, (self._path,)
+
+    def read(self, start: int, length: int) -> bytes:
+        """`length` bytes from `start` on; fewer at the end of the file."""
+        return os.pread(self._file, length, start)
+
+
 class JsonLines:
     """One JSON object a line; only the place of every line is held in memory (24 bytes each).
 
@@ -62,18 +82,7 @@ class JsonLines:
         self._path = path.absolute()
         self.name = path.stem
         self._lines = _index(self._path)
-        self._open()
-
-    def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_file"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+        self._file = Parts(self._path)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -86,7 +95,7 @@ class JsonLines:
         """The object of a line."""
         start, length, _ = self._lines[index].tolist()
         try:
-            text = os.pread(self._file, length, start).decode("utf-8", "replace")
+            text = self._file.read(start, length).decode("utf-8", "replace")
             row = json.loads(text.removeprefix("\ufeff"))
         except ValueError as problem:
             raise Damaged(self.place(index), f"not JSON ({problem})") from None
@@ -150,9 +159,6 @@ class Arrays:
 
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
-        self._load()
-
-    def _load(self) -> None:
         try:
             with np.load(self._path, allow_pickle=False) as file:
                 self._columns = {key: file[key] for key in file.files}
@@ -163,12 +169,8 @@ class Arrays:
             raise UserError(f"{self._path}: the arrays must have one length, not {lengths}.")
         self.columns = frozenset(self._columns)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "name": self.name}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._load()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Arrays, (self._path,)
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))

@@ -7,16 +7,14 @@ another folder), so that a run starts at once and reads any sample with one seek
 
 import io
 import json
-import os
 import tarfile
-import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from big_retrieval.data.sources import Record
+from big_retrieval.data.tables import Parts
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.manifest import write_bytes
 
@@ -61,18 +59,7 @@ class TarShard:
         if not len(self._keys):
             raise UserError(f"{self._path} has no sample; fetch the shard again or leave it out.")
         self._starts = np.searchsorted(self._members[:, 0], np.arange(len(self._keys) + 1))
-        self._open()
-
-    def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_file"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+        self._file = Parts(self._path)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -89,7 +76,7 @@ class TarShard:
         ]:
             name = self._endings[ending]
             if columns is None or name in columns or (name == "json" and _asks_json(columns)):
-                self._add(row, name, os.pread(self._file, length, start), index)
+                self._add(row, name, self._file.read(start, length), index)
         return row
 
     def _add(self, row: Record, name: str, data: bytes, index: int) -> None:
