@@ -63,6 +63,20 @@ def _numbers() -> tuple[int, int]:
     return count, number
 
 
+def meet(place: str) -> None:
+    """Waits for all processes; nothing with one.
+
+    Called where they come at very different times, after a compilation: the communication of CPUs
+    gives up after 30 s when it is set up by an operation that not all have reached.
+
+    Args:
+      place: the same on all processes.
+    """
+    from jax.experimental import multihost_utils
+
+    multihost_utils.sync_global_devices(place)
+
+
 def end(text: str) -> NoReturn:
     """Prints a sentence and ends this process with the status that asks for a new start."""
     print(f"error: {text}.", file=sys.stderr, flush=True)

@@ -43,6 +43,32 @@ def tiny(**changes: Any) -> Config:
     return configs.load(raw_config(**changes))
 
 
+def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:
+    """Variables of a Linen module, random as if trained, without compiling its own initial values.
+
+    Kernels keep the size of what they are applied to; biases are not 0 and scales not 1.
+    """
+    import flax.linen as nn
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+
+    def draw(path: Any, leaf: Any) -> jax.Array:
+        name, value = path[-1].key, rng.normal(size=leaf.shape)
+        if name == "scale":
+            value = 1 + 0.1 * value
+        elif name == "kernel":
+            value /= np.sqrt(leaf.shape[0])
+        else:
+            value *= 0.1 if name == "bias" else 0.5
+        return jnp.asarray(value, leaf.dtype)
+
+    shapes = nn.unbox(jax.eval_shape(module.init, jax.random.key(0), *inputs))
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
 def rows(workdir: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics.jsonl that hold a loss."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from big_retrieval import parallel, pulse
+from big_retrieval import distributed, parallel, pulse
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
@@ -109,6 +109,7 @@ def _steps(
     if not steps:
         return state, step
     step_fn = run.compile_step()
+    distributed.meet("the step is compiled")
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
     progress = Progress(
         total=run.total_steps,

@@ -44,9 +44,14 @@ def by_definition(x: dict[str, Any], pooling: str = "max", top: int | None = Non
 
 def found(x: dict[str, Any], pool: Callable[..., jax.Array]) -> Any:
     """The same by `pool`, float32."""
+
+    @jax.jit
+    def run(arrays: Any, mask: jax.Array, g: jax.Array) -> Any:
+        pooled, pull = jax.vjp(lambda *a: pool(*a, mask), *arrays)
+        return pooled, *pull(g)
+
     arrays = [jnp.asarray(x[name], jnp.float32) for name in ("hidden", "kernel", "bias")]
-    pooled, pull = jax.vjp(lambda *a: pool(*a, jnp.asarray(x["mask"])), *arrays)
-    return pooled, *pull(jnp.asarray(x["g"], jnp.float32))
+    return run(arrays, jnp.asarray(x["mask"]), jnp.asarray(x["g"], jnp.float32))
 
 
 def assert_close(got: Any, expected: Any) -> None:

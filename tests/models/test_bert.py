@@ -13,6 +13,7 @@ from test_vit import count_dots
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.bert import TextTransformer, tile_first
+from tests.helpers import drawn
 
 SMALL: dict[str, Any] = {"vocab_size": 30, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
 IDS = np.array([[1, 7, 9, 2, 0, 0], [1, 5, 2, 0, 0, 0]])
@@ -21,7 +22,7 @@ MASK = IDS > 0
 
 def tower_and_variables(**changes: Any) -> tuple[TextTransformer, Any]:
     tower = TextTransformer(**{**SMALL, **changes})
-    return tower, nn.unbox(jax.jit(tower.init)(jax.random.key(0), IDS, MASK))
+    return tower, drawn(tower, IDS, MASK)
 
 
 def test_tile_first() -> None:

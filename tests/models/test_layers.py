@@ -23,6 +23,7 @@ from big_retrieval.models.layers import (
     flat_matmul,
     gelu,
 )
+from tests.helpers import drawn
 
 W, H, F = 12, 3, 20
 INITS = BlockInit.vision(W, F)
@@ -57,7 +58,7 @@ def test_attention_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, mask = draw(0, 2, 5, W), np.array([[1, 1, 1, 1, 1], [1, 1, 0, 1, 0]])
         layer = Attention(H, INITS, **WIDE)
-        params = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
+        params = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         masked = layer.apply({"params": params}, x, jnp.asarray(mask))
         open_ = layer.apply({"params": params}, x)
         p = jax.tree.map(np.asarray, params)
@@ -68,7 +69,7 @@ def test_attention_is_the_formula() -> None:
 def test_attention_of_a_fully_masked_row_is_finite() -> None:
     x, mask = jnp.asarray(draw(0, 2, 4, W), jnp.float32), jnp.array([[1, 1, 1, 0], [0, 0, 0, 0]])
     layer = Attention(H, INITS)
-    params = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x))
+    params = drawn(layer, x)
     grad = jax.jit(jax.value_and_grad(lambda p: jnp.sum(layer.apply(p, x, mask) ** 2)))
     value, grads = grad(params)
     assert np.isfinite(value)
@@ -127,7 +128,7 @@ def test_gelu_keeps_its_input_only() -> None:
 def test_mlp_is_the_formula(activation: str) -> None:
     with jax.enable_x64(True):
         x, layer = draw(0, 2, 3, W), Mlp(F, INITS, activation, **WIDE)
-        p = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
+        p = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         inner = ACTIVATIONS[activation](x @ p["fc1"]["kernel"] + p["fc1"]["bias"])
         expected = inner @ p["fc2"]["kernel"] + p["fc2"]["bias"]
         got = layer.apply({"params": p}, x)
@@ -143,7 +144,7 @@ def test_unknown_activation() -> None:
 def test_layer_norm_is_the_formula() -> None:
     with jax.enable_x64(True):
         x, layer = 3 + draw(0, 2, 3, W), LayerNorm(**WIDE)
-        p = randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])
+        p = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         got = layer.apply({"params": p}, x)
         normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(got, normal * p["scale"] + p["bias"], rtol=1e-10)
@@ -153,7 +154,7 @@ def test_layer_norm_statistics_are_wide() -> None:
     """bfloat16 goes in and out; sums in bfloat16 would lose a small spread on a large mean."""
     x = jnp.asarray(64 + draw(0, 1, 512), jnp.bfloat16)
     layer = LayerNorm(dtype=jnp.bfloat16)
-    y = layer.apply(jax.jit(layer.init)(jax.random.key(0), x), x)
+    y = layer.apply(layer.init(jax.random.key(0), x), x)
     assert y.dtype == jnp.bfloat16
     exact = np.asarray(x, np.float64)
     exact = (exact - exact.mean()) / exact.std()
@@ -163,7 +164,7 @@ def test_layer_norm_statistics_are_wide() -> None:
 def test_dense_types_and_bias() -> None:
     x = jnp.asarray(draw(0, 2, 3, W), jnp.float32)
     layer = Dense(4, ("embed", "mlp"), INITS.qkv, INITS.fc1_bias, dtype=jnp.bfloat16)
-    variables = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x))
+    variables = drawn(layer, x)
     assert {v.dtype for v in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     assert layer.apply(variables, x).dtype == jnp.bfloat16
     assert (
@@ -252,7 +253,7 @@ def test_attention_dropout_keeps_the_mean() -> None:
     """Dropped weights are made up for: many draws average to the result without dropout."""
     x = jnp.asarray(draw(0, 1, 6, W), jnp.float32)
     layer = Attention(H, INITS, dropout=0.3, deterministic=False)
-    params = {"params": randomised(jax.jit(layer.init)(jax.random.key(0), x)["params"])}
+    params = {"params": randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])}
     still = Attention(H, INITS).apply(params, x)
     draws = jax.jit(jax.vmap(lambda key: layer.apply(params, x, rngs={"dropout": key})))(
         jax.random.split(jax.random.key(1), 4000)

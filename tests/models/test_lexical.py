@@ -1,5 +1,6 @@
 """The lexical head: its definition, its parameters, tying, padding, meshes."""
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_relu
 from big_retrieval.models.pooling import Options
+from tests.helpers import drawn
 
 ACTIVATIONS = {
     "elu1p": lambda x: np.where(x >= 0, x + 1, np.exp(np.minimum(x, 0))),
@@ -43,22 +45,14 @@ def by_definition(
     return values.max(1) if pooling == "max" else values.sum(1) / mask.sum(1)[:, None]
 
 
-def drawn(head: LexicalHead, *inputs: Any) -> Any:
-    """Parameters, moved away from where they start."""
-    params = nn.unbox(head.init(jax.random.key(0), *inputs))["params"]
-    keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
-    keys = jax.tree.unflatten(jax.tree.structure(params), list(keys))
-    return jax.tree.map(lambda x, k: x + 0.3 * jax.random.normal(k, x.shape), params, keys)
-
-
 @pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
     hidden, mask, _ = draw()
     head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=bias)
-    params = drawn(head, hidden, mask)
-    out = head.apply({"params": params}, hidden, mask)
+    params = drawn(head, hidden, mask)["params"]
+    out = jax.jit(head.apply)({"params": params}, hidden, mask)
     expected = by_definition(params, hidden, mask, params["kernel"], activation, pooling)
     assert out.dtype == jnp.float32
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
@@ -68,9 +62,9 @@ def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
 def test_tied_to_rows_of_the_word_table(columns: Any) -> None:
     hidden, mask, table = draw()
     head = LexicalHead(columns, tied=True)
-    params = drawn(head, hidden, mask, table)
+    params = drawn(head, hidden, mask, table)["params"]
     assert set(params) == {"ln"}
-    out = head.apply({"params": params}, hidden, mask, table)
+    out = jax.jit(head.apply)({"params": params}, hidden, mask, table)
     expected = by_definition(params, hidden, mask, table[np.asarray(columns)], "elu1p")
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
@@ -81,14 +75,15 @@ def test_padding_competes_only_where_asked() -> None:
         LexicalHead(range(20), tied=True, mask_padding=mask_padding)
         for mask_padding in (True, False)
     )
-    variables = masked.init(jax.random.key(0), hidden, mask, table)
+    variables = drawn(masked, hidden, mask, table)
+    of_masked, of_parity = jax.jit(masked.apply), jax.jit(parity.apply)
     noisy = np.where(mask[:, :, None], hidden, 100 * hidden[:, ::-1])
-    clean = masked.apply(variables, hidden, mask, table)
-    np.testing.assert_array_equal(masked.apply(variables, noisy, mask, table), clean)
+    clean = of_masked(variables, hidden, mask, table)
+    np.testing.assert_array_equal(of_masked(variables, noisy, mask, table), clean)
     np.testing.assert_array_equal(
-        parity.apply(variables, hidden, mask, table), masked.apply(variables, hidden, None, table)
+        of_parity(variables, hidden, mask, table), of_masked(variables, hidden, None, table)
     )
-    assert np.any(parity.apply(variables, hidden, mask, table) != clean)
+    assert np.any(of_parity(variables, hidden, mask, table) != clean)
 
 
 @pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
@@ -97,18 +92,20 @@ def test_row_of_padding_gives_zeros_and_no_gradient(activation: str, pooling: An
     hidden, mask, _ = draw()
     mask = mask & (np.arange(4) != 2)[:, None]
     head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=True)
-    params = drawn(head, hidden, mask)
+    params = drawn(head, hidden, mask)["params"]
 
     def total(params: Any, hidden: Any) -> jax.Array:
         return jnp.sum(head.apply({"params": params}, hidden, mask))
 
-    np.testing.assert_array_equal(head.apply({"params": params}, hidden, mask)[2], 0)
-    of_params, of_hidden = jax.grad(total, argnums=(0, 1))(params, hidden)
+    np.testing.assert_array_equal(jax.jit(head.apply)({"params": params}, hidden, mask)[2], 0)
+    of_params, of_hidden = jax.jit(jax.grad(total, argnums=(0, 1)))(params, hidden)
     np.testing.assert_array_equal(of_hidden[2], 0)
     others = [0, 1, 3]
-    expected = jax.grad(lambda p: jnp.sum(head.apply({"params": p}, hidden[others], mask[others])))(
-        params
-    )
+
+    def rest(params: Any) -> jax.Array:
+        return jnp.sum(head.apply({"params": params}, hidden[others], mask[others]))
+
+    expected = jax.jit(jax.grad(rest))(params)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), of_params, expected
     )
@@ -118,14 +115,16 @@ def test_activations_and_their_slopes() -> None:
     x = np.array([-1e30, -100.0, -1.0, 0.0, 2.0], np.float32)
     for function, slopes in ((elu1p, [0, 0, np.exp(-1), 1, 1]), (log1p_relu, [0, 0, 0, 0, 1 / 3])):
         expected = ACTIVATIONS[function.__name__](x.astype(np.float64))
-        np.testing.assert_allclose(function(x), expected, rtol=1e-6, atol=1e-30)
-        np.testing.assert_allclose(jax.vmap(jax.grad(function))(x), slopes, rtol=1e-6, atol=1e-30)
+        np.testing.assert_allclose(jax.jit(function)(x), expected, rtol=1e-6, atol=1e-30)
+        np.testing.assert_allclose(
+            jax.jit(jax.vmap(jax.grad(function)))(x), slopes, rtol=1e-6, atol=1e-30
+        )
     assert elu1p(x)[0] == log1p_relu(x)[0] == 0.0
 
 
 def test_names_axes_and_initial_values() -> None:
     hidden = np.zeros((2, 3, 64), np.float32)
-    boxed = LexicalHead(range(256), use_bias=True).init(jax.random.key(0), hidden)
+    boxed = jax.jit(LexicalHead(range(256), use_bias=True).init)(jax.random.key(0), hidden)
     params = nn.unbox(boxed)["params"]
     assert jax.tree.map(jnp.shape, params) == {
         "ln": {"scale": (64,), "bias": (64,)}, "kernel": (256, 64), "bias": (256,),
@@ -136,15 +135,16 @@ def test_names_axes_and_initial_values() -> None:
     np.testing.assert_allclose(np.std(params["kernel"]), 64**-0.5, rtol=0.03)
     np.testing.assert_array_equal(params["bias"], 0)
     assert LexicalHead(range(256)).flops(64, 3) == 2 * 3 * 64 * 256
-    bare = LexicalHead(range(256), layer_norm=False).init(jax.random.key(0), hidden)
+    bare = drawn(LexicalHead(range(256), layer_norm=False), hidden)
     assert set(bare["params"]) == {"kernel"}
 
 
 def test_sows_the_positions_of_the_maxima() -> None:
     hidden, mask, _ = draw()
     head = LexicalHead(range(9), layer_norm=False)
-    params = drawn(head, hidden, mask)
-    _, found = head.apply({"params": params}, hidden, mask, mutable="intermediates")
+    params = drawn(head, hidden, mask)["params"]
+    run = jax.jit(partial(head.apply, mutable="intermediates"))
+    _, found = run({"params": params}, hidden, mask)
     logits = np.einsum("bld,vd->blv", hidden, params["kernel"])
     expected = np.argmax(np.where(mask[:, :, None], logits, -np.inf), axis=1)
     np.testing.assert_array_equal(found["intermediates"]["positions"][0], expected)
@@ -154,7 +154,7 @@ def test_user_errors() -> None:
     hidden, mask, table = draw()
 
     def run(*inputs: Any, **attributes: Any) -> None:
-        LexicalHead(range(20), **attributes).init(jax.random.key(0), *inputs)
+        drawn(LexicalHead(range(20), **attributes), *inputs)
 
     with pytest.raises(UserError, match="activation 'relu' is unknown"):
         run(hidden, mask, activation="relu")
@@ -191,7 +191,7 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
         return jax.value_and_grad(total, argnums=argnums)(params, table, hidden)
 
     boxed = jax.eval_shape(lambda: head.init(jax.random.key(0), hidden[:1], mask[:1], table))
-    params = drawn(head, hidden, mask, table)
+    params = drawn(head, hidden, mask, table)["params"]
     expected = jax.device_get(jax.jit(step)(params, table, hidden, mask, g))
     mesh = jax.make_mesh(shape, parallel.AXES, axis_types=(AxisType.Auto,) * 3)
     places = parallel.state_shardings(boxed, mesh)["params"]

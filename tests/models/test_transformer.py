@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import BlockInit
 from big_retrieval.models.transformer import Block, layers_flops, run_layers
+from tests.helpers import drawn
 
 W, H, F, DEPTH = 8, 2, 16, 2
 EXECUTIONS = list(itertools.product([False, True], ["none", "block", "dots"]))
@@ -70,7 +71,7 @@ def test_block_is_its_formula() -> None:
         for norm in ("pre", "post"):
             types = {"dtype": jnp.float64, "param_dtype": jnp.float64}
             block = Block(H, F, BlockInit.text(W, 1), norm=norm, **types)
-            params = nn.unbox(jax.jit(block.init)(jax.random.key(0), x))
+            params = drawn(block, x)
             y, state = jax.jit(partial(block.apply, capture_intermediates=True))(params, x, mask)
             inner = state["intermediates"]
             calls = {name: inner[name]["__call__"][0] for name in inner if name != "__call__"}
@@ -134,7 +135,7 @@ def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     x, _ = inputs(2, 4)
     x = jnp.asarray(x, jnp.float32)
     stack = Stack(scan=scan, remat=remat, dropout=0.5)
-    params = variables(stack, x)
+    params = drawn(stack, x)
 
     @jax.jit
     def run(key: jax.Array) -> Any:
@@ -161,7 +162,7 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
     """Rows 4 to 7 alone, with their numbers, give what they give within the whole batch."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5, W)), jnp.float32)
     stack = Stack(scan=scan, remat=remat, dropout=0.3)
-    params = variables(stack, x)
+    params = drawn(stack, x)
 
     @jax.jit
     def run(x: jax.Array, rows: jax.Array) -> Any:
@@ -188,7 +189,7 @@ def test_dropout_on_eight_devices() -> None:
     rules = (("batch", "data"), ("length", None), ("embed_act", None))
     for scan in (False, True):
         stack = Stack(scan=scan, dropout=0.3)
-        params = variables(stack, x)
+        params = drawn(stack, x)
 
         def run(x: jax.Array, key: jax.Array, stack: Stack = stack, params: Any = params) -> Any:
             return stack.apply(params, x, train=True, rngs={"dropout": key})
@@ -210,7 +211,7 @@ def test_remat_saves_memory() -> None:
     sizes = {}
     for remat in ("none", "dots", "block"):
         stack = Stack(remat=remat, scan=True, depth=8)
-        params = variables(stack, x)
+        params = drawn(stack, x)
         loss = jax.jit(jax.grad(lambda p, s=stack: jnp.sum(s.apply(p, x) ** 2)))
         analysis = loss.lower(params).compile().memory_analysis()
         sizes[remat] = analysis.temp_size_in_bytes
@@ -224,7 +225,7 @@ def test_scan_program_does_not_grow_with_depth() -> None:
     counts = []
     for depth in (2, 6):
         stack = Stack(scan=True, depth=depth)
-        params = variables(stack, x)
+        params = drawn(stack, x)
         counts.append(str(jax.make_jaxpr(stack.apply)(params, x)).count("dot_general"))
     assert counts[0] == counts[1] == 8
 
@@ -238,7 +239,7 @@ def test_eight_devices_equal_one() -> None:
         ("batch", ("data", "fsdp")), ("embed", "fsdp"), ("heads", "tensor"), ("mlp", "tensor"),
         ("length", None), ("embed_act", None),
     )  # fmt: skip
-    params = variables(Stack(), x)
+    params = drawn(Stack(), x)
     expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(Stack().apply(p, x, mask)))))(params)
     for scan in (False, True):
         stack = Stack(scan=scan)

@@ -15,6 +15,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
 from big_retrieval.models.vit import SIZES, VisionTransformer, patchify
+from tests.helpers import drawn
 
 SMALL: dict[str, Any] = {"patch": 4, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
 
@@ -56,7 +57,7 @@ def test_size_must_be_a_multiple_of_the_patch() -> None:
 
 def test_another_image_size_is_told() -> None:
     tower = VisionTransformer(**SMALL)
-    variables = jax.jit(tower.init)(jax.random.key(0), images())
+    variables = drawn(tower, images())
     with pytest.raises(UserError, match=r"make 10 positions.*built for 5"):
         tower.apply(variables, images(size=12))
 
@@ -65,7 +66,7 @@ def test_class_tokens_are_the_output() -> None:
     """[B, M, W]; tokens differ; each sees the whole image, through its position too."""
     tower = VisionTransformer(**SMALL, class_tokens=3)
     x = images()
-    variables = nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
+    variables = drawn(tower, x)
     assert variables["params"]["position_embedding"].shape == (3 + 4, 16)
     y = np.asarray(jax.jit(tower.apply)(variables, x))
     assert y.shape == (2, 3, 16)
@@ -90,7 +91,7 @@ def test_half_precision() -> None:
 def test_dropout_only_in_training() -> None:
     tower = VisionTransformer(**SMALL, dropout=0.3)
     x = images()
-    variables = jax.jit(tower.init)(jax.random.key(0), x)
+    variables = drawn(tower, x)
     still = jax.jit(tower.apply)(variables, x)
     without = jax.jit(VisionTransformer(**SMALL).apply)(variables, x)
     np.testing.assert_array_equal(still, without)
@@ -102,7 +103,7 @@ def test_dropout_only_in_training() -> None:
 def test_dropout_goes_by_the_rows_number() -> None:
     tower = VisionTransformer(**SMALL, dropout=0.3)
     x = images(4)
-    variables = jax.jit(tower.init)(jax.random.key(0), x)
+    variables = drawn(tower, x)
     training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
     whole = training(variables, x)
     part = training(variables, x[2:], rows=jnp.arange(2, 4))
@@ -131,7 +132,7 @@ def test_logical_names_and_initial_deviations() -> None:
 @pytest.mark.parametrize("scan", [False, True])
 def test_flops_are_those_of_the_program(scan: bool) -> None:
     tower = VisionTransformer(**SMALL, class_tokens=3, scan=scan)
-    variables = jax.jit(tower.init)(jax.random.key(0), images(1))
+    variables = drawn(tower, images(1))
     program = jax.make_jaxpr(tower.apply)(variables, images(1))
     assert tower.flops(8) == count_dots(program.jaxpr) > 0
 

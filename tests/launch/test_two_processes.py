@@ -1,0 +1,184 @@
+"""Two processes by launch/local.sh, of four devices each: killed, hanging, stopped, interrupted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import ROOT, environment, losses, results
+from tests.launch.running import SCRIPT, wait_for
+
+CONFIG = "--config=configs/quickstart.py:runlocal"
+SMALL = [
+    *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=4"],
+    *["--config.batch_size=16", "--config.data.count=200"],
+    *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
+    *["--config.evals.colours.data.count=16", "--config.evals.test.data.count=16"],
+]
+
+
+@pytest.fixture(autouse=True)
+def _python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON", sys.executable)
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts launchers, and ends what is left of them."""
+    started = []
+
+    def start(
+        workdir: Path, *flags: str, run: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        args = [SCRIPT, "--devices=4", *flags, "--", CONFIG, f"--workdir={workdir}", *SMALL, *run]
+        started.append(
+            subprocess.Popen(
+                args, cwd=ROOT, env={**environment(), **(env or {})}, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+        )  # fmt: skip
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str], status: int = 0) -> str:
+    output = process.communicate(timeout=600)[0]
+    assert process.returncode == status, output
+    return output
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    listing = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
+    return sorted(map(int, listing.stdout.split()))
+
+
+def step_of(workdir: Path) -> int:
+    try:
+        return max(losses(workdir), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nothing happens to."""
+    workdir = tmp_path_factory.mktemp("whole")
+    args = [SCRIPT, "--devices=4", "--", CONFIG, f"--workdir={workdir}", *SMALL]
+    subprocess.run(
+        args,
+        cwd=ROOT,
+        env=environment(PYTHON=sys.executable),
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    return workdir
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_in_the_middle_is_as_never_killed(
+    tmp_path: Path, whole: Path, begin: Callable[..., subprocess.Popen[str]], victim: int
+) -> None:
+    process = begin(tmp_path / "cut")
+    wait_for(lambda: step_of(tmp_path / "cut") >= 6)
+    os.kill(children_of(process)[victim], signal.SIGKILL)
+    output = finish(process)
+    assert f"process {victim} was ended by SIGKILL" in output
+    assert "starting all again, 1 of 3" in output
+    expected, found = results(whole), results(tmp_path / "cut")
+    assert expected["resumed_from"] is None
+    assert found["resumed_from"] in (4, 8)
+    assert found["devices"] == 8
+    assert found["params_sha256"] == expected["params_sha256"]
+    assert losses(tmp_path / "cut") == losses(whole)
+    assert len(losses(tmp_path / "cut")) == 12
+    assert not (tmp_path / "cut" / "heartbeats").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_hanging_process_is_named_by_the_others(
+    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]], late: int
+) -> None:
+    process = begin(
+        tmp_path / "run", "--module=tests.launch.late", "--restarts=0",
+        run=("--config.hang_after=12",), env={"LATE": f"{late}:5:sleep"},
+    )  # fmt: skip
+    output = finish(process, status=75)
+    said = f"late: process {late} (at step 4 in "
+    other = (tmp_path / "run" / "logs" / f"process_{1 - late}.log").read_text()
+    assert said in other.splitlines()[-1], other
+    # Both run out of patience at about the same time; whoever is second loses the first.
+    cause = (
+        rf"process {1 - late}: no progress for 1\d s since step [45]; |another process is lost, "
+    )
+    assert re.search(rf"^error: ({cause})late", other, re.M), other
+    own = (tmp_path / "run" / "logs" / f"process_{late}.log").read_text()
+    assert "late.py" in own  # the stack says where it hangs
+    assert said in output
+
+
+@pytest.mark.slow
+def test_a_stopped_process_of_a_run_is_named(
+    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
+) -> None:
+    flags = ("--config.hang_after=12", "--config.total_steps=100000")
+    process = begin(tmp_path / "run", "--restarts=0", run=flags)
+    wait_for(lambda: (tmp_path / "run" / "heartbeats" / "process_1.json").exists())
+    os.kill(children_of(process)[1], signal.SIGSTOP)
+    output = finish(process, status=75)
+    assert re.search(r"process 0: no progress for 1\d s since step \d+; late: process 1 \(no sign "
+                     r"of life for \d+ s, last seen at step \d+ in ", output), output  # fmt: skip
+    assert "process 1 is stopped (SIGSTOP" in output
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_ends_all_and_is_repeated_only_so_often(
+    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = begin(
+        tmp_path / "run", "--module=tests.launch.late", "--restarts=1", env={"LATE": "1:3:raise"}
+    )
+    output = finish(process, status=1)
+    assert "RuntimeError: a mistake in the code" in output
+    assert output.count("process 1 ended with status 1") == 2
+    assert "giving up after 1 restart(s)" in output
+
+
+@pytest.mark.slow
+def test_a_signal_saves_on_all_processes(
+    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
+) -> None:
+    long = ("--config.checkpoint_every=1000", "--config.total_steps=100000")
+    process = begin(tmp_path / "run", run=long)
+    wait_for(lambda: step_of(tmp_path / "run") >= 2)
+    process.send_signal(signal.SIGINT)
+    output = finish(process)
+    stopped = re.search(r"stopped after step (\d+) of 100000; to go on", output)
+    assert stopped is not None, output
+    saved = tmp_path / "run" / "checkpoints" / stopped[1]
+    assert json.loads((saved / "meta.json").read_text())["step"] == int(stopped[1])
+
+
+@pytest.mark.slow
+def test_a_users_mistake_is_one_sentence_on_the_screen(
+    tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
+) -> None:
+    output = finish(begin(tmp_path / "run", run=("--config.mesh.tensor=3",)), status=2)
+    errors = [line for line in output.splitlines() if "error:" in line]
+    assert "config.mesh" in errors[0]
+    assert "Traceback" not in output
+    assert "again" not in output

@@ -1,0 +1,286 @@
+"""The watchdog fires when nothing moves, and only then; it names the process that is late."""
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import pulse, recipe
+from big_retrieval.train import watchdog
+from big_retrieval.train.loop import train
+from big_retrieval.train.watchdog import Heartbeat, Watchdog, describe, read
+from tests.helpers import ROOT, tiny
+
+
+class Fired(list[str]):
+    """What the watchdog said; stands in for the end of the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def __call__(self, text: str) -> None:
+        self.append(text)
+        self.event.set()
+
+
+@pytest.fixture(autouse=True)
+def _own_count() -> Iterator[None]:
+    yield
+    pulse.reset()
+
+
+def beating(seconds: float, every: float) -> None:
+    """Beats for so long."""
+    begin = time.monotonic()
+    for step in itertools.count(1):
+        if time.monotonic() - begin > seconds:
+            return
+        pulse.beat(step)
+        time.sleep(every)
+
+
+def test_it_fires_when_nothing_moves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fired = Fired()
+    with Watchdog(tmp_path, 0.3, end=fired):
+        pulse.beat(7)
+        assert watchdog._within(60, fired.event.wait)
+    assert len(fired) == 1
+    assert fired[0].startswith("process 0: no progress for 0 s since step 7; in train/watchdog.py:")
+    assert "config.hang_after" in fired[0]
+    assert "_within" in capfd.readouterr().err  # the stacks
+
+
+def test_it_does_not_fire_while_something_moves(tmp_path: Path) -> None:
+    fired = Fired()
+    with Watchdog(tmp_path, 1.0, end=fired):
+        beating(3.0, every=0.05)
+    assert fired == []
+
+
+def test_it_waits_longer_for_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = Fired()
+    with Watchdog(tmp_path, 0.1, end=fired):
+        time.sleep(0.6)
+        assert fired == []
+        pulse.beat(1)
+        assert fired.event.wait(60)
+    monkeypatch.setattr(watchdog, "START", 0.3)
+    with Watchdog(tmp_path, 0.1, end=(again := Fired())):
+        assert again.event.wait(60)
+    assert "and no step yet; in " in again[0]
+
+
+def test_it_waits_longer_for_a_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jax._src import compiler
+
+    compiled = []
+
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(1.0)
+        compiled.append(options)
+        return jax.numpy.zeros(3)
+
+    assert compiler.__file__.endswith(watchdog.COMPILER)
+    code = slow.__code__.replace(co_filename=compiler.__file__)  # as on jax's own stack
+    slow = type(slow)(code, slow.__globals__, closure=slow.__closure__)
+    fired = Fired()
+    with Watchdog(tmp_path, 0.2, end=fired):
+        pulse.beat(1)
+        slow()
+        pulse.beat(2)
+        assert compiled
+        assert fired == []
+        assert fired.event.wait(60)
+    monkeypatch.setattr(watchdog, "START", 0.4)
+    with Watchdog(tmp_path, 0.2, end=(again := Fired())):
+        pulse.beat(1)
+        slow()
+    assert len(again) == 1
+
+
+def test_zero_is_never(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with Watchdog(tmp_path, 0.0):
+        assert threading.active_count() == before
+
+
+def test_time_in_which_the_process_stood_still_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        """The clock of a process that is stopped for an hour at its third look."""
+
+        looks = 0
+        time = staticmethod(time.time)
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return time.monotonic() + (3600 if self.looks > 3 else 0)
+
+    monkeypatch.setattr(watchdog, "time", clock := Clock())
+    fired = Fired()
+    with Watchdog(tmp_path, 100.0, end=fired) as dog:
+        dog._closed = Impatient()  # type: ignore[assignment]
+        pulse.beat(1)
+        while clock.looks < 8:
+            time.sleep(0.01)
+    assert fired == []
+
+
+class Impatient(threading.Event):
+    """Waits no longer than a moment."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(0.02)
+
+
+def test_a_warning_comes_first_and_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fired = Fired()
+    with Watchdog(tmp_path, 1.5, end=fired):
+        pulse.beat(1)
+        assert fired.event.wait(60)
+    assert capfd.readouterr().err.count("warning: process 0: no progress for 1 s since step 1") == 1
+
+
+CHILD = """
+import re, sys, time
+from pathlib import Path
+from big_retrieval import pulse
+from big_retrieval.train import watchdog
+
+watchdog.STUCK = 0.5
+with watchdog.Watchdog(Path(sys.argv[1]), 0.5):
+    pulse.beat(3)
+    if sys.argv[2] == "sleep":
+        time.sleep(600)
+    time.sleep(0.3)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("sleep", 75), ("interpreter", 1)])
+def test_a_real_process_ends(tmp_path: Path, how: str, status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path), how],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert 'File "<string>", line ' in done.stderr
+    if how == "sleep":
+        assert done.stderr.splitlines()[-1].startswith("error: process 0: no progress for")
+    else:
+        assert "Timeout" in done.stderr
+
+
+# ---- Several processes
+
+
+def of(process: int, beats: int, age: float = 0.0, place: str = "a.py:1 f") -> Heartbeat:
+    return Heartbeat(process, beats, beats // 2, place, 1000.0 - age)
+
+
+@pytest.mark.parametrize(
+    ("beats", "words"),
+    [
+        ([of(0, 9), of(1, 8, place="data.py:5 g")], "late: process 1 (at step 4 in data.py:5 g)"),
+        ([of(0, 8), of(1, 9)], "late: process 0 (at step 4"),
+        ([of(0, 9), of(1, 9, age=40)], "late: process 1 (no sign of life for 40 s, last seen at"),
+        ([of(0, 9)], "late: process 1 (no sign of life since its start)"),
+        ([of(0, 0)], "no process is behind the others (process 0 in a.py:1 f)"),
+        ([of(0, 9), of(1, 9)], "no process is behind the others (process 0 in a.py:1 f, process 1"),
+    ],
+)
+def test_who_is_late(beats: list[Heartbeat], words: str) -> None:
+    assert describe({beat.process: beat for beat in beats}, 2, fresh=30).startswith(words)
+
+
+def test_a_message_stays_readable_with_many_processes() -> None:
+    text = describe({0: of(0, 1)}, 256, fresh=30)
+    assert text.endswith(", 247 more")
+    assert len(text) < 500
+
+
+def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "TICK", 0.02)
+    run = tmp_path / "run"
+    run.mkdir()
+    with Watchdog(run, 900.0, process=1, processes=2) as dog:
+        time.sleep(0.3)
+        assert list(run.iterdir()) == []  # the folder may belong to another run
+        pulse.beat(5)
+        until(lambda: 1 in read(run / "heartbeats"))
+        assert read(run / "heartbeats")[1].step == 5
+        assert dog.late() == "late: process 0 (no sign of life since its start)"
+        (run / "heartbeats" / "process_0.json").write_text(json.dumps(vars(of(0, 1))))
+        (run / "heartbeats" / "process_7.json").write_text("{")
+        (run / "heartbeats" / "process_8.json").write_text('{"a": 1}')
+        assert dog.late().startswith("late: process 0 (no sign of life for ")
+    assert sorted(path.name[:9] for path in (run / "heartbeats").iterdir()) == [
+        "process_0", "process_7", "process_8",
+    ]  # fmt: skip
+
+
+def test_what_others_must_read_stays_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "TICK", 0.02)
+
+    def fail() -> None:
+        with Watchdog(tmp_path, 900.0, processes=2):
+            pulse.beat(1)
+            until(lambda: 0 in read(tmp_path / "heartbeats"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert 0 in read(tmp_path / "heartbeats")
+
+
+def test_a_folder_that_does_not_answer_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: Any) -> Any:
+        threading.Event().wait(600)
+
+    monkeypatch.setattr(watchdog, "read", hang)
+    monkeypatch.setattr(watchdog, "READING", 0.1)
+    monkeypatch.setattr(Path, "replace", hang)
+    monkeypatch.setattr(watchdog, "TICK", 0.02)
+    fired = Fired()
+    with Watchdog(tmp_path, 0.2, processes=2, end=fired):
+        pulse.beat(1)
+        assert fired.event.wait(60)
+    assert "late: process 1" in fired[0]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_steps_and_evaluated_batches_beat(tmp_path: Path) -> None:
+    pulse.reset()
+    train(tiny(total_steps=2), tmp_path / "bare", jax.devices()[:1])
+    assert (pulse.PULSE.beats, pulse.PULSE.step) == (2, 2)
+    test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20))
+    pulse.reset()
+    train(tiny(total_steps=2, evals={"test": test}), tmp_path / "run", jax.devices()[:1])
+    # 20 images are 2 batches of 16, their 100 captions 7; ranks are made in between.
+    assert pulse.PULSE.beats >= 2 + 2 + 7
