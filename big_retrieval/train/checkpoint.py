@@ -96,12 +96,15 @@ class Checkpoints:
 
         Raises:
           UserError: it failed.
+          JaxRuntimeError: another process of the run is gone.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         if self._failure is not None:
             problem, self._failure = self._failure, None
+            if isinstance(problem, jax.errors.JaxRuntimeError):
+                raise problem  # another process is lost: nobody's mistake
             raise UserError(f"saving to {self.root} failed: {problem}") from problem
 
     def _kept(self, steps: list[int]) -> set[int]:
