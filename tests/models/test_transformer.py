@@ -162,7 +162,7 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
     """Rows 4 to 7 alone, with their numbers, give what they give within the whole batch."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5, W)), jnp.float32)
     stack = Stack(scan=scan, remat=remat, dropout=0.3)
-    params = drawn(stack, x)
+    params = variables(stack, x)
 
     @jax.jit
     def run(x: jax.Array, rows: jax.Array) -> Any:
@@ -189,7 +189,7 @@ def test_dropout_on_eight_devices() -> None:
     rules = (("batch", "data"), ("length", None), ("embed_act", None))
     for scan in (False, True):
         stack = Stack(scan=scan, dropout=0.3)
-        params = drawn(stack, x)
+        params = variables(stack, x)
 
         def run(x: jax.Array, key: jax.Array, stack: Stack = stack, params: Any = params) -> Any:
             return stack.apply(params, x, train=True, rngs={"dropout": key})
@@ -211,7 +211,7 @@ def test_remat_saves_memory() -> None:
     sizes = {}
     for remat in ("none", "dots", "block"):
         stack = Stack(remat=remat, scan=True, depth=8)
-        params = drawn(stack, x)
+        params = variables(stack, x)
         loss = jax.jit(jax.grad(lambda p, s=stack: jnp.sum(s.apply(p, x) ** 2)))
         analysis = loss.lower(params).compile().memory_analysis()
         sizes[remat] = analysis.temp_size_in_bytes
@@ -225,7 +225,7 @@ def test_scan_program_does_not_grow_with_depth() -> None:
     counts = []
     for depth in (2, 6):
         stack = Stack(scan=True, depth=depth)
-        params = drawn(stack, x)
+        params = variables(stack, x)
         counts.append(str(jax.make_jaxpr(stack.apply)(params, x)).count("dot_general"))
     assert counts[0] == counts[1] == 8
 
@@ -239,7 +239,7 @@ def test_eight_devices_equal_one() -> None:
         ("batch", ("data", "fsdp")), ("embed", "fsdp"), ("heads", "tensor"), ("mlp", "tensor"),
         ("length", None), ("embed_act", None),
     )  # fmt: skip
-    params = drawn(Stack(), x)
+    params = variables(Stack(), x)
     expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(Stack().apply(p, x, mask)))))(params)
     for scan in (False, True):
         stack = Stack(scan=scan)
