@@ -193,7 +193,5 @@ def test_an_open_image_is_read_like_its_file(tmp_path: Path) -> None:
     picture.save(tmp_path / "a.png", exif=exif)
     with Image.open(tmp_path / "a.png") as opened:
         upright = decoding.from_pil(opened)
-    np.testing.assert_array_equal(
-        upright, decoding.decode((tmp_path / "a.png").read_bytes())
-    )
+    np.testing.assert_array_equal(upright, decoding.decode((tmp_path / "a.png").read_bytes()))
     assert upright.shape == (20, 40, 3)
