@@ -301,6 +301,7 @@ def test_a_job_that_saved_before_its_end_goes_back_to_the_queue(
 
 def test_a_task_of_an_array_goes_back_by_its_own_number(job: Execute, tmp_path: Path) -> None:
     array = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
+    array["MAX_FAILURES"] = "0"  # a time limit is none
     assert job(MODULE="big_retrieval.sweep", STATUS="143", **array).returncode == 143
     assert requeued(tmp_path) == "requeue 5_2\n"
 
