@@ -14,5 +14,5 @@ def get_sweep(arg: str = "") -> Sweep:
     return Sweep(
         runs=[Entry("emoji", f"configs/emoji.py:{own}")],
         seeds=range(args.seeds),
-        metrics=("retrieval/test_*/R@*", "zeroshot/*/accuracy"),
+        metrics=("retrieval/test*/R@*", "zeroshot/*/accuracy"),
     )

@@ -85,6 +85,7 @@ def test_every_kind_of_file_trains_alike(folder: Path, tmp_path: Path) -> None:
         assert run == found["jsonl"], name
 
 
+@pytest.mark.slow
 def test_a_run_with_damage_resumes_as_it_was(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "pairs.jsonl").read_text().splitlines()
     lines[3] = json.dumps({"image": "lost.jpg", "captions": "a"})
