@@ -13,7 +13,6 @@ seconds include worker processes.
 import argparse
 import importlib.util
 import json
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from PIL import Image
 
 from benchmarks import measure, torch_images
 from big_retrieval import config as configs
+from big_retrieval.clock import cpu_seconds
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import Decoder
 from big_retrieval.data.order import Order
@@ -155,12 +155,6 @@ def data_wait(args: argparse.Namespace, folder: Path) -> float:
     for _ in batches:
         time.sleep(args.step_seconds)
     return batches.lap() / (time.perf_counter() - start)
-
-
-def cpu_seconds() -> float:
-    """CPU seconds so far of this process and of its children that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:

@@ -249,6 +249,12 @@ FREE_ON_RESUME = (
     "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
 )  # fmt: skip
 
+
+def free_on_resume(key: str) -> bool:
+    """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
+    return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+
+
 VIT_SIZES = {  # patch, width, depth, heads, mlp
     "Ti/16": (16, 192, 12, 3, 768),
     "S/16": (16, 384, 12, 6, 1536),

@@ -22,9 +22,7 @@ def main() -> None:
     if cli.CONFIG.value is not None:
         raise UserError("--config is not for evaluate: it reads the checkpoint's; leave it out.")
     workdir = Path(cli.WORKDIR.value)
-    from big_retrieval.data.build import field_specs, make_source
-    from big_retrieval.data.damage import Damage
-    from big_retrieval.data.pipeline import Reading
+    from big_retrieval.data.build import field_specs, make_reading, make_source
     from big_retrieval.evals import evaluators as evals
     from big_retrieval.evals.examples import Folder
     from big_retrieval.loading import load
@@ -36,8 +34,7 @@ def main() -> None:
     config = trained.config
     sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     specs = field_specs(config, trained.tokenizer)
-    loader = config.loader
-    reading = Reading(loader.threads, loader.workers, damage=Damage(None, loader.max_damaged))
+    reading = make_reading(config.loader)
     evaluators = evals.make_evaluators(config, sources, specs, trained.encoder, reading)
     whole = (workdir / "checkpoints").is_dir()
     examples = Folder(workdir, read_meta(trained.folder)["step"], say) if whole else None

@@ -30,7 +30,7 @@ COUNTS = {  # config, argument -> parameters; the first two are the paper's
     ("oblique_s16_yfcc15m", "structure=sphere,tau=14.3"): 75_622_145,
     ("oblique_s16_yfcc15m", "structure=euclidean"): 75_622_145,
 }
-TINY = {("quickstart", ""): None}
+TINY = {("quickstart", ""): None, ("emoji", ""): None}
 
 
 def prepare(name: str, arg: str, vocab_size: int = VOCAB) -> tuple[Config, Model]:

@@ -7,7 +7,6 @@
 writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads.
 """
 
-import resource
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAM
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
+LEFT_OUT = "left_out.jsonl"  # of the folder: the damaged records
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
 
 
@@ -59,15 +59,14 @@ def inspect(config: Config) -> None:
     source = make_source(chosen(config))
     training = source if SOURCE.value == "data" else make_source(config.data)
     specs = dict(field_specs(config, make_tokenizer(config, training)))
-    first = source[0].keys() if len(source) else ()
-    specs = {name: spec for name, spec in specs.items() if spec.column in first} or specs
+    specs = inspection.present(source, specs, LIMIT.value)
     sample = inspection.take(source, specs, LIMIT.value)
     for line in inspection.describe(source, specs, sample):
         print(line, flush=True)
     for _, text in sample.shown[:5]:
         print(f"  example   {text[:100]}")
     if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
-        print(inspection.throughput(config, source, specs, SECONDS.value, _cpu), flush=True)
+        print(inspection.throughput(config, source, specs, SECONDS.value), flush=True)
     picture = Path(OUT.value or cli.workdir() / "inspect.png")
     inspection.draw(sample, picture)
     print(f"picture     {picture}")
@@ -76,28 +75,26 @@ def inspect(config: Config) -> None:
 def convert(config: Config) -> None:
     """Writes the source's records as ArrayRecord shards."""
     from big_retrieval.data.build import make_source
-    from big_retrieval.data.shards import write_folder
+    from big_retrieval.data.damage import Damage, note
+    from big_retrieval.data.files.shards import write_folder
 
     if not OUT.value:
         raise UserError("--out is missing: the folder to write the shards to.")
     asked = chosen(config)
     source = make_source(asked)
     folder, last = Path(OUT.value), [time.monotonic()]
-    lost: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LEFT_OUT).unlink(missing_ok=True)
+    damage = Damage(folder / LEFT_OUT, config.loader.max_damaged)
 
     def progress(done: int) -> None:
+        damage.saw(1, ())
         if time.monotonic() - last[0] > 2 or done == len(source):
             last[0] = time.monotonic()
             print(f"{done:,} of {len(source):,} records", flush=True)
 
     def skip(index: int, problem: Damaged) -> None:
-        lost.append(str(problem))
-        if len(lost) > config.loader.max_damaged * max(index + 1, 1000):
-            raise UserError(
-                f"{len(lost):,} of the first {index + 1:,} records are damaged, more than "
-                f"config.loader.max_damaged {config.loader.max_damaged:g} allows; the last one: "
-                f"{str(problem).rstrip('.')}; mend them or raise the limit."
-            )
+        damage.saw(0, [note(index, problem)])
 
     index = write_folder(
         source,
@@ -107,17 +104,10 @@ def convert(config: Config) -> None:
         skip=skip,
         progress=progress,
     )
-    if lost:
-        (folder / "left_out.txt").write_text("\n".join(lost) + "\n")
-        print(f"{len(lost):,} damaged records were left out; {folder / 'left_out.txt'} names them")
+    if damage.count:
+        print(f"{damage.count:,} damaged records were left out; {damage.file} names them")
     print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
     print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
-
-
-def _cpu() -> float:
-    """CPU seconds so far of this process and of its children that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 if __name__ == "__main__":

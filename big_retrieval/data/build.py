@@ -1,14 +1,18 @@
 """From the configuration to sources, tokenizer and field specifications."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, ImageField
-from big_retrieval.config import Source as SourceConfig
+from big_retrieval.config_data import Loader
+from big_retrieval.config_data import Source as SourceConfig
 from big_retrieval.data import open_files, scenes
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.damage import Damage
 from big_retrieval.data.mixture import MixedOrder, Mixture
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import FieldSpec
+from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
@@ -40,6 +44,17 @@ def make_order(source: Source, seed: int) -> Order:
     if isinstance(source, Mixture):
         return MixedOrder(source, seed)
     return Order(len(source), seed)
+
+
+def make_reading(loader: Loader, file: Path | None = None) -> Reading:
+    """How records are read, as the configuration says.
+
+    Args:
+      loader: threads, processes, and the share of damaged records that is borne.
+      file: names the damaged records; None: they are only counted.
+    """
+    damage = Damage(file, loader.max_damaged)
+    return Reading(loader.threads, loader.workers, loader.prefetch, damage)
 
 
 def make_tokenizer(config: Config, source: Source) -> Tokenizer:

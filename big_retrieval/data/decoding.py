@@ -110,11 +110,18 @@ def picture(value: Any, place: str = "an image") -> np.ndarray:
       Damaged: it cannot be decoded, or is no image.
     """
     if isinstance(value, Encoded):
-        try:
+        with damaged_at(value.place):
             return decode(value.data)
-        except ValueError as problem:
-            raise Damaged(value.place, f"the image is {problem}") from None
     return as_array(value, place)
+
+
+@contextmanager
+def damaged_at(place: str) -> Iterator[None]:
+    """What `decode` and `decode_part` raise becomes `Damaged` at that place."""
+    try:
+        yield
+    except ValueError as problem:
+        raise Damaged(place, f"the image is {problem}") from None
 
 
 def as_array(value: Any, place: str) -> np.ndarray:

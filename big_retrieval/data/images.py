@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.decoding import Box, Decoder, Encoded, as_array, decode_part, picture
-from big_retrieval.errors import Damaged
+from big_retrieval.data.decoding import (
+    Box,
+    Decoder,
+    Encoded,
+    as_array,
+    damaged_at,
+    decode_part,
+    picture,
+)  # fmt: skip
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # of values in [0, 1]
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -83,10 +90,8 @@ def training_view(
         return (0, 0, rows, columns) if whole else crop_box(rows, columns, scale, ratio, rng)
 
     if isinstance(image, Encoded):
-        try:
+        with damaged_at(image.place):
             part = decode_part(image.data, choose, size, reduced=reduced, decoder=decoder)
-        except ValueError as problem:
-            raise Damaged(image.place, f"the image is {problem}") from None
     else:
         image = as_array(image, place)
         top, left, height, width = choose(*image.shape[:2])

@@ -9,22 +9,23 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.build import make_order
-from big_retrieval.data.damage import Damage, kind_of
+from big_retrieval.data.build import make_order, make_reading
+from big_retrieval.data.damage import kind_of
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.images import resize
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.pipeline import Reading, train_batches
+from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.sources import Source, texts_of
 from big_retrieval.errors import Damaged
 
@@ -57,6 +58,23 @@ class Sample:
 def spread(length: int, count: int) -> list[int]:
     """`count` indices below `length`, evenly spread; all where there are fewer."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
+
+
+def present(source: Source, specs: Mapping[str, FieldSpec], tries: int) -> dict[str, FieldSpec]:
+    """The fields that a source's records have; all of them where no record can be read.
+
+    Args:
+      source: the records.
+      specs: field name -> how it is read.
+      tries: from how many records, the first that can be read decides.
+    """
+    for index in spread(len(source), tries):
+        try:
+            columns = source[index].keys()
+        except Damaged:
+            continue
+        return {name: spec for name, spec in specs.items() if spec.column in columns} or dict(specs)
+    return dict(specs)
 
 
 def take(source: Source, specs: Mapping[str, FieldSpec], limit: int) -> Sample:
@@ -181,11 +199,7 @@ def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
 
 
 def throughput(
-    config: Config,
-    source: Source,
-    specs: Mapping[str, FieldSpec],
-    seconds: float,
-    cpu: Callable[[], float],
+    config: Config, source: Source, specs: Mapping[str, FieldSpec], seconds: float
 ) -> str:
     """Reads batches as training does for some seconds, and says how fast that went.
 
@@ -194,7 +208,6 @@ def throughput(
       source: the records.
       specs: field name -> how it is read.
       seconds: how long to read.
-      cpu: CPU seconds of this process and its children so far.
     """
     rows, loader = min(config.batch_size, 256), config.loader
     batches: Any = train_batches(
@@ -205,17 +218,17 @@ def throughput(
         rows=np.arange(rows),
         start_batch=0,
         stop_batch=10**6,
-        reading=Reading(loader.threads, loader.workers, loader.prefetch, Damage(None, 1.0)),
+        reading=make_reading(replace(loader, max_damaged=1.0)),
     )
     next(batches)  # starting up is not reading
-    used, start, count = cpu(), time.monotonic(), 0
+    used, start, count = cpu_seconds(), time.monotonic(), 0
     while time.monotonic() - start < seconds:
         next(batches)
         count += rows
-    wall, used = time.monotonic() - start, cpu() - used
+    wall, used = time.monotonic() - start, cpu_seconds() - used
     batches.close()
     return (
-        f"reading     {count / wall:,.0f} records/s with {config.loader.threads} threads and "
-        f"{config.loader.workers} workers on {os.cpu_count()} cores; "
+        f"reading     {count / wall:,.0f} records/s with {loader.threads} threads and "
+        f"{loader.workers} workers on {os.cpu_count()} cores; "
         f"{count / max(used, 1e-9):,.0f} a CPU second"
     )

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config_data import Karpathy, Pairs, Tar, Tfds
-from big_retrieval.data.arrow import Csv, Parquet
+from big_retrieval.data.files.arrow import Csv, Parquet
+from big_retrieval.data.files.plain import Arrays, JsonLines
+from big_retrieval.data.files.tables import Chain, Joined, Rows, Selected, Table
+from big_retrieval.data.files.tar import TarShard
 from big_retrieval.data.records import Records
-from big_retrieval.data.tables import Arrays, Chain, Joined, JsonLines, Rows, Selected, Table
-from big_retrieval.data.tar import TarShard
 from big_retrieval.errors import UserError
 
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
@@ -73,7 +74,7 @@ def tfds(config: Tfds) -> Records:
     Raises:
       UserError: it is not on this machine, or lacks the split or a feature.
     """
-    from big_retrieval.data.prepared import Prepared  # TFDS takes a second to import
+    from big_retrieval.data.files.prepared import Prepared  # TFDS takes a second to import
 
     try:
         table = Prepared(config.name, config.split, config.folder, config.image)
@@ -169,7 +170,7 @@ def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
     tables, classes = [], {}
     for path in paths:
         if path.is_dir():
-            from big_retrieval.data.shards import open_folder
+            from big_retrieval.data.files.shards import open_folder
 
             table, index = open_folder(path)
             classes |= {key: tuple(names) for key, names in index["classes"].items()}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.decoding import Encoded
+from big_retrieval.data.files.tables import Table, check_columns
 from big_retrieval.data.sources import Record, as_texts
-from big_retrieval.data.tables import Table, check_columns
 from big_retrieval.errors import Damaged
 
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
@@ -60,7 +60,7 @@ class Records:
 
     def __getitem__(self, index: int) -> Record:
         row = self._row(index)
-        found = self.raw_image(index, row)
+        found = self._image_of(index, row)
         texts = self._texts(row, index) if self._text else None
         for key in self._image:
             row.pop(key, None)
@@ -98,17 +98,6 @@ class Records:
         row = self._row(index, (column,))
         return self._column(row, index, column)
 
-    def raw_image(self, index: int, row: Record) -> Any:
-        """The image of a row, not decoded: `Encoded` or an array; None where rows have none.
-
-        Raises:
-          Damaged: the row has no image, or its file cannot be read.
-        """
-        if not self._image:
-            return None
-        key = next((key for key in self._image if row.get(key) is not None), self._image[0])
-        return self._load(self._column(row, index, key), index)
-
     def _row(self, index: int, columns: Sequence[str] | None = None) -> Record:
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
@@ -119,6 +108,13 @@ class Records:
             known = ", ".join(sorted(row))
             raise Damaged(self.place(index), f"there is no {column!r}; it has {known}")
         return row[column]
+
+    def _image_of(self, index: int, row: Record) -> Any:
+        """The image of a row, not decoded: `Encoded` or an array; None where rows have none."""
+        if not self._image:
+            return None
+        key = next((key for key in self._image if row.get(key) is not None), self._image[0])
+        return self._load(self._column(row, index, key), index)
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)

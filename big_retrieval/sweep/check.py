@@ -93,7 +93,7 @@ def _compare(run: Run, checked: Checked) -> None:
         ) from None
     theirs = json.loads(to_json(schema.to_plain(old)))
     for key, before, now in schema.differences(theirs, checked.plain):
-        if not any(f"{key}.".startswith(f"config.{free}.") for free in configs.FREE_ON_RESUME):
+        if not configs.free_on_resume(key):
             raise UserError(
                 f"{run.name}: {run.folder} holds a finished run with {key} = {before!r}, the sweep "
                 f"now has {now!r}: rename the entry, use another --workdir, or delete the folder."

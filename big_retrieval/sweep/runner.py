@@ -17,8 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from big_retrieval.clock import duration
 from big_retrieval.sweep.locks import try_lock
-from big_retrieval.sweep.screen import Screen, duration, last_lines
+from big_retrieval.sweep.screen import Screen, last_lines
 from big_retrieval.sweep.spec import Run
 from big_retrieval.sweep.table import read_results
 

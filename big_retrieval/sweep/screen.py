@@ -7,26 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from big_retrieval.clock import duration, seconds_of
+
 STEP = re.compile(r"step +\d+/\d+ .*eta (\S+)")
 QUIET = 60.0  # seconds between two lines where the output is no terminal
 TAIL = 16_384  # bytes at the end of a log that are looked at
-
-
-def duration(seconds: float) -> str:
-    """A time, as 1:02:03 or 4:05."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def seconds_of(text: str) -> float | None:
-    """The reverse of `duration`; None for anything else."""
-    if not re.fullmatch(r"(\d+:)?\d+:\d\d", text):
-        return None
-    total = 0
-    for part in text.split(":"):
-        total = total * 60 + int(part)
-    return float(total)
 
 
 def last_lines(log: Path, start: int) -> list[str]:

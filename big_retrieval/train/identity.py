@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval import schema
-from big_retrieval.config import FREE_ON_RESUME, Config
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.parallel import fetch
@@ -43,11 +43,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _free(path: str) -> bool:
-    """Whether a key, e.g. config.mesh.data, may differ on resume."""
-    return any(f"{path}.".startswith(f"config.{key}.") for key in FREE_ON_RESUME)
-
-
 def claim(workdir: Path, config: Config) -> None:
     """Makes the run folder this config's, or makes sure that it is.
 
@@ -62,7 +57,7 @@ def claim(workdir: Path, config: Config) -> None:
     mine = json.loads(to_json(schema.to_plain(config)))
     theirs = _saved(workdir)
     changed = [] if theirs is None else schema.differences(theirs, mine)
-    changed = [c for c in changed if not _free(c[0])]
+    changed = [c for c in changed if not configs.free_on_resume(c[0])]
     if changed and _begun(workdir):
         key, old, new = changed[0]
         raise UserError(

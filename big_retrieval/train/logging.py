@@ -7,7 +7,6 @@ TensorBoard gets the same scalars; results.json holds the last value of every me
 import csv
 import io
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,17 +16,9 @@ from typing import Any
 import jax
 from tensorboardX import SummaryWriter
 
+from big_retrieval.clock import duration
 from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.plan.chips import peak_flops
-
-
-def duration(seconds: float) -> str:
-    """A time to wait, as 1:02:03 or 4:05."""
-    if not math.isfinite(seconds):
-        return "?"
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def say(text: str) -> None:

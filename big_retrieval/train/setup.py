@@ -17,7 +17,13 @@ from big_retrieval.batch import Batch
 from big_retrieval.checks import check
 from big_retrieval.config import Bert, Config
 from big_retrieval.data.batches import FieldSpec, try_record
-from big_retrieval.data.build import field_specs, make_order, make_source, make_tokenizer
+from big_retrieval.data.build import (
+    field_specs,
+    make_order,
+    make_reading,
+    make_source,
+    make_tokenizer,
+)
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
@@ -269,7 +275,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     source = make_source(config.data)
     eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
     claim(workdir, config)
-    reading = _reading(config, workdir)
+    reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
     try_record(source, specs)
@@ -293,12 +299,10 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     )
 
 
-def _reading(config: Config, workdir: Path) -> Reading:
-    """How records are read; every process names the damaged ones that it met in its own file."""
-    process, loader = jax.process_index(), config.loader
-    name = "damaged.jsonl" if process == 0 else f"damaged_{process}.jsonl"
-    damage = Damage(workdir / name, loader.max_damaged)
-    return Reading(loader.threads, loader.workers, loader.prefetch, damage)
+def _damaged_file(workdir: Path) -> Path:
+    """Where this process names the damaged records that it met."""
+    process = jax.process_index()
+    return workdir / ("damaged.jsonl" if process == 0 else f"damaged_{process}.jsonl")
 
 
 def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:

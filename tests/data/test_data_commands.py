@@ -13,7 +13,7 @@ from big_retrieval.data import inspection
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import picture
-from big_retrieval.data.shards import INDEX, write_folder
+from big_retrieval.data.files.shards import INDEX, write_folder
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
@@ -62,6 +62,19 @@ def test_the_sample_counts_what_is_there(folder):
     sheet = np.asarray(Image.open(folder / "sheet.png"))
     assert sheet.shape == (4 * 252 + 12, 4 * 204 + 12, 3)
     assert sheet[20, 20].tolist() == [0, 0, 0]
+
+
+def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
+    specs = {
+        "image": FieldSpec("image", "image", size=8),
+        "text": FieldSpec("text", "name", length=12),
+    }
+    (folder / "0.png").write_bytes(b"")  # found out when it is decoded
+    (folder / "1.png").unlink()  # found out at once
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    (folder / "pairs.jsonl").write_text("\n".join(lines[1:]))
+    assert list(inspection.present(source_of(folder), specs, 20)) == ["image"]
+    assert list(inspection.present(source_of(folder), specs, 1)) == ["image", "text"]
 
 
 def test_shards_keep_order_bytes_and_columns(folder):
@@ -122,6 +135,13 @@ def test_commands(folder, tmp_path):
     assert (tmp_path / "sheet.png").exists()
     out = data("convert", quick, "--source=evals.test", f"--out={tmp_path / 'c'}")
     assert "200 records in 1 shards" in out.stdout, out.stderr
+    own = ("--config.data.type=pairs", f"--config.data.path={folder / 'pairs.jsonl'}")
+    for _ in range(2):  # a second conversion names what it left out, not what the first one did
+        out = data("convert", quick, *own, f"--out={tmp_path / 'd'}")
+        assert "1 damaged records were left out" in out.stdout, out.stderr
+        assert "19 records in 1 shards" in out.stdout
+        named = (tmp_path / "d" / "left_out.jsonl").read_text().splitlines()
+        assert [json.loads(line)["record"] for line in named] == [7]
     for words, message in [
         ((quick,), "say what to do"),
         (("look", quick), "say what to do"),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from big_retrieval.data.files.plain import Parts
 from big_retrieval.data.sources import Record
-from big_retrieval.data.tables import Parts
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.manifest import write_bytes
 

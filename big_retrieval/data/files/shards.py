@@ -19,9 +19,9 @@ from array_record.python.array_record_module import ArrayRecordReader, ArrayReco
 from PIL import Image
 
 from big_retrieval.data.decoding import Encoded, picture
+from big_retrieval.data.files.tables import Chain
 from big_retrieval.data.records import IMAGE
 from big_retrieval.data.sources import Record, Source, place_of
-from big_retrieval.data.tables import Chain
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.manifest import to_json, write_bytes
 

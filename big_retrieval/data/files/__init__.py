@@ -1,0 +1,1 @@
+"""Files of every kind as tables of rows, read by index."""
