@@ -64,7 +64,7 @@ def parse(argv: Sequence[str]) -> Options:
     add("--logs", type=Path, metavar="DIR", help="default: logs in the run folder")
     add("--port", type=int, metavar="N", help="of the first process; default: a free one")
     add("--module", default="big_retrieval.main", help="default: big_retrieval.main")
-    add("--dry-run", action="store_true", help="print what would be started")
+    add("--dry-run", "--dry_run", action="store_true", help="print what would be started")
     given = vars(parser.parse_args(own))
     for name, least in (("processes", 1), ("devices", 1), ("gpus", 1), ("restarts", 0)):
         if given[name] is not None and given[name] < least:

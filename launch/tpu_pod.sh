@@ -41,7 +41,7 @@ while [[ $# -gt 0 && $1 != -- ]]; do
       printf -v "${key#--}" %s "${1#*=}"
       ;;
     --spot) spot=--spot ;;
-    --dry-run) dry=1 ;;
+    --dry-run | --dry_run) dry=1 ;;
     --help) usage ;;
     *) fail "$1 is no flag of launch/tpu_pod.sh; --help lists them, the run's own stand behind --." ;;
   esac

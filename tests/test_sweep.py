@@ -642,7 +642,7 @@ def test_looking_without_running(tmp_path: Path) -> None:
         ["0", "quickstart/seed_0", "new"],
         ["1", "quickstart/seed_1", "new"],
     ]
-    dry = call(*flags, "--dry_run", "--only=1")
+    dry = call(*flags, "--dry-run", "--only=1")
     assert shlex.split(dry.stdout) == [
         "python", "-m", "big_retrieval.main", "--config=configs/quickstart.py:runlocal",
         f"--workdir={tmp_path / 'w'}/quickstart/seed_1", "--config.seed=1",

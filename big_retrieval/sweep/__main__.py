@@ -3,7 +3,7 @@
     python -m big_retrieval.sweep --sweep=configs/sweeps/X.py[:arg] [--workdir=DIR] [--only=0-2,5]
 
 Finished runs are skipped and an interrupted one resumes, so the same command goes on. --list shows
-the runs, --dry_run checks all configurations and prints the commands, --table only makes the table
+the runs, --dry-run checks all configurations and prints the commands, --table only makes the table
 anew, --slurm prints the command that submits the same list as a SLURM array (--submit runs it).
 """
 
@@ -28,6 +28,7 @@ SWEEP = flags.DEFINE_string("sweep", None, "Sweep file, e.g. configs/sweeps/quic
 ONLY = flags.DEFINE_string("only", "", "Numbers of the runs to do, e.g. 3 or 0-2,5; all by default")
 LIST = flags.DEFINE_bool("list", False, "Show the runs and how far they are")
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Check all configurations and print the commands")
+flags.DEFINE_alias("dry-run", "dry_run")  # as the launch scripts have it
 TABLE = flags.DEFINE_bool("table", False, "Only make the tables anew")
 SLURM = flags.DEFINE_bool("slurm", False, "Print the command that submits a SLURM array")
 SUBMIT = flags.DEFINE_bool("submit", False, "With --slurm: submit it")
@@ -120,7 +121,7 @@ def _load() -> Sweep:
     if int(os.environ.get("JAX_NUM_PROCESSES", "1") or 1) > 1:
         raise UserError(
             "JAX_NUM_PROCESSES is set, but the runs of a sweep have one process each: unset it, or "
-            "start big_retrieval.main for each run that --dry_run prints."
+            "start big_retrieval.main for each run that --dry-run prints."
         )
     return spec.load(SWEEP.value)
 
