@@ -68,7 +68,7 @@ def decode_part(
     *,
     reduced: bool = True,
     decoder: Decoder = "pillow",
-) -> np.ndarray:
+) -> Image.Image | np.ndarray:
     """Reads a part of an encoded image, of JPEG files at a smaller scale where that is enough.
 
     Args:
@@ -79,28 +79,35 @@ def decode_part(
       decoder: what decodes RGB and grey JPEG files; all others are Pillow's.
 
     Returns:
-      The part, uint8 [h, w, 3].
+      The part in RGB, as what its decoder made: a Pillow image or uint8 [h, w, 3].
 
     Raises:
       ValueError: as `decode`.
     """
     with _open(data) as image:
-        rows, columns = upright_size(image)
-        top, left, height, width = choose(rows, columns)
+        size = upright_size(image)
+        box = choose(*size)
         jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
         scale = 1
-        while jpeg and reduced and scale < 8 and min(height, width) >= 2 * scale * least:
+        while jpeg and reduced and scale < 8 and min(box[2:]) >= 2 * scale * least:
             scale *= 2
         if jpeg and decoder == "opencv" and b"\xff\xd9" in data[-64:]:  # a cut file is Pillow's
             pixels = _opencv(data, scale)
-        else:
-            if scale > 1:
-                image.draft(image.mode, (image.width // scale, image.height // scale))
-            pixels = from_pil(image)
-        down, across = pixels.shape[0] / rows, pixels.shape[1] / columns
-        first, start = round(top * down), round(left * across)
-        last, end = round((top + height) * down), round((left + width) * across)
-        return pixels[first:last, start:end]  # [h, w, 3]
+            top, left, bottom, right = _edges(box, size, pixels.shape[:2])
+            return pixels[top:bottom, left:right]  # [h, w, 3]
+        if scale > 1:
+            image.draft(image.mode, (image.width // scale, image.height // scale))
+        whole = _upright(image)
+        top, left, bottom, right = _edges(box, size, (whole.height, whole.width))
+        return whole.crop((left, top, right, bottom))  # no numpy copy of the whole
+
+
+def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
+    """Top, left, bottom and right of a part of an image that was decoded at another size."""
+    top, left, height, width = box
+    down, across = scaled[0] / size[0], scaled[1] / size[1]
+    ends = round((top + height) * down), round((left + width) * across)
+    return round(top * down), round(left * across), *ends
 
 
 def picture(value: Any, place: str = "an image") -> np.ndarray:
@@ -143,9 +150,14 @@ def as_array(value: Any, place: str) -> np.ndarray:
 
 def from_pil(image: Image.Image) -> np.ndarray:
     """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
+    return np.asarray(_upright(image))  # [H, W, 3]
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """An open image, upright and in RGB; perhaps the same."""
     if image.getexif().get(_ORIENTATION, 1) != 1:
         image = ImageOps.exif_transpose(image)
-    return np.asarray(_to_rgb(image))  # [H, W, 3]
+    return _to_rgb(image)
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
@@ -199,7 +211,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _opencv(data: bytes, scale: int) -> np.ndarray:

@@ -28,12 +28,12 @@ _CROP_TRIES = 10
 
 
 def resize(
-    image: np.ndarray, height: int, width: int, *, decoder: Decoder = "pillow"
+    image: np.ndarray | Image.Image, height: int, width: int, *, decoder: Decoder = "pillow"
 ) -> np.ndarray:
-    """Resizes to the given sides, whatever the aspect; the same array if nothing changes.
+    """Resizes to the given sides, whatever the aspect; the same pixels if nothing changes.
 
     Args:
-      image: uint8 [H, W, 3].
+      image: uint8 [H, W, 3], or a Pillow image in RGB.
       height: rows of the result.
       width: columns of the result.
       decoder: whose filter: Pillow's bicubic, or OpenCV's area average (bicubic to enlarge).
@@ -41,18 +41,26 @@ def resize(
     Returns:
       uint8 [height, width, 3].
     """
-    if image.shape[:2] == (height, width):
-        return image
+    rows, columns = _sides(image)
+    if (rows, columns) == (height, width):
+        return np.asarray(image)
     if decoder == "opencv":
         import cv2
 
-        smaller = image.shape[0] > height and image.shape[1] > width
+        smaller = rows > height and columns > width
         how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
         return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=how)
-    source = Image.fromarray(np.ascontiguousarray(image))
-    return np.asarray(
-        source.resize((width, height), Image.Resampling.BICUBIC)
-    )  # [height, width, 3]
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(np.ascontiguousarray(image))
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(resized)  # [height, width, 3]
+
+
+def _sides(image: np.ndarray | Image.Image) -> tuple[int, int]:
+    """Height and width."""
+    if isinstance(image, np.ndarray):
+        return image.shape[0], image.shape[1]
+    return image.height, image.width
 
 
 def training_view(
