@@ -136,14 +136,29 @@ def _towers(c: Config) -> Iterator[str]:
     for name, tower in c.towers.items():
         path = f"config.towers.{name}"
         for key in ("width", "depth", "heads", "mlp", "class_tokens"):
-            if getattr(tower, key) < 1:
-                yield f"{path}.{key} is {getattr(tower, key)}; it must be at least 1."
+            least = 0 if key == "class_tokens" and isinstance(tower, ViT) else 1
+            if getattr(tower, key) < least:
+                yield f"{path}.{key} is {getattr(tower, key)}; it must be at least {least}."
+        yield from _pooling(path, tower)
         if tower.width % tower.heads:
             yield f"{path}.width {tower.width} must be a multiple of {path}.heads {tower.heads}."
         if not 0 <= tower.dropout < 1:
             yield f"{path}.dropout is {tower.dropout}; it must be at least 0 and below 1."
         if isinstance(tower, ViT) and tower.patch < 1:
             yield f"{path}.patch is {tower.patch}; it must be at least 1."
+
+
+def _pooling(path: str, tower: ViT | Bert) -> Iterator[str]:
+    count = tower.class_tokens
+    if tower.pool == "mean" and count > 1:
+        yield f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
+    if tower.pool == "first" and count == 0:
+        yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
+    if isinstance(tower, Bert) and tower.causal and tower.pool == "first":
+        yield (
+            f"{path}.causal: the first token sees nothing of the text; set {path}.pool to 'last' "
+            "or 'mean'."
+        )
 
 
 def _fields(c: Config) -> Iterator[str]:
@@ -178,8 +193,8 @@ def _fields(c: Config) -> Iterator[str]:
                 yield f"{path}.std is {field.std}; its elements must be positive."
         elif field.length < 3:
             yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
-        if field.head.dim < 1:
-            yield f"{path}.head.dim is {field.head.dim}; it must be at least 1."
+        if field.head.dim is not None and field.head.dim < 1:
+            yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
         yield from _spheres(path, tower, field)
 
 
@@ -197,20 +212,23 @@ def _spheres(path: str, tower: ViT | Bert, field) -> Iterator[str]:
     spheres = field.head.spheres
     if spheres is None:
         return
+    dim = field.head.dim or tower.width
     if tower.class_tokens > 1:
         yield (
             f"{path}.head.spheres is for towers with one class token; config.towers.{field.tower} "
             f"has {tower.class_tokens}, each a sub-sphere already: set it to None."
         )
-    elif spheres < 1 or field.head.dim % spheres:
-        yield f"{path}.head.dim {field.head.dim} is no multiple of {path}.head.spheres {spheres}."
+    elif spheres < 1 or dim % spheres:
+        yield f"{path}.head.dim {dim} is no multiple of {path}.head.spheres {spheres}."
 
 
 def point_shape(c: Config, field: str) -> tuple[int, int]:
     """The shape (M, N) of a field's points."""
     part = c.fields[field]
-    tokens, head = c.towers[part.tower].class_tokens, part.head
-    return (head.spheres, head.dim // head.spheres) if head.spheres else (tokens, head.dim)
+    tower, head = c.towers[part.tower], part.head
+    dim = head.dim or tower.width
+    tokens = 1 if tower.pool == "mean" else tower.class_tokens
+    return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
 
 
 def _sides(c: Config) -> Iterator[str]:

@@ -22,7 +22,7 @@ from big_retrieval.config_data import (  # noqa: F401 - config files take all pa
     Tfds,
 )
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
 
 
@@ -46,6 +46,10 @@ class ViT:
     heads: int = 12
     mlp: int = 3072
     class_tokens: int = 1
+    pool: Literal["first", "mean"] = "first"  # the class tokens, or one mean of the patches
+    norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
+    patch_bias: bool = False
+    epsilon: float = 1e-5  # of all norms
     activation: Activation = "gelu"
     dropout: float = 0.0
     embedding_std: float | None = None  # of learned tables at the start; None: as published
@@ -55,7 +59,7 @@ class ViT:
 
 @dataclass(frozen=True)
 class Bert:
-    """A BERT-type bidirectional text transformer with M class tokens."""
+    """A text transformer with M class tokens: BERT's kind, or CLIP's (pre, causal, last)."""
 
     type: Literal["bert"] = "bert"
     width: int = 512
@@ -63,7 +67,13 @@ class Bert:
     heads: int = 8
     mlp: int = 2048
     class_tokens: int = 1
+    pool: Literal["first", "last", "mean"] = "first"  # copies of one end, or one mean of the text
     norm: Literal["post", "pre"] = "post"
+    final_norm: bool = True  # a norm behind the last layer: BERT has none
+    causal: bool = False
+    token_types: int = 0  # rows of BERT's table of segments
+    relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
+    epsilon: float = 1e-5
     activation: Activation = "gelu"
     dropout: float = 0.0
     embedding_std: float | None = None  # of learned tables at the start; None: as published
@@ -76,7 +86,7 @@ class Bert:
 class Head:
     """The projection from class tokens to points; shared by all tokens, without bias."""
 
-    dim: int = 512  # per class token
+    dim: int | None = 512  # per class token; None: the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
 
 

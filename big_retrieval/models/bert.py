@@ -1,7 +1,8 @@
-"""The text tower: a bidirectional BERT-type transformer with M class tokens.
+"""The text tower: a transformer of the BERT or the CLIP type, pooled to M class tokens or one.
 
 As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M class tokens are
-copies of the first id ([CLS]) that differ by their positions only.
+copies of the first id ([CLS]) that differ by their positions only. A causal model has copies of the
+last id instead, for only these have seen the text.
 """
 
 from typing import Any
@@ -13,26 +14,37 @@ from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
+from big_retrieval.models.attention import relative_buckets
+from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter, wide
 from big_retrieval.models.transformer import Norm, Remat, layers_flops, run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
     """Token ids -> M class tokens.
 
-    Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (rows 0..M-1 are the
-    class tokens'), `ln_embedding` (norm "post" only: pre-LN blocks normalise their own input),
-    `layers_i/...`, `ln_final` (both norms: the published model has it behind post-LN layers).
+    Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (with `pool` "first"
+    rows 0..M-1 are the class tokens'), `token_type_embedding [T, W]` (with `token_types`, of which
+    the first row is added to every position), `ln_embedding` (norm "post" only: pre-LN blocks
+    normalise their own input), `relative_bias [R, H]` (with `relative_positions`, shared by all
+    layers), `layers_i/...`, `ln_final` (with `final_norm`).
 
     Intermediates (sown): "embedding" [B, L + M - 1, W] (behind ln_embedding where there is one),
-    "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final).
+    "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final where there is one).
 
     Attributes:
       vocab_size: V.
       width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
       class_tokens: M.
-      norm: "post" (published model) or "pre".
-      activation: "gelu" (exact), "gelu_tanh" or "relu".
+      pool: "first", M copies of the first token (BERT's [CLS]); "last", M copies of the last one
+        (CLIP's end of text); "mean", one token, the mean over the text; "none", all positions.
+      norm: "post" (the published oblique model, BERT) or "pre" (CLIP).
+      final_norm: whether there is a LayerNorm behind the last layer (CLIP and the published oblique
+        model; not BERT).
+      causal: whether a position looks at itself and those before it only (CLIP).
+      token_types: T, of BERT's segments; 0: none (RoBERTa, DistilBERT, CLIP).
+      relative_positions: R, buckets of the attention's bias by distance (MPNet); 0: none.
+      epsilon: of every LayerNorm.
+      activation: "gelu" (exact), "gelu_tanh", "quick_gelu" or "relu".
       dropout: rate, after the embedding and in the blocks.
       embedding_std: of word and position tables at the start; None: CLIP's 0.02 and 0.01.
       max_length: ids of the longest text, for the position table; None: those of the first call.
@@ -48,7 +60,13 @@ class TextTransformer(nn.Module):
     heads: int
     mlp: int
     class_tokens: int = 1
+    pool: str = "first"
     norm: Norm = "post"
+    final_norm: bool = True
+    causal: bool = False
+    token_types: int = 0
+    relative_positions: int = 0
+    epsilon: float = 1e-5
     activation: str = "gelu"
     dropout: float = 0.0
     embedding_std: float | None = None
@@ -69,17 +87,19 @@ class TextTransformer(nn.Module):
     ) -> jax.Array:
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 
-        L may be below, never above, `max_length` (or the length of the initialisation). Masked
+        M is 1 with `pool` "mean" and L with "none". The mask is true at the first tokens of a row,
+        and at no others. L may be below, never above, `max_length` (or the length of the initialisation). Masked
         positions are never looked at: more padding changes nothing. `rows`: see `layers.dropout`.
 
         Raises:
           UserError: the text is longer than the tower's positions.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        ids, mask = tile_first(ids, self.class_tokens), tile_first(mask, self.class_tokens)
+        tile = tile_last if self.pool == "last" else tile_first
+        ids, mask = tile(ids, mask, self.class_tokens)  # [B, L+M-1]
         x = self._embed(ids)  # [B, L+M-1, W]
         if self.norm == "post":
-            x = LayerNorm(name="ln_embedding", **types)(x)
+            x = LayerNorm(self.epsilon, name="ln_embedding", **types)(x)
         x = dropout(x, self.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
         block = {
@@ -88,16 +108,27 @@ class TextTransformer(nn.Module):
             "inits": BlockInit.text(self.width, self.depth),
             "norm": self.norm,
             "activation": self.activation,
+            "epsilon": self.epsilon,
+            "causal": self.causal,
             "dropout": self.dropout,
             "deterministic": not train,
             **types,
         }
         x = run_layers(
-            self, block, x, mask, rows=rows, depth=self.depth, scan=self.scan, remat=self.remat
+            self,
+            block,
+            x,
+            mask,
+            rows=rows,
+            bias=self._relative_bias(ids.shape[1]),
+            depth=self.depth,
+            scan=self.scan,
+            remat=self.remat,
         )
-        x = LayerNorm(name="ln_final", **types)(x)
+        if self.final_norm:
+            x = LayerNorm(self.epsilon, name="ln_final", **types)(x)
         self.sow("intermediates", "final", x)
-        return x[:, : self.class_tokens]  # [B, M, W]
+        return pooled(x, mask, self.pool, self.class_tokens)  # [B, M, W]
 
     def _embed(self, ids: jax.Array) -> jax.Array:
         """Ids [B, L+M-1] -> word plus position, [B, L+M-1, W] in `dtype`."""
@@ -119,7 +150,19 @@ class TextTransformer(nn.Module):
         words = with_logical_constraint(words, (None, None))
         x = jnp.take(words, ids, axis=0)  # [B, L+M-1, W]
         x = with_logical_constraint(x, ("batch", "length", "embed_act"))
-        return (x + positions[:length]).astype(self.dtype)
+        x = x + positions[:length]
+        if self.token_types:  # all of a text is of the first type
+            x = x + self._table("token_type_embedding", self.token_types, "token_type", stds[0])[0]
+        return x.astype(self.dtype)
+
+    def _relative_bias(self, length: int) -> jax.Array | None:
+        """What attention adds by distance, [H, L, L]."""
+        count = self.relative_positions
+        if not count:
+            return None
+        init, axes = initializers.normal(0.02), ("relative", "heads_bias")
+        table = parameter(self, "relative_bias", init, (count, self.heads), axes, self.param_dtype)
+        return table[relative_buckets(length, count)].transpose(2, 0, 1)  # [H, L, L]
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
         """A learned [rows, W] table from N(0, std^2), in `param_dtype`."""
@@ -133,6 +176,44 @@ class TextTransformer(nn.Module):
         return layers_flops(length, self.width, self.depth, self.mlp)
 
 
-def tile_first(x: jax.Array, times: int) -> jax.Array:
-    """[B, L] -> [B, L + times - 1]: the first column `times` times, then the rest."""
-    return jnp.concatenate([jnp.repeat(x[:, :1], times, axis=1), x[:, 1:]], axis=1)
+def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
+    """Ids and mask [B, L] -> [B, L + times - 1] each: the first column `times` times, then all."""
+    first, rest = slice(0, 1), slice(1, None)
+    ids, mask = (
+        jnp.concatenate([jnp.repeat(x[:, first], times, axis=1), x[:, rest]], axis=1)
+        for x in (ids, mask)
+    )
+    return ids, mask
+
+
+def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
+    """Ids and mask [B, L] -> [B, L + times - 1] each: the last token of a row `times` times."""
+    if times == 1:
+        return ids, mask
+    count = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True)  # [B, 1], tokens of a row
+    place = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L + times - 1]
+    seen = jnp.where(place < count + times - 1, jnp.minimum(place, count - 1), place - times + 1)
+    ids = jnp.take_along_axis(ids, jnp.maximum(seen, 0), axis=1)
+    return ids, (place < count + times - 1).astype(mask.dtype)
+
+
+def pooled(x: jax.Array, mask: jax.Array, pool: str, times: int) -> jax.Array:
+    """Positions [B, L, W] and mask [B, L] -> tokens [B, M, W]; see `TextTransformer.pool`.
+
+    Raises:
+      UserError: the pooling is unknown.
+    """
+    if pool == "first":
+        return x[:, :times]
+    if pool == "none":
+        return x
+    if pool == "mean":
+        share = mask.astype(wide(x.dtype))
+        share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L]
+        mean = jnp.einsum("bl,blw->bw", share, x, precision="highest")
+        return mean[:, None].astype(x.dtype)  # [B, 1, W]
+    if pool == "last":
+        end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True)  # [B, 1]
+        place = jnp.maximum(end - times + jnp.arange(times), 0)  # [B, M]
+        return jnp.take_along_axis(x, place[:, :, None], axis=1)
+    raise UserError(f"pool {pool!r} is unknown; known: first, last, mean, none.")

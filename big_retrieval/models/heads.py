@@ -17,13 +17,13 @@ class Projection(nn.Module):
     values are cut into that many contiguous blocks (section 4.3). The kernel starts as N(0, 1 / W).
 
     Attributes:
-      dim: values per class token.
+      dim: values per class token; None: W, the tokens themselves, without a kernel.
       spheres: blocks that a single token's values are cut into; None with several tokens.
       dtype: type of the operands; the product is accumulated in float32 or wider.
       param_dtype: type of the parameters.
     """
 
-    dim: int
+    dim: int | None
     spheres: int | None = None
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -43,11 +43,14 @@ class Projection(nn.Module):
                 f"head.spheres is {self.spheres}, but the tower has {count} class tokens: cut a "
                 "single token into spheres, or let every token be one (spheres = None)."
             )
-        if self.spheres is not None and self.dim % self.spheres:
-            raise UserError(f"head.dim {self.dim} is no multiple of head.spheres {self.spheres}.")
-        init, axes = initializers.normal(width**-0.5), ("embed", "point")
-        kernel = parameter(self, "kernel", init, (width, self.dim), axes, self.param_dtype)
-        points = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
+        dim = width if self.dim is None else self.dim
+        if self.spheres is not None and dim % self.spheres:
+            raise UserError(f"head.dim {dim} is no multiple of head.spheres {self.spheres}.")
+        points = tokens.astype(wide(self.dtype))
+        if self.dim is not None:
+            init, axes = initializers.normal(width**-0.5), ("embed", "point")
+            kernel = parameter(self, "kernel", init, (width, dim), axes, self.param_dtype)
+            points = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
         if self.spheres is None:
             return points
         return points.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
@@ -55,4 +58,4 @@ class Projection(nn.Module):
     @nn.nowrap
     def flops(self, width: int, class_tokens: int) -> int:
         """Operations of the product, forward, for one example."""
-        return 2 * class_tokens * width * self.dim
+        return 2 * class_tokens * width * (self.dim or 0)

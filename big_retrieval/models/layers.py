@@ -62,12 +62,9 @@ def _normal_cdf(x: jax.Array) -> jax.Array:
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),  # OpenAI's CLIP
     "relu": jax.nn.relu,
 }
-
-# Instead of -inf: exp(_EXCLUDED - max) is 0 all the same, and a row of nothing else is uniform.
-_EXCLUDED = -1e30
-
 
 def uniform(bound: float) -> Initializer:
     """Draws from U(-bound, bound)."""
@@ -161,58 +158,6 @@ class LayerNorm(nn.Module):
         x = x - jnp.mean(x, axis=-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.epsilon)
         return (x * scale.astype(x.dtype) + bias.astype(x.dtype)).astype(self.dtype)
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention with parameters query, key, value, out; scale 1 / sqrt(W / H)."""
-
-    heads: int
-    inits: BlockInit
-    dropout: float = 0.0
-    deterministic: bool = True
-    dtype: Dtype = jnp.float32
-    param_dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, x: jax.Array, mask: jax.Array | None = None, rows: jax.Array | None = None
-    ) -> jax.Array:
-        """[B, L, W] -> [B, L, W].
-
-        Args:
-          x: [B, L, W] in `dtype`.
-          mask: [B, L], true (or not 0) at the keys that may be looked at; None: all. A row without
-            any is looked at evenly: its result means nothing, but is finite.
-          rows: see `dropout`.
-
-        Raises:
-          UserError: the width is no multiple of the heads.
-        """
-        width = x.shape[-1]
-        if width % self.heads:
-            raise UserError(f"width {width} is not a multiple of heads {self.heads}.")
-        split = (*x.shape[:-1], self.heads, width // self.heads)
-        q, k, v = (
-            self._dense(name, ("embed", "heads"), width)(x).reshape(split).swapaxes(1, 2)
-            for name in ("query", "key", "value")
-        )  # [B, H, L, d] each, a layout that makes the products twice as fast on CPUs
-        stats = wide(self.dtype)
-        logits = jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=stats)  # [B, H, L, L]
-        logits = logits * (split[-1] ** -0.5)
-        if mask is not None:
-            logits = logits + jnp.where(mask.astype(bool), 0, _EXCLUDED)[:, None, None, :]
-        logits = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
-        weights = jnp.exp(logits)
-        # Divided by behind the sum over keys, where there are d values a query and not L.
-        total = jnp.sum(weights, axis=-1, keepdims=True)  # [B, H, L, 1]
-        weights = dropout(weights.astype(self.dtype), self.dropout, self.deterministic, rows)
-        y = jnp.einsum("bhqk,bhkd->bhqd", weights, v, preferred_element_type=stats)
-        y = (y / total).astype(self.dtype).swapaxes(1, 2).reshape(x.shape)  # [B, L, W]
-        return self._dense("out", ("heads", "embed"), width)(y)
-
-    def _dense(self, name: str, axes: tuple[str, str], width: int) -> Dense:
-        init = self.inits.out if name == "out" else self.inits.qkv
-        return Dense(width, axes, init, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
 
 
 class Mlp(nn.Module):

@@ -13,7 +13,8 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import Attention, BlockInit, Dtype, LayerNorm, Mlp, dropout
+from big_retrieval.models.attention import Attention
+from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, Mlp, dropout
 
 Norm = Literal["pre", "post"]
 Remat = Literal["none", "block", "dots"]
@@ -39,6 +40,8 @@ class Block(nn.Module):
     inits: BlockInit
     norm: Norm = "pre"
     activation: str = "gelu"
+    epsilon: float = 1e-5
+    causal: bool = False
     dropout: float = 0.0
     deterministic: bool = True
     dtype: Dtype = jnp.float32
@@ -46,7 +49,11 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, mask: jax.Array | None = None, rows: jax.Array | None = None
+        self,
+        x: jax.Array,
+        mask: jax.Array | None = None,
+        rows: jax.Array | None = None,
+        bias: jax.Array | None = None,
     ) -> jax.Array:
         """[B, L, W] -> [B, L, W] in `dtype`.
 
@@ -54,11 +61,18 @@ class Block(nn.Module):
           x: [B, L, W].
           mask: [B, L], true at the keys that count; None: all.
           rows: see `layers.dropout`.
+          bias: [H, L, L], see `Attention`.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        ln_1, ln_2 = LayerNorm(name="ln_1", **types), LayerNorm(name="ln_2", **types)
+        ln_1, ln_2 = (LayerNorm(self.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
         attention = Attention(
-            self.heads, self.inits, self.dropout, self.deterministic, name="attention", **types
+            self.heads,
+            self.inits,
+            self.dropout,
+            self.causal,
+            self.deterministic,
+            name="attention",
+            **types,
         )
         mlp = Mlp(self.hidden, self.inits, self.activation, name="mlp", **types)
 
@@ -66,10 +80,10 @@ class Block(nn.Module):
             return dropout(y, self.dropout, self.deterministic, rows)
 
         if self.norm == "pre":
-            x = x + drop(attention(ln_1(x), mask, rows))
+            x = x + drop(attention(ln_1(x), mask, rows, bias))
             return x + drop(mlp(ln_2(x)))
         if self.norm == "post":
-            x = ln_1(x + drop(attention(x, mask, rows)))
+            x = ln_1(x + drop(attention(x, mask, rows, bias)))
             return ln_2(x + drop(mlp(x)))
         raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
 
@@ -81,6 +95,7 @@ def run_layers(
     mask: jax.Array | None = None,
     *,
     rows: jax.Array | None = None,
+    bias: jax.Array | None = None,
     depth: int,
     scan: bool = False,
     remat: Remat = "none",
@@ -98,6 +113,7 @@ def run_layers(
       x: [B, L, W].
       mask: [B, L] for attention, or None.
       rows: see `layers.dropout`.
+      bias: [H, L, L], the same in every layer; see `Attention`.
       depth: number of layers, 1 or more.
       scan: run the layers as a loop.
       remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but
@@ -113,10 +129,10 @@ def run_layers(
         raise UserError(f"remat {remat!r} is unknown; known: 'none', 'block', 'dots'.")
     x = _constrain(x)
     if scan and not tower.is_initializing():
-        return _scan_layers(tower, Block(**block, parent=None), x, (mask, rows), depth, remat)
+        return _scan_layers(tower, Block(**block, parent=None), x, (mask, rows, bias), depth, remat)
     cls = Block if remat == "none" else nn.remat(Block, policy=_POLICIES[remat])
     for i in range(depth):
-        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask, rows))
+        x = _constrain(cls(**block, name=f"layers_{i}")(x, mask, rows, bias))
         tower.sow("intermediates", "layer_outputs", x)
     return x
 
@@ -125,11 +141,11 @@ def _scan_layers(
     tower: nn.Module,
     block: Block,
     x: jax.Array,
-    rest: tuple[jax.Array | None, jax.Array | None],
+    rest: tuple[jax.Array | None, ...],
     depth: int,
     remat: Remat,
 ) -> jax.Array:
-    """The loop form of `run_layers`; `block` is unbound, `rest` its mask and rows."""
+    """The loop form of `run_layers`; `block` is unbound, `rest` its mask, rows and bias."""
     params = nn.unbox(tower.variables["params"])
     layers = [params[f"layers_{i}"] for i in range(depth)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)  # [depth, ...] each

@@ -1,4 +1,4 @@
-"""The vision tower: a pre-LN vision transformer with M class tokens.
+"""The vision tower: a pre-LN vision transformer with M class tokens, or pooled patches.
 
 As in "Design of the Topology for Contrastive Visual-Textual Alignment": the M tokens at the
 front are learned vectors with positions of their own; their outputs become the M sub-spheres.
@@ -34,9 +34,10 @@ SIZES: dict[str, dict[str, int]] = {
 class VisionTransformer(nn.Module):
     """Images -> M class tokens.
 
-    Parameters: `class_embedding [M, W]`, `position_embedding [M + patches, W]` (rows 0..M-1 are the
-    class tokens', then the patches in row-major order), `patch_embedding/kernel [P*P*3, W]` (row,
-    column, channel within a patch), `ln_pre`, `layers_i/...`, `ln_post`.
+    Parameters: `class_embedding [M, W]` (none with M = 0), `position_embedding [M + patches, W]`
+    (rows 0..M-1 are the class tokens', then the patches in row-major order),
+    `patch_embedding/kernel [P*P*3, W]` (row, column, channel within a patch) and, with
+    `patch_bias`, its `bias`, `ln_pre` (with `norm_first`), `layers_i/...`, `ln_post`.
 
     Intermediates (sown): "embedding" [B, M + patches, W] (behind ln_pre), "layer_outputs", "final"
     [B, M, W] (behind ln_post, the features of a linear probe).
@@ -45,7 +46,12 @@ class VisionTransformer(nn.Module):
       patch: side of a patch in pixels.
       width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
       class_tokens: M.
-      activation: "gelu" (exact), "gelu_tanh" or "relu".
+      pool: "first", the M class tokens; "mean", one token, the mean of the patches behind ln_post.
+      norm_first: whether embeddings are normalised in front of the first layer (CLIP's are, those
+        of ViT, DeiT and big_vision are not).
+      patch_bias: whether patches have a bias (CLIP's have none).
+      epsilon: of every LayerNorm.
+      activation: "gelu" (exact), "gelu_tanh", "quick_gelu" or "relu".
       dropout: rate, after the positions and in the blocks.
       embedding_std: of class and position embeddings at the start; None: W^-0.5, as published.
       remat: see `run_layers`.
@@ -60,6 +66,10 @@ class VisionTransformer(nn.Module):
     heads: int
     mlp: int
     class_tokens: int = 1
+    pool: str = "first"
+    norm_first: bool = True
+    patch_bias: bool = False
+    epsilon: float = 1e-5
     activation: str = "gelu"
     dropout: float = 0.0
     embedding_std: float | None = None
@@ -72,7 +82,7 @@ class VisionTransformer(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`.
+        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`; M is 1 with `pool` "mean".
 
         Args:
           images: [B, S, S, 3].
@@ -89,13 +99,14 @@ class VisionTransformer(nn.Module):
             self.width,
             ("patch_in", "embed"),
             uniform(patches.shape[-1] ** -0.5),
-            use_bias=False,
+            use_bias=self.patch_bias,
             name="patch_embedding",
             **types,
         )(patches)  # [B, L-M, W]
-        tokens = self._table("class_embedding", m, "class_token")
-        tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.width))  # [B, M, W]
-        x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
+        if m:
+            tokens = self._table("class_embedding", m, "class_token")
+            tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.width))  # [B, M, W]
+            x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
         length = stored_rows(self, "position_embedding", x.shape[1])
         if length != x.shape[1]:
             raise UserError(
@@ -104,13 +115,15 @@ class VisionTransformer(nn.Module):
             )
         x = x + self._table("position_embedding", length, "position")
         x = dropout(x, self.dropout, not train, rows)
-        x = LayerNorm(name="ln_pre", **types)(x)
+        if self.norm_first:
+            x = LayerNorm(self.epsilon, name="ln_pre", **types)(x)
         self.sow("intermediates", "embedding", x)
         block = {
             "heads": self.heads,
             "hidden": self.mlp,
             "inits": BlockInit.vision(self.width, self.mlp),
             "activation": self.activation,
+            "epsilon": self.epsilon,
             "dropout": self.dropout,
             "deterministic": not train,
             **types,
@@ -118,7 +131,11 @@ class VisionTransformer(nn.Module):
         x = run_layers(
             self, block, x, rows=rows, depth=self.depth, scan=self.scan, remat=self.remat
         )
-        x = LayerNorm(name="ln_post", **types)(x[:, :m])  # [B, M, W]
+        ln_post = LayerNorm(self.epsilon, name="ln_post", **types)
+        if self.pool == "mean":
+            x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
+        else:
+            x = ln_post(x[:, :m])  # [B, M, W]
         self.sow("intermediates", "final", x)
         return x
 

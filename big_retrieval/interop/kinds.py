@@ -1,0 +1,199 @@
+"""The kinds of towers that are known, and how a checkpoint's names tell which one it holds."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from big_retrieval.interop import names
+from big_retrieval.interop.names import Entry, Table
+
+Side = Literal["image", "text"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One architecture as one library saves it.
+
+    Attributes:
+      name: for messages.
+      side: what the tower reads.
+      sign: a name that every checkpoint of this kind has, behind one of the prefixes.
+      prefixes: what may stand in front of all names of the tower.
+      table: its parameters.
+      head: the projection behind it, named without the prefix; None: it has none.
+      fixed: attributes of the tower that no array tells and no settings file changes.
+      usual: attributes that a settings file may change.
+      head_width: width / heads where no settings file says how many heads; None: it must.
+    """
+
+    name: str
+    side: Side
+    sign: str
+    prefixes: tuple[str, ...]
+    table: Table
+    head: Entry | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    head_width: int | None = 64
+
+    def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
+        """The prefix behind which the sign is found; None where it is not."""
+        return next((each for each in self.prefixes if each + self.sign in arrays), None)
+
+
+_CLIP_TEXT = {"causal": True, "pool": "last", "norm": "pre"}
+_EXACT = {"activation": "gelu", "epsilon": 1e-5}
+_BERT = {"activation": "gelu", "epsilon": 1e-12}
+_BERT_PREFIXES = ("", "bert.", "roberta.", "0.auto_model.", "auto_model.", "0.model.", "model.")
+_HF_CLIP = {"activation": "quick_gelu", "epsilon": 1e-5}
+
+MTOB = (
+    Kind(
+        "clip-mtob's vision tower",
+        "image",
+        "visual.class_embedding",
+        ("",),
+        names.MTOB_IMAGE,
+        Entry("visual.proj", "kernel"),
+        usual=_EXACT,
+    ),
+    Kind(
+        "clip-mtob's text tower",
+        "text",
+        "transformer.encoder.layers.0.self_attn.in_proj_weight",
+        ("",),
+        names.MTOB_TEXT,
+        Entry("text_projection", "kernel"),
+        {"pool": "first", "norm": "post"},
+        _EXACT,
+    ),
+)
+
+KINDS = (
+    Kind(
+        "open_clip's vision transformer",
+        "image",
+        "visual.class_embedding",
+        ("",),
+        names.OPEN_CLIP_IMAGE,
+        Entry("visual.proj", "kernel"),
+        usual=_EXACT,
+    ),
+    Kind(
+        "open_clip's text transformer",
+        "text",
+        "transformer.resblocks.0.attn.in_proj_weight",
+        ("", "text."),
+        names.OPEN_CLIP_TEXT,
+        Entry("text_projection", "kernel"),
+        _CLIP_TEXT,
+        _EXACT,
+    ),
+    Kind(
+        "Hugging Face CLIP's vision transformer",
+        "image",
+        "vision_model.embeddings.class_embedding",
+        ("",),
+        names.HF_CLIP_IMAGE,
+        Entry("visual_projection.weight", "kernel", "linear"),
+        usual=_HF_CLIP,
+    ),
+    Kind(
+        "Hugging Face CLIP's text transformer",
+        "text",
+        "text_model.embeddings.token_embedding.weight",
+        ("",),
+        names.HF_CLIP_TEXT,
+        Entry("text_projection.weight", "kernel", "linear"),
+        _CLIP_TEXT,
+        _HF_CLIP,
+    ),
+    Kind(
+        "Hugging Face's ViT",
+        "image",
+        "embeddings.patch_embeddings.projection.weight",
+        ("", "vit."),
+        names.HF_VIT,
+        usual=_BERT,
+    ),
+    Kind(
+        "timm's vision transformer",
+        "image",
+        "patch_embed.proj.weight",
+        ("", "visual.trunk."),
+        names.TIMM_VIT,
+        usual={"activation": "gelu", "epsilon": 1e-6},
+    ),
+    Kind(
+        "big_vision's ViT",
+        "image",
+        "embedding/kernel",
+        ("", "params/", "img/", "params/img/"),
+        names.BIG_VISION,
+        usual={"activation": "gelu_tanh", "epsilon": 1e-6},
+    ),
+    Kind(
+        "MPNet",
+        "text",
+        "encoder.relative_attention_bias.weight",
+        ("mpnet.", *_BERT_PREFIXES),
+        names.MPNET,
+        usual=_BERT | {"epsilon": 1e-5},
+        head_width=None,
+    ),
+    Kind(
+        "DistilBERT",
+        "text",
+        "transformer.layer.0.attention.q_lin.weight",
+        ("distilbert.", *_BERT_PREFIXES),
+        names.DISTILBERT,
+        usual=_BERT,
+        head_width=None,
+    ),
+    Kind(
+        "BERT",
+        "text",
+        "encoder.layer.0.attention.self.query.weight",
+        _BERT_PREFIXES,
+        names.BERT,
+        usual=_BERT,
+        head_width=None,
+    ),
+)
+
+# RoBERTa's names are BERT's; its settings, or the prefix, tell it apart.
+ROBERTA = Kind(
+    "RoBERTa",
+    "text",
+    "encoder.layer.0.attention.self.query.weight",
+    _BERT_PREFIXES,
+    names.ROBERTA,
+    usual=_BERT | {"epsilon": 1e-5},
+    head_width=None,
+)
+ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
+TEMPERATURE = ("logit_scale", "params/t", "t")
+
+
+def kinds_of(
+    arrays: Mapping[str, np.ndarray], model_type: str = ""
+) -> Iterator[tuple[Kind, str]]:
+    """The towers that a checkpoint holds, one of a side at most, each with its prefix.
+
+    Args:
+      arrays: their names and arrays.
+      model_type: of a Hugging Face config.json, where there is one.
+    """
+    several = arrays.get("visual.class_embedding")
+    known = (*MTOB, *KINDS) if several is not None and several.ndim == 2 else KINDS
+    sides: set[str] = set()
+    for kind in known:
+        prefix = kind.prefix(arrays)
+        if prefix is None or kind.side in sides:
+            continue
+        sides.add(kind.side)
+        if kind.name == "BERT" and (model_type in ROBERTA_TYPES or prefix == "roberta."):
+            kind = ROBERTA
+        yield kind, prefix

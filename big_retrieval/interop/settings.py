@@ -1,0 +1,166 @@
+"""What the files beside the weights say: heads, activation, pixels, pooling, tokenizer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.data.images import CLIP_MEAN, CLIP_STD
+from big_retrieval.errors import UserError
+from big_retrieval.interop.files import read_json
+
+ACTIVATIONS = {  # as the settings call them -> as we do
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+}
+# What Hugging Face's CLIP takes for keys that its files leave out.
+_HF_TEXT = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+_HF_VISION = {"num_attention_heads": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How images are prepared: side in pixels, mean and deviation of values in [0, 1]."""
+
+    size: int | None = None
+    mean: tuple[float, float, float] = CLIP_MEAN
+    std: tuple[float, float, float] = CLIP_STD
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is known beside the arrays; the default knows nothing.
+
+    Attributes:
+      model_type: of a Hugging Face config.json.
+      towers: "image", "text" -> heads, activation, epsilon.
+      pixels: of images, where it is said.
+      pool: of sentence-transformers: "first" or "mean"; None: not said.
+      normalise: whether vectors are divided by their norm; None: not said.
+      length: tokens of a text at most; None: not said.
+      tokenizer: the folder or file of the tokenizer; None: there is none.
+    """
+
+    model_type: str = ""
+    towers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    pixels: Pixels | None = None
+    pool: str | None = None
+    normalise: bool | None = None
+    length: int | None = None
+    tokenizer: Path | None = None
+
+    def of(self, side: str) -> Mapping[str, Any]:
+        """Heads, activation and epsilon of a side, as far as they are known."""
+        return self.towers.get(side, {})
+
+
+def read_settings(folder: Path) -> Settings:
+    """The settings of a model folder: open_clip's, sentence-transformers', timm's, Hugging Face's.
+
+    Raises:
+      UserError: a file that cannot be read, or a model that is something else than it must be.
+    """
+    if (folder / "open_clip_config.json").is_file():
+        return _open_clip(folder)
+    found = _hugging_face(folder) if (folder / "config.json").is_file() else Settings()
+    return found
+
+
+def _tokenizer(folder: Path) -> Path | None:
+    return folder if any((folder / name).is_file() for name in TOKENIZER_FILES) else None
+
+
+def _activation(name: Any, path: Path) -> str:
+    if name not in ACTIVATIONS:
+        raise UserError(
+            f"{path}: the activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}."
+        )
+    return ACTIVATIONS[name]
+
+
+def _hugging_face(folder: Path) -> Settings:
+    path = folder / "config.json"
+    config = read_json(path)
+    kind = str(config.get("model_type", ""))
+    if "architecture" in config and "pretrained_cfg" in config:
+        return _timm(config)
+    if kind == "clip":
+        text = {**_HF_TEXT, **(config.get("text_config") or {})}
+        vision = {**_HF_VISION, **(config.get("vision_config") or {})}
+        towers = {"text": _attention(text, path), "image": _attention(vision, path)}
+    else:
+        side = "image" if kind == "vit" else "text"
+        towers = {side: _attention(config, path)}
+    return Settings(
+        model_type=kind,
+        towers=towers,
+        pixels=_preprocessor(folder),
+        length=None,
+        tokenizer=_tokenizer(folder),
+    )
+
+
+def _attention(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    heads = config.get("num_attention_heads", config.get("n_heads"))
+    name = config.get("hidden_act", config.get("activation"))
+    found: dict[str, Any] = {"heads": heads, "epsilon": config.get("layer_norm_eps")}
+    return found | {"activation": None if name is None else _activation(name, path)}
+
+
+def _preprocessor(folder: Path) -> Pixels | None:
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
+        return None
+    config = read_json(path)
+    size = config.get("crop_size") or config.get("size")
+    if isinstance(size, Mapping):
+        size = size.get("height") or size.get("shortest_edge")
+    return Pixels(
+        size=size,
+        mean=tuple(config.get("image_mean", CLIP_MEAN)),
+        std=tuple(config.get("image_std", CLIP_STD)),
+    )
+
+
+def _timm(config: Mapping[str, Any]) -> Settings:
+    made = config["pretrained_cfg"]
+    size = (made.get("input_size") or [3, None])[1]
+    pixels = Pixels(size, tuple(made.get("mean", CLIP_MEAN)), tuple(made.get("std", CLIP_STD)))
+    clip = "_clip" in str(config["architecture"])
+    quick = "quickgelu" in str(config["architecture"])
+    tower = {"epsilon": 1e-5 if clip else 1e-6, "activation": "quick_gelu" if quick else "gelu"}
+    return Settings(towers={"image": tower}, pixels=pixels)
+
+
+def _open_clip(folder: Path) -> Settings:
+    path = folder / "open_clip_config.json"
+    whole = read_json(path)
+    model, made = whole.get("model_cfg", {}), whole.get("preprocess_cfg", {})
+    vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
+    for key, value in {"timm_model_name": vision, "hf_model_name": text}.items():
+        if key in value:
+            raise UserError(
+                f"{path}: {key} {value[key]!r} is a tower of another library inside open_clip, "
+                "which is not imported; import that library's own checkpoint."
+            )
+    activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
+    width = vision.get("width", 768)
+    common = {"activation": activation, "epsilon": 1e-5}
+    return Settings(
+        towers={
+            "image": {**common, "heads": width // vision.get("head_width", 64)},
+            "text": {**common, "heads": text.get("heads", 8)},
+        },
+        pixels=Pixels(
+            size=vision.get("image_size"),
+            mean=tuple(made.get("mean", CLIP_MEAN)),
+            std=tuple(made.get("std", CLIP_STD)),
+        ),
+        length=text.get("context_length"),
+        tokenizer=_tokenizer(folder),
+    )

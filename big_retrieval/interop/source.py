@@ -1,0 +1,214 @@
+"""A checkpoint of another library, understood: towers, heads, preprocessing, parameters by our names."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import Bert, Head, ViT
+from big_retrieval.errors import UserError
+from big_retrieval.interop.kinds import TEMPERATURE, Kind, kinds_of
+from big_retrieval.interop.layouts import LAYOUTS
+from big_retrieval.interop.settings import Settings
+
+Flat = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tower of a checkpoint, with the projection behind it.
+
+    Attributes:
+      kind: what it is.
+      tower: its configuration; `class_tokens` and lengths are those of the checkpoint.
+      params: path below the tower -> array.
+      head: path below the head -> array; empty: there is none.
+      names: our path -> the name in the checkpoint, for messages.
+    """
+
+    kind: Kind
+    tower: ViT | Bert
+    params: Flat
+    head: Flat
+    names: dict[str, str]
+
+    @property
+    def head_config(self) -> Head:
+        """The projection's configuration."""
+        return Head(dim=self.head["kernel"].shape[1] if self.head else None)
+
+    @property
+    def positions(self) -> int:
+        """Rows of the position table."""
+        return self.params["position_embedding"].shape[0]
+
+    @property
+    def image_size(self) -> int:
+        """Pixels of a side, of a vision tower."""
+        assert isinstance(self.tower, ViT)
+        return math.isqrt(self.positions - self.tower.class_tokens) * self.tower.patch
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file or folder holds.
+
+    Attributes:
+      origin: where it was read, for messages.
+      parts: "image" and "text", one or both.
+      temperature: logarithm of the multiplier, or None.
+      unused: names that were left out on purpose, as they are no part of the towers.
+      unknown: names that nobody knows.
+      settings: what the files beside the weights say.
+    """
+
+    origin: str
+    parts: dict[str, Part]
+    temperature: np.ndarray | None
+    unused: list[str]
+    unknown: list[str]
+    settings: Settings = field(default_factory=Settings)
+
+
+def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings) -> Source:
+    """Finds the towers in a checkpoint.
+
+    Args:
+      origin: the file, for messages.
+      arrays: names and arrays.
+      settings: what the files beside it say.
+
+    Raises:
+      UserError: no tower of a known kind is in it, or one that cannot be told from the arrays.
+    """
+    arrays = {_modern(name): array for name, array in arrays.items()}
+    parts: dict[str, Part] = {}
+    claimed: set[str] = set()
+    unused: list[str] = []
+    for kind, prefix in kinds_of(arrays, settings.model_type):
+        own = _own(arrays, prefix)
+        part = _part(origin, kind, own, settings)
+        parts[kind.side] = part
+        claimed |= {prefix + name for name in part.names.values()}
+        unused += [prefix + name for name in own if kind.table.is_unused(name)]
+    if not parts:
+        first = ", ".join(sorted(arrays)[:3])
+        raise UserError(
+            f"{origin} is no model of a known kind (its first names are {first}); docs/INTEROP.md "
+            "lists the kinds that can be imported."
+        )
+    temperature = next((name for name in TEMPERATURE if name in arrays), None)
+    known = claimed | set(unused) | {temperature}
+    return Source(
+        origin=origin,
+        parts=parts,
+        temperature=None if temperature is None else arrays[temperature].reshape(()),
+        unused=sorted(set(unused) - claimed),
+        unknown=sorted(set(arrays) - known),
+        settings=settings,
+    )
+
+
+def _modern(name: str) -> str:
+    """Names of old files as newer ones have them."""
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+
+def _own(arrays: Mapping[str, np.ndarray], prefix: str) -> Flat:
+    """What stands behind a prefix."""
+    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
+
+
+def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
+    params: Flat = {}
+    names: dict[str, str] = {}
+    for name, path, array in kind.table.to_ours(arrays):
+        params[path], names[path] = array, name
+    head: Flat = {}
+    if kind.head is not None and kind.head.theirs in arrays:
+        head["kernel"] = LAYOUTS[kind.head.layout].ours(arrays[kind.head.theirs])[0]
+        names["head/kernel"] = kind.head.theirs
+    if isinstance(arrays.get("cls"), np.ndarray) and kind.table.find("cls"):
+        params = _with_class_position(params)
+    make = _vision if kind.side == "image" else _text
+    return Part(kind, make(origin, kind, params, settings), params, head, names)
+
+
+def _with_class_position(params: Flat) -> Flat:
+    """big_vision adds positions to patches only: the class token's is 0."""
+    table = params["position_embedding"]
+    if math.isqrt(table.shape[0]) ** 2 != table.shape[0]:
+        return params  # the class token's row is there
+    return params | {"position_embedding": np.concatenate([np.zeros_like(table[:1]), table])}
+
+
+def _common(origin: str, kind: Kind, params: Flat, settings: Settings, width: int) -> dict:
+    layers = {int(m[1]) for path in params if (m := re.match(r"layers_(\d+)/", path))}
+    if layers != set(range(len(layers))) or not layers:
+        raise UserError(f"{origin}: {kind.name} has the layers {sorted(layers)}, not 0, 1, ...")
+    given = settings.of(kind.side)
+    heads = given.get("heads") or (width // kind.head_width if kind.head_width else None)
+    if heads is None:
+        raise UserError(
+            f"{origin}: the arrays do not tell how many attention heads {kind.name} has; give the "
+            "folder with its config.json instead of the bare file."
+        )
+    told = {k: v for k, v in given.items() if k in ("activation", "epsilon") and v is not None}
+    return {
+        "width": width,
+        "depth": len(layers),
+        "heads": heads,
+        "mlp": _shape(origin, kind, params, "layers_0/mlp/fc1/bias")[0],
+        **kind.fixed,
+        **kind.usual,
+        **told,
+    }
+
+
+def _shape(origin: str, kind: Kind, params: Flat, path: str) -> tuple[int, ...]:
+    if path not in params:
+        raise UserError(f"{origin} looks like {kind.name}, but lacks its {path}.")
+    return params[path].shape
+
+
+def _vision(origin: str, kind: Kind, params: Flat, settings: Settings) -> ViT:
+    pixels, width = _shape(origin, kind, params, "patch_embedding/kernel")
+    tokens = params["class_embedding"].shape[0] if "class_embedding" in params else 0
+    _shape(origin, kind, params, "position_embedding")
+    return ViT(
+        patch=math.isqrt(pixels // 3),
+        class_tokens=tokens,
+        pool="first" if tokens else "mean",
+        norm_first="ln_pre/scale" in params,
+        patch_bias="patch_embedding/bias" in params,
+        **_common(origin, kind, params, settings, width),
+    )
+
+
+def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
+    rows, width = _shape(origin, kind, params, "token_embedding")
+    positions = _shape(origin, kind, params, "position_embedding")[0]
+    types, relative = (params.get(f"{key}") for key in ("token_type_embedding", "relative_bias"))
+    found = _common(origin, kind, params, settings, width)
+    found["norm"] = "post" if "ln_embedding/scale" in params else "pre"
+    tower = Bert(
+        final_norm="ln_final/scale" in params,
+        token_types=0 if types is None else types.shape[0],
+        relative_positions=0 if relative is None else relative.shape[0],
+        vocab_size=rows,
+        **found,
+    )
+    tokens = settings.class_tokens or 1
+    del positions
+    return dataclasses.replace(tower, class_tokens=tokens)
+
+
+def describe(tower: Any) -> str:
+    """A tower in a few words."""
+    return f"{tower.depth} layers of width {tower.width}, {tower.heads} heads"
