@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
+# Processes that share the tests; each takes up to 3 GB.
+WORKERS ?= 2
 
 .PHONY: install quickstart test test-all lint clean
 
@@ -19,7 +21,7 @@ quickstart: install
 	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m big_retrieval.main --config=configs/quickstart.py --workdir=runs/quickstart
 
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
 
 test-all: install
 	$(BIN)/python -m pytest

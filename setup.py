@@ -31,6 +31,7 @@ EXTRAS = {
         "opencv-python-headless>=4.10",
         "pyright>=1.1.400",
         "pytest>=8.3",
+        "pytest-xdist>=3.6",
         "ruff>=0.12",
     ],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],

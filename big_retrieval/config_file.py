@@ -1,6 +1,8 @@
 """Reading a config file and the keys of overrides, with a sentence for every mistake in them."""
 
 import ast
+import functools
+import operator
 import re
 import sys
 import sysconfig
@@ -13,6 +15,7 @@ import ml_collections
 from absl import flags
 
 from big_retrieval import schema
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -43,11 +46,38 @@ class ConfigFile(flags.ArgumentParser):
                 f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
                 "c = recipe.base() and end it with return c."
             )
-        for arg in sys.argv[1:]:
-            match = re.match(OVERRIDE, arg)
-            if match:
-                _check_key(found, match["key"], arg, negated=bool(match["no"]))
+        given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
+        for arg, match in given:
+            _switch(found, match["key"], arg.partition("=")[2])
+        for arg, match in given:
+            _check_key(found, match["key"], arg, negated=bool(match["no"]))
         return found
+
+
+def _switch(config: Any, key: str, value: str) -> None:
+    """Makes a group the one that a new type on the command line names, so that its keys can follow.
+
+    Keys that both have keep their values, new ones get their defaults.
+    """
+    *path, tag = key.split(".")
+    if tag not in ("type", "kind"):
+        return
+    node = config
+    for name in path:
+        node = node.get(name) if isinstance(node, ml_collections.ConfigDict) else None
+    if not isinstance(node, ml_collections.ConfigDict) or node.get(tag) in (None, value):
+        return
+    try:
+        known = schema.variants(Config, config, path)
+    except (KeyError, TypeError):  # keys that do not belong there are told of later
+        return
+    if value not in known:
+        return
+    new = schema.to_config_dict(known[value]())
+    new.update({name: node[name] for name in node if name in new and name != tag})
+    group = functools.reduce(operator.getitem, path[:-1], config)
+    with config.unlocked():
+        group[path[-1]] = new
 
 
 def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:

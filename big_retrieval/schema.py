@@ -94,9 +94,8 @@ def complete(hint: Any, raw: Any) -> Any:
     """
     args = [arg for arg in typing.get_args(hint) if arg is not type(None)]
     if typing.get_origin(hint) in (Union, types.UnionType) and isinstance(raw, Mapping):
-        tag = tag_of(args[0])
-        named = {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in args}
-        return complete(named[raw[tag]], raw) if raw.get(tag) in named else raw
+        tag, known = tag_of(args[0]), named(args)
+        return complete(known[raw[tag]], raw) if raw.get(tag) in known else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
         return {key: complete(args[1], value) for key, value in raw.items()}
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
@@ -211,8 +210,7 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
         raw = raw.to_dict()
     if not isinstance(raw, Mapping):
         raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
-    tag = tag_of(choices[0])
-    names = {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in choices}
+    tag, names = tag_of(choices[0]), named(choices)
     if raw.get(tag) not in names:
         given = f"is {raw[tag]!r}" if tag in raw else "is missing"
         raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
@@ -240,6 +238,31 @@ def _switched(
             )
         return complete(wanted, {key: value for key, value in raw.items() if key in keys})
     return raw
+
+
+def named(choices: Iterable[Any]) -> dict[str, Any]:
+    """The dataclasses of a union by their tag's value."""
+    found = [cls for cls in choices if cls is not type(None)]
+    tag = tag_of(found[0])
+    return {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in found}
+
+
+def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """The dataclasses that the group at a path may be, by their tag's value; {} for one kind only.
+
+    Args:
+      hint: annotation of the tree.
+      raw: the tree; it holds the path.
+      keys: the path.
+    """
+    args = typing.get_args(hint)
+    union = named(args) if typing.get_origin(hint) in (Union, types.UnionType) else {}
+    if not keys:
+        return union
+    if typing.get_origin(hint) is dict:
+        return variants(args[1], raw[keys[0]], keys[1:])
+    cls = union[raw[tag_of(args[0])]] if union else hint
+    return variants(typing.get_type_hints(cls)[keys[0]], raw[keys[0]], keys[1:])
 
 
 def tag_of(cls: Any) -> str:

@@ -288,7 +288,7 @@ from tests.data import test_pipeline as here
 if __name__ == "__main__":
     batches = here.train_batches(
         here.SOURCE, fields=here.FIELDS, order=here.Order(50, 0), batch_size=4,
-        rows=here.np.arange(4), start_batch=0, stop_batch=10**6, reading=Reading(workers=1),
+        rows=here.np.arange(4), start_batch=0, stop_batch=10**6, reading=here.Reading(workers=1),
     )
     next(batches)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

@@ -36,7 +36,12 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"data": 1, "fsdp": 4, "tensor": 2}]
+    "mesh",
+    [
+        {"data": 8},
+        {"data": 2, "fsdp": 2, "tensor": 2},
+        pytest.param({"data": 1, "fsdp": 4, "tensor": 2}, marks=pytest.mark.slow),
+    ],
 )
 def test_eight_devices(single: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
     shape = {f"mesh__{axis}": size for axis, size in mesh.items()}

@@ -81,6 +81,7 @@ def test_other_number_of_devices(whole: Path, tmp_path: Path, first: int, then: 
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_onto_another_mesh(whole: Path, tmp_path: Path) -> None:
     train(tiny(stop_after=4, mesh__fsdp=2, mesh__tensor=2), tmp_path)
     train(tiny(mesh__fsdp=4), tmp_path)

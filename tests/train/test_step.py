@@ -128,7 +128,11 @@ def test_frozen_tower_does_not_move() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"scan": True}, pytest.param({"remat": "block"}, marks=pytest.mark.slow), {"remat": "dots"}],
+    [
+        {"scan": True},
+        pytest.param({"remat": "block"}, marks=pytest.mark.slow),
+        pytest.param({"remat": "dots"}, marks=pytest.mark.slow),
+    ],
 )
 def test_execution_choices_change_no_number_and_no_name(change: dict[str, Any]) -> None:
     plain_step, state, batch = prepare(towers__image__depth=2, towers__text__depth=2)
