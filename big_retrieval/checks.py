@@ -198,6 +198,15 @@ def _fields(c: Config) -> Iterator[str]:
         yield from _spheres(path, tower, field)
 
 
+def _init(c: Config) -> Iterator[str]:
+    for name, init in c.init.items():
+        if name != "model" and name not in c.towers:
+            known = ", ".join(["model", *sorted(c.towers)])
+            yield f"config.init.{name} is no tower of this config; known: {known}."
+        if not init.path:
+            yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
+
+
 def _unused(c: Config) -> Iterator[str]:
     used = {field.tower for field in c.fields.values()}
     for name in c.towers:
@@ -247,7 +256,7 @@ def _sides(c: Config) -> Iterator[str]:
             f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
             "same towers.<tower>.class_tokens and fields.<field>.head."
         )
-    for name in ("scalars", *(f"{field}_head" for field in c.fields)):
+    for name in ("scalars", "model", *(f"{field}_head" for field in c.fields)):
         if name in c.towers:
             yield f"config.towers.{name}: another part of the model has this name; rename it."
 
@@ -267,6 +276,6 @@ def _temperature(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _sides, _temperature, evals, data,
-    loader,
+    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, _sides, _temperature,
+    evals, data, loader,
 )  # fmt: skip

@@ -91,6 +91,17 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Init:
+    """Published or own weights that a tower starts from instead of random ones."""
+
+    path: str = ""  # file, folder, or a name on the hub
+    tower: str = ""  # of a checkpoint that has several; empty: the one that reads the same
+    head: bool = True  # the projection behind it, too, where the checkpoint has one
+    fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
+    skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
+
+
+@dataclass(frozen=True)
 class ImageField:
     """One image of a record."""
 
@@ -242,6 +253,7 @@ class Config:
     mesh: Mesh = field(default_factory=Mesh)
     fields: dict[str, ImageField | TextField] = field(default_factory=dict)
     towers: dict[str, ViT | Bert] = field(default_factory=dict)
+    init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
     topology: Literal["sphere", "euclidean", "oblique", "geodesic"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
     loss: Contrastive | Sigmoid = field(default_factory=Contrastive)

@@ -1,7 +1,7 @@
 """From a checkpoint's tower to one of ours: positions resized, class tokens added, all said.
 
-Nothing is left out in silence: what was changed on purpose is returned as notes, everything else that
-does not fit is an error that names it.
+Nothing is left out in silence: what was changed on purpose is returned as notes, everything else
+that does not fit is an error that names it.
 """
 
 import dataclasses
@@ -90,7 +90,9 @@ def fit_image(part: Part, class_tokens: int, size: int, key: int = 0) -> Fitted:
     tokens, patches = table[:old], table[old:]
     grid, want = math.isqrt(len(patches)), size // part.tower.patch
     if grid * grid != len(patches):
-        raise UserError(f"{len(patches)} positions of patches make no square; only squares are read.")
+        raise UserError(
+            f"{len(patches)} positions of patches make no square; only squares are read."
+        )
     if grid != want:
         patches = resize_grid(patches, grid, want)
         notes.append(f"positions of {grid} x {grid} patches resized to {want} x {want} (bicubic)")
@@ -139,7 +141,9 @@ def fit_text(part: Part, tower: Bert, length: int, key: int = 0) -> Fitted:
 def _said(old: int, new: int, what: str = "the class token") -> str:
     if new < old:
         return f"the first {new} of {old} class tokens kept"
-    return f"{what} copied to {new}, each with a little noise" if old else f"{new} class tokens drawn"
+    return (
+        f"{what} copied to {new}, each with a little noise" if old else f"{new} class tokens drawn"
+    )
 
 
 def copies(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -177,9 +177,7 @@ ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
 TEMPERATURE = ("logit_scale", "params/t", "t")
 
 
-def kinds_of(
-    arrays: Mapping[str, np.ndarray], model_type: str = ""
-) -> Iterator[tuple[Kind, str]]:
+def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:
     """The towers that a checkpoint holds, one of a side at most, each with its prefix.
 
     Args:

@@ -188,9 +188,7 @@ HF_VIT = _table(
     [
         Entry("embeddings.cls_token", "class_embedding", "batch"),
         Entry("embeddings.position_embeddings", "position_embedding", "batch"),
-        Entry(
-            "embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "patches"
-        ),
+        Entry("embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "patches"),
         Entry("embeddings.patch_embeddings.projection.bias", "patch_embedding/bias"),
     ],
     linear(

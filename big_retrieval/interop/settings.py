@@ -67,8 +67,7 @@ def read_settings(folder: Path) -> Settings:
     """
     if (folder / "open_clip_config.json").is_file():
         return _open_clip(folder)
-    found = _hugging_face(folder) if (folder / "config.json").is_file() else Settings()
-    return found
+    return _hugging_face(folder) if (folder / "config.json").is_file() else Settings()
 
 
 def _tokenizer(folder: Path) -> Path | None:

@@ -1,18 +1,17 @@
-"""A checkpoint of another library, understood: towers, heads, preprocessing, parameters by our names."""
+"""A checkpoint of another library, understood: towers, heads, parameters by our names."""
 
 import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from big_retrieval.config import Bert, Head, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.interop.kinds import TEMPERATURE, Kind, kinds_of
+from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.settings import Settings
 
@@ -102,6 +101,10 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
             f"{origin} is no model of a known kind (its first names are {first}); docs/INTEROP.md "
             "lists the kinds that can be imported."
         )
+    if set(parts) == {"image", "text"} and parts["text"].kind in MTOB:  # one number for both
+        text, tokens = parts["text"], parts["image"].tower.class_tokens
+        tower = dataclasses.replace(text.tower, class_tokens=tokens)
+        parts["text"] = dataclasses.replace(text, tower=tower)
     temperature = next((name for name in TEMPERATURE if name in arrays), None)
     known = claimed | set(unused) | {temperature}
     return Source(
@@ -193,20 +196,17 @@ def _vision(origin: str, kind: Kind, params: Flat, settings: Settings) -> ViT:
 
 def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
     rows, width = _shape(origin, kind, params, "token_embedding")
-    positions = _shape(origin, kind, params, "position_embedding")[0]
+    _shape(origin, kind, params, "position_embedding")
     types, relative = (params.get(f"{key}") for key in ("token_type_embedding", "relative_bias"))
     found = _common(origin, kind, params, settings, width)
     found["norm"] = "post" if "ln_embedding/scale" in params else "pre"
-    tower = Bert(
+    return Bert(
         final_norm="ln_final/scale" in params,
         token_types=0 if types is None else types.shape[0],
         relative_positions=0 if relative is None else relative.shape[0],
         vocab_size=rows,
         **found,
     )
-    tokens = settings.class_tokens or 1
-    del positions
-    return dataclasses.replace(tower, class_tokens=tokens)
 
 
 def describe(tower: Any) -> str:

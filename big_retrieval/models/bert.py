@@ -87,9 +87,10 @@ class TextTransformer(nn.Module):
     ) -> jax.Array:
         """Token ids [B, L] and mask [B, L] (true or 1 at tokens) -> [B, M, W] in `dtype`.
 
-        M is 1 with `pool` "mean" and L with "none". The mask is true at the first tokens of a row,
-        and at no others. L may be below, never above, `max_length` (or the length of the initialisation). Masked
-        positions are never looked at: more padding changes nothing. `rows`: see `layers.dropout`.
+        M is 1 with `pool` "mean" and L with "none". The mask is true at the first tokens of a row
+        and at no others. L may be below, never above, `max_length` (or the length of the
+        initialisation). Masked positions are never looked at: more padding changes nothing.
+        `rows`: see `layers.dropout`.
 
         Raises:
           UserError: the text is longer than the tower's positions.

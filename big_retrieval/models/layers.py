@@ -66,6 +66,7 @@ ACTIVATIONS = {
     "relu": jax.nn.relu,
 }
 
+
 def uniform(bound: float) -> Initializer:
     """Draws from U(-bound, bound)."""
 

@@ -38,7 +38,7 @@ from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions
 from big_retrieval.train.logging import keep_old, say
-from big_retrieval.train.optimizer import make_optimizer
+from big_retrieval.train.optimizer import make_optimizer, names_of
 from big_retrieval.train.state import TrainState, abstract_params, abstract_state, count_parameters
 from big_retrieval.train.step import Step, abstract_batch, compile_step, make_step
 
@@ -195,6 +195,26 @@ class Run:
             "versions": versions(),
         }
 
+    def start(self) -> TrainState:
+        """The state of step 0: drawn from the seed, then filled from what `config.init` names.
+
+        Raises:
+          UserError: a checkpoint that cannot be read or does not fit.
+        """
+        with parallel.use(self.parts.mesh):
+            state = self.parts.draw()
+        if not self.config.init:
+            return state
+        from big_retrieval.interop import initialise
+
+        shapes = {name: x.shape for name, x in names_of(self.parts.abstract.params).items()}
+        found = initialise.start(self.config, shapes)
+        for note in found.notes:
+            say(f"init: {note}")
+        params = initialise.place(state.params, found.params)
+        ema = jax.tree.map(jax.numpy.copy, params) if self.config.optimizer.ema_decay else state.ema
+        return state.replace(params=params, ema=ema)  # type: ignore
+
     def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
         """The newest intact state with its step, or a fresh state with None.
 
@@ -206,8 +226,7 @@ class Run:
             if checkpoints.damaged:
                 say("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
-            with parallel.use(self.parts.mesh):
-                return self.parts.draw(), None
+            return self.start(), None
         folder = checkpoints.root / str(step)
         meta, records = read_meta(folder), len(self.source)
         if (meta["records"], meta["next_records"]) != (records, self.digest(step)):

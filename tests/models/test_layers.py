@@ -12,9 +12,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
+from big_retrieval.models.attention import Attention
 from big_retrieval.models.layers import (
     ACTIVATIONS,
-    Attention,
     BlockInit,
     Dense,
     LayerNorm,
@@ -137,7 +137,7 @@ def test_mlp_is_the_formula(activation: str) -> None:
 
 
 def test_unknown_activation() -> None:
-    with pytest.raises(UserError, match=r"'swish'.*gelu, gelu_tanh, relu"):
+    with pytest.raises(UserError, match=r"'swish'.*gelu, gelu_tanh, quick_gelu, relu"):
         Mlp(F, INITS, "swish").init(jax.random.key(0), jnp.zeros((1, 2, W)))
 
 

@@ -1,0 +1,182 @@
+"""`config.init`: parameters that a run starts from instead of drawing them."""
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from big_retrieval.config import Bert, Config, ImageField, Init, ViT
+from big_retrieval.errors import UserError
+from big_retrieval.interop import fit
+from big_retrieval.interop.read import read
+from big_retrieval.interop.source import Flat, Part, Source
+
+WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where parameters start.
+
+    Attributes:
+      params: path -> array, of the parameters that do not start anew.
+      notes: what was changed, left out or starts anew, a sentence each.
+    """
+
+    params: Flat
+    notes: list[str]
+
+
+def towers_of(config: Config) -> dict[str, Init]:
+    """Tower -> what it starts from; `model` written out."""
+    found = dict(config.init)
+    whole = found.pop(WHOLE, None)
+    if whole is not None:
+        found = {name: found.get(name, whole) for name in config.towers}
+    return found
+
+
+def start(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> Start:
+    """Reads what `config.init` names and fits it to the model.
+
+    Args:
+      config: checked.
+      shapes: of all parameters, by path.
+
+    Raises:
+      UserError: a checkpoint that cannot be read or does not fit, with what to change.
+    """
+    read_once: dict[str, Source] = {}
+    params: Flat = {}
+    notes: list[str] = []
+    for name, init in towers_of(config).items():
+        if init.path not in read_once:
+            read_once[init.path] = read(init.path)
+        source = read_once[init.path]
+        part = _part(config.towers[name], source, init, f"config.init.{name}")
+        _no_surprise(source, init)
+        tower = config.towers[name]
+        fit.check_same(f"config.towers.{name}", tower, part, source.origin)
+        fitted = _fitted(config, name, tower, part)
+        wanted = {p[len(name) + 1 :]: s for p, s in shapes.items() if p.startswith(f"{name}/")}
+        anew = fit.compare_names(source.origin, fitted.params, wanted, init.fresh)
+        params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
+        notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
+        notes += [f"{name}: {note}" for note in fitted.notes]
+        notes += [f"{name}: {', '.join(anew)} start anew"] if anew else []
+        notes += _heads(config, name, init, part, shapes, params, source.origin)
+        if source.unused:
+            notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
+    if WHOLE in config.init:
+        notes += _temperature(config, read_once[config.init[WHOLE].path], params)
+    return Start(params, notes)
+
+
+def _count(params: Flat) -> str:
+    return f"{sum(x.size for x in params.values()):,} parameters"
+
+
+def _part(tower: ViT | Bert, source: Source, init: Init, key: str) -> Part:
+    """The part of a checkpoint that a tower starts from."""
+    if init.tower:
+        if init.tower not in source.parts:
+            known = ", ".join(sorted(source.parts))
+            raise UserError(f"{key}.tower is {init.tower!r}, but {source.origin} has {known}.")
+        return source.parts[init.tower]
+    same = [part for part in source.parts.values() if type(part.tower) is type(tower)]
+    if len(same) == 1:
+        return same[0]
+    have = ", ".join(f"{name} ({part.kind.name})" for name, part in source.parts.items())
+    raise UserError(
+        f"{source.origin} has {len(same)} towers of the type {tower.type!r} (it has: {have}); say "
+        f"which with {key}.tower, or name another checkpoint."
+    )
+
+
+def _no_surprise(source: Source, init: Init) -> None:
+    """Raises for arrays of the checkpoint that nobody knows and nobody skips."""
+    strange = [
+        name
+        for name in source.unknown
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in init.skip)
+    ]
+    if strange:
+        rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+        raise UserError(
+            f"{source.origin} has parameters that are not understood: {', '.join(strange[:5])}"
+            f"{rest}; if they are not wanted, name them in skip of config.init."
+        )
+
+
+def _fitted(config: Config, name: str, tower: ViT | Bert, part: Part) -> fit.Fitted:
+    fields = [field for field in config.fields.values() if field.tower == name]
+    if isinstance(tower, ViT):
+        sizes = {field.size for field in fields if isinstance(field, ImageField)}
+        return fit.fit_image(part, tower.class_tokens, max(sizes), config.seed)
+    lengths = [field.length for field in fields if not isinstance(field, ImageField)]
+    return fit.fit_text(part, tower, max(lengths), config.seed)
+
+
+def _heads(
+    config: Config,
+    tower: str,
+    init: Init,
+    part: Part,
+    shapes: Mapping[str, tuple[int, ...]],
+    params: Flat,
+    origin: str,
+) -> list[str]:
+    """Adds the projections of the fields that read with a tower; returns what is to be said."""
+    notes = []
+    for field, each in config.fields.items():
+        path = f"{field}_head/kernel"
+        if each.tower != tower or path not in shapes:
+            continue
+        if not (init.head and part.head):
+            notes.append(f"{path} starts anew")
+            continue
+        kernel = part.head["kernel"]
+        if kernel.shape != shapes[path]:
+            raise UserError(
+                f"config.fields.{field}.head.dim is {shapes[path][1]}, but the projection of "
+                f"{origin} has {kernel.shape[1]}: set it to that, or let the projection start anew "
+                f"with config.init.{tower}.head=False."
+            )
+        params[path] = kernel
+    return notes
+
+
+def _temperature(config: Config, source: Source, params: Flat) -> list[str]:
+    """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
+    if source.temperature is None:
+        return [f"temperature: {source.origin} has none, so it starts at {config.temperature.init}"]
+    value = np.asarray(source.temperature, np.float32)
+    notes = []
+    tokens = max(tower.class_tokens for tower in config.towers.values())
+    if config.topology == "oblique" and tokens > 1:
+        before = max(part.tower.class_tokens for part in source.parts.values())
+        value = value - np.float32(np.log(tokens / max(1, before)))
+        notes.append(f"temperature: divided by {tokens // max(1, before)}, as scores are sums")
+    params["scalars/temperature"] = value.reshape(())
+    return [*notes, f"temperature: starts at {float(np.exp(value)):.4g}"]
+
+
+def place(tree: Any, params: Flat) -> Any:
+    """A parameter tree with some leaves replaced, each on the devices that it was on.
+
+    Args:
+      tree: nested dictionaries of jax arrays.
+      params: path -> array.
+    """
+
+    def put(path: Any, leaf: jax.Array) -> jax.Array:
+        name = "/".join(str(key.key) for key in path)
+        if name not in params:
+            return leaf
+        array = np.asarray(params[name], leaf.dtype)
+        return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
+
+    return jax.tree_util.tree_map_with_path(put, tree)

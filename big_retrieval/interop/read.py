@@ -1,0 +1,135 @@
+"""From a path to a checkpoint: a file, a model folder of any library, a run of ours, or the hub."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval import manifest
+from big_retrieval.config import Bert, ViT
+from big_retrieval.errors import UserError
+from big_retrieval.interop.files import TORCH, read_arrays, weights_file
+from big_retrieval.interop.kinds import Kind
+from big_retrieval.interop.names import Table
+from big_retrieval.interop.settings import Pixels, Settings, read_settings
+from big_retrieval.interop.source import Part, Source, understand
+
+HUB_SECONDS = 10.0  # to wait for the hub's first answer
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
+_PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
+
+
+def read(path: str) -> Source:
+    """Reads and understands a checkpoint.
+
+    Args:
+      path: a weight file; a folder of Hugging Face, open_clip, timm or sentence-transformers; a run
+        or checkpoint folder of ours; or a name on the hub.
+
+    Raises:
+      UserError: nothing is there, it cannot be read, or it is of no known kind.
+    """
+    if not path:
+        raise UserError("the path of the weights is empty; give a file, a folder or a hub name.")
+    for prefix in _PREFIXES:
+        path = path.removeprefix(prefix)
+    place = Path(path).expanduser()
+    if place.is_dir():
+        return _folder(place)
+    if place.is_file():
+        return understand(path, read_arrays(place), _beside(place))
+    if place.suffix in (*TORCH, ".safetensors", ".npz") or place.is_absolute():
+        raise UserError(f"there is no file or folder {path}.")
+    return _folder(_download(path), origin=path)
+
+
+def _folder(folder: Path, origin: str = "") -> Source:
+    origin = origin or str(folder)
+    if (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file():
+        return _ours(folder)
+    if (folder / "modules.json").is_file():
+        from big_retrieval.interop.sentence_transformers import read_folder
+
+        return read_folder(folder, origin)
+    file = weights_file(folder)
+    return understand(origin, read_arrays(file), read_settings(folder))
+
+
+def _beside(file: Path) -> Settings:
+    """The settings of the folder that a weight file lies in, if it is a model's."""
+    return read_settings(file.parent)
+
+
+def _download(name: str) -> Path:
+    """A model of the hub, from the cache or the network."""
+    import huggingface_hub
+
+    try:
+        try:
+            found = huggingface_hub.snapshot_download(name, local_files_only=True)
+        except Exception:
+            huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)
+            found = huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES))
+    except Exception as error:  # no network, no such name, no permission: all are the user's
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"{name!r} is neither a file or folder nor to be had from the hub ({reason}); with no "
+            "network, download it elsewhere and give its folder."
+        ) from error
+    return Path(found)
+
+
+def _ours(folder: Path) -> Source:
+    """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
+    from big_retrieval.loading import read_config, restore_params
+
+    root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
+    found = manifest.newest_intact(root)
+    config = read_config(found)
+    averaged = config.optimizer.ema_decay is not None
+    params = _flat(restore_params(found, "ema" if averaged else "params"))
+    parts = {}
+    for name, tower in config.towers.items():
+        field = next(key for key, each in config.fields.items() if each.tower == name)
+        own = _below(params, f"{name}/")
+        parts[name] = Part(
+            kind=Kind("a tower of ours", _side(tower), "", (), Table(())),
+            tower=tower,
+            params=own,
+            head=_below(params, f"{field}_head/"),
+            names={path: path for path in own},
+        )
+    return Source(
+        origin=str(found),
+        parts=parts,
+        temperature=params.get("scalars/temperature"),
+        unused=[],
+        unknown=[],
+        settings=Settings(tokenizer=found / "tokenizer.json", pixels=_pixels(config)),
+    )
+
+
+def _side(tower: ViT | Bert) -> Any:
+    return "image" if isinstance(tower, ViT) else "text"
+
+
+def _pixels(config: Any) -> Pixels | None:
+    for field in config.fields.values():
+        if field.kind == "image":
+            return Pixels(field.size, field.mean, field.std)
+    return None
+
+
+def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, np.ndarray]:
+    """Nested dictionaries as path -> array."""
+    found: dict[str, np.ndarray] = {}
+    for key, value in tree.items():
+        found |= (
+            _flat(value, f"{path}{key}/") if isinstance(value, Mapping) else {path + key: value}
+        )
+    return found
+
+
+def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {path[len(prefix) :]: x for path, x in params.items() if path.startswith(prefix)}
