@@ -254,7 +254,7 @@ class Config:
     fields: dict[str, ImageField | TextField] = field(default_factory=dict)
     towers: dict[str, ViT | Bert] = field(default_factory=dict)
     init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
-    topology: Literal["sphere", "euclidean", "oblique", "geodesic"] = "sphere"
+    topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
     loss: Contrastive | Sigmoid = field(default_factory=Contrastive)
     optimizer: Optimizer = field(default_factory=Optimizer)

@@ -10,7 +10,8 @@ dense topologies of "Design of the Topology for Contrastive Visual-Textual Align
 | oblique | ObliqueInnerProduct | sum_j cos(u_j, v_j) | [-M, M] |
 | geodesic | ObliqueGeodesic | -sqrt(sum_j arccos^2 cos(u_j, v_j)) | [-pi sqrt(M), 0] |
 
-and `Product`, the inner product of flat lexical vectors [..., V].
+`InnerProduct` ("inner"), the plain product of dense vectors, and `Product`, the inner product of
+flat lexical vectors [..., V].
 
 Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
 Ob(n, m) has n = N and m = M. A point has its representation's shape. Scores are higher for closer
@@ -118,6 +119,15 @@ class ObliqueInnerProduct(_InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
+class InnerProduct(_InnerProduct):
+    """The plain inner product of the whole [M*N] vectors, not normalised (DPR and its kin)."""
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """The vectors themselves, in float32 or wider."""
+        return _promote(x)
+
+
+@dataclasses.dataclass(frozen=True)
 class Product(_InnerProduct):
     """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
 
@@ -196,6 +206,7 @@ class ObliqueGeodesic(Topology):
 TOPOLOGIES: dict[str, Topology] = {
     "sphere": Sphere(),
     "euclidean": Euclidean(),
+    "inner": InnerProduct(),
     "oblique": ObliqueInnerProduct(),
     "geodesic": ObliqueGeodesic(),
 }

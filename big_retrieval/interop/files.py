@@ -68,15 +68,31 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
       UserError: it cannot be read, or is something else.
     """
+    found = _json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no JSON object with keys; restore it.")
+    return found
+
+
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """A JSON list of objects.
+
+    Raises:
+      UserError: it cannot be read, or is something else.
+    """
+    found = _json(path)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise UserError(f"{path} holds no JSON list of objects; restore it.")
+    return found
+
+
+def _json(path: Path) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     except ValueError:
         raise UserError(f"{path} is not readable JSON; restore it.") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} holds no JSON object with keys; restore it.")
-    return found
 
 
 def _from_index(path: Path) -> Arrays:

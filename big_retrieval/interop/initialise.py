@@ -2,7 +2,7 @@
 
 import dataclasses
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -57,7 +57,7 @@ def start(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> Start:
             read_once[init.path] = read(init.path)
         source = read_once[init.path]
         part = _part(config.towers[name], source, init, f"config.init.{name}")
-        _no_surprise(source, init)
+        no_surprise(source, init.skip)
         tower = config.towers[name]
         fit.check_same(f"config.towers.{name}", tower, part, source.origin)
         fitted = _fitted(config, name, tower, part)
@@ -96,12 +96,16 @@ def _part(tower: ViT | Bert, source: Source, init: Init, key: str) -> Part:
     )
 
 
-def _no_surprise(source: Source, init: Init) -> None:
-    """Raises for arrays of the checkpoint that nobody knows and nobody skips."""
+def no_surprise(source: Source, skip: Sequence[str]) -> None:
+    """Raises for arrays of a checkpoint that nobody knows and no pattern of `skip` fits.
+
+    Raises:
+      UserError: names them.
+    """
     strange = [
         name
         for name in source.unknown
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in init.skip)
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in skip)
     ]
     if strange:
         rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""

@@ -43,6 +43,7 @@ class Settings:
       pool: of sentence-transformers: "first" or "mean"; None: not said.
       normalise: whether vectors are divided by their norm; None: not said.
       length: tokens of a text at most; None: not said.
+      prompts: texts that belong in front of queries or documents (E5's "query: "), by use.
       tokenizer: the folder or file of the tokenizer; None: there is none.
     """
 
@@ -52,6 +53,7 @@ class Settings:
     pool: str | None = None
     normalise: bool | None = None
     length: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
     tokenizer: Path | None = None
 
     def of(self, side: str) -> Mapping[str, Any]:

@@ -199,8 +199,11 @@ def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
     _shape(origin, kind, params, "position_embedding")
     types, relative = (params.get(f"{key}") for key in ("token_type_embedding", "relative_bias"))
     found = _common(origin, kind, params, settings, width)
+    pool: Any = settings.pool or found.pop("pool", "first")
+    found.pop("pool", None)
     found["norm"] = "post" if "ln_embedding/scale" in params else "pre"
     return Bert(
+        pool=pool,
         final_norm="ln_final/scale" in params,
         token_types=0 if types is None else types.shape[0],
         relative_positions=0 if relative is None else relative.shape[0],

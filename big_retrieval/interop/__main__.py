@@ -1,0 +1,48 @@
+"""Makes a checkpoint of ours out of one of another library.
+
+    python -m big_retrieval.interop import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
+
+PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a name
+on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it, and so
+does `python -m big_retrieval.evaluate --workdir=FOLDER`. With --config=FILE the model takes over the
+names and columns of that config's fields, and its evaluators.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+
+FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
+OUT = flags.DEFINE_string("out", None, "The folder to write")
+TOKENIZER = flags.DEFINE_string("tokenizer", "", "Where the model comes without one")
+POOL = flags.DEFINE_enum(
+    "pool", None, ("first", "last", "mean"), "How texts are pooled, where the model does not say"
+)
+
+
+def main(*words: str) -> None:
+    """Imports the model and writes it."""
+    if words != ("import",):
+        raise UserError("say what to do: python -m big_retrieval.interop import --from=PATH.")
+    if not FROM.value or not OUT.value:
+        lost = "--from" if not FROM.value else "--out"
+        raise UserError(f"{lost} is missing: --from=PATH is read and --out=FOLDER written.")
+    from big_retrieval.interop.folder import write
+    from big_retrieval.interop.model import import_model
+
+    out = Path(OUT.value)
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} is there and not empty; give a new folder.")
+    like = cli.load_config() if cli.CONFIG.value is not None else None
+    model = import_model(
+        FROM.value, like=like, tokenizer=TOKENIZER.value, pool=POOL.value or "", say=print
+    )
+    write(model, out)
+    print(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")
+
+
+if __name__ == "__main__":
+    cli.run(main, words=1)

@@ -1,0 +1,37 @@
+"""An imported model as a folder of ours, with all that is needed to use it."""
+
+from pathlib import Path
+
+from big_retrieval import schema
+from big_retrieval.loading import TrainedModel
+from big_retrieval.manifest import to_json
+from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.identity import versions
+
+
+def write(model: TrainedModel, folder: Path) -> None:
+    """Writes a model as checkpoint 0 of a folder, as a run of ours leaves them.
+
+    Args:
+      model: with its tokenizer and configuration.
+      folder: made where it is missing.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    files = {
+        "config.json": to_json(schema.to_plain(model.config)),
+        "tokenizer.json": model.tokenizer.to_json().encode(),
+    }
+    meta = {
+        "step": 0,
+        "metrics": {},
+        "origin": str(model.folder),
+        "vocab_size": model.tokenizer.vocab_size,
+        "versions": versions(),
+    }
+    checkpoints = Checkpoints(folder / "checkpoints", files=files)
+    try:
+        checkpoints.save(0, {"params": model.weights}, meta)
+    finally:
+        checkpoints.close()

@@ -1,0 +1,206 @@
+"""A whole model out of a checkpoint of another library: configuration, tokenizer, parameters."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from big_retrieval import parallel
+from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
+from big_retrieval.config import Tokenizer as TokenizerConfig
+from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.errors import UserError
+from big_retrieval.interop import fit
+from big_retrieval.interop.initialise import no_surprise
+from big_retrieval.interop.read import read
+from big_retrieval.interop.settings import Pixels
+from big_retrieval.interop.source import Flat, Source
+from big_retrieval.loading import TrainedModel
+from big_retrieval.models.towers import make_model
+
+USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
+
+
+def import_model(
+    path: str,
+    *,
+    like: Config | None = None,
+    tokenizer: str = "",
+    pool: str = "",
+    batch_size: int = 64,
+    say: Callable[[str], None] = lambda line: None,
+) -> TrainedModel:
+    """Opens a model that was not trained here.
+
+    Args:
+      path: a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
+        name on the hub.
+      like: a config whose fields (names, columns, sides) and evaluators the model takes over.
+      tokenizer: file, folder or hub name, where the checkpoint has none.
+      pool: "first", "last" or "mean": how texts are pooled, where the checkpoint does not say.
+      batch_size: rows encoded at a time.
+      say: hears what was read and what was left out.
+
+    Raises:
+      UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer
+        that does not fit.
+    """
+    source = read(path)
+    no_surprise(source, ())
+    if pool:
+        source = _pooled(source, pool)
+    words = _tokenizer(source, tokenizer)
+    config = config_of(source, like, tokenizer)
+    for line in _told(source, config):
+        say(line)
+    weights = _nested(_params(source, config))
+    mesh = parallel.make_mesh(dataclasses.replace(config, batch_size=1), jax.local_devices()[:1])
+    model = make_model(config, words.vocab_size)
+    weights = jax.device_put(weights, parallel.replicated(mesh))
+    return TrainedModel(
+        Path(source.origin), config, words, weights, Encoder(model, mesh, batch_size)
+    )
+
+
+def _told(source: Source, config: Config) -> Iterator[str]:
+    """What a user should know about an import."""
+    for name, part in source.parts.items():
+        tower, size = part.tower, sum(x.size for x in part.params.values())
+        yield (
+            f"{name}: {part.kind.name}, {tower.depth} layers of width {tower.width}, {tower.heads} "
+            f"heads, {tower.activation}, pooled by {tower.pool!r}, {size:,} parameters"
+        )
+        if part.head:
+            yield f"{name}: projected to {part.head['kernel'].shape[1]} dimensions"
+    if source.unused:
+        yield f"of no use here and left out: {', '.join(source.unused)}"
+    for use, text in source.settings.prompts.items():
+        yield f"texts as {use} should begin with {text!r}; that is not done for you"
+    yield f"scored by the topology {config.topology!r}"
+
+
+def _pooled(source: Source, pool: str) -> Source:
+    """The same with its text tower pooled in another way."""
+    if "text" not in source.parts or pool not in ("first", "last", "mean"):
+        raise UserError(f"pool {pool!r}: it is first, last or mean, for models that read texts.")
+    text: Any = source.parts["text"]
+    tower = dataclasses.replace(text.tower, pool=pool)
+    return dataclasses.replace(
+        source, parts=source.parts | {"text": dataclasses.replace(text, tower=tower)}
+    )
+
+
+def _tokenizer(source: Source, path: str) -> Tokenizer:
+    """The checkpoint's tokenizer or the given one, whose ids the word table must have."""
+    if "text" not in source.parts:
+        from big_retrieval.data.text import wordpiece_tokenizer
+        from big_retrieval.data.wordpiece import SPECIALS
+
+        return wordpiece_tokenizer(SPECIALS)  # nothing is read with it
+    place = path or (str(source.settings.tokenizer) if source.settings.tokenizer else "")
+    if not place:
+        raise UserError(
+            f"{source.origin} comes without a tokenizer: give its file, folder or hub name with "
+            "--tokenizer (for CLIP, bpe_simple_vocab_16e6.txt.gz)."
+        )
+    found = load_tokenizer("auto", place)
+    rows = source.parts["text"].params["token_embedding"].shape[0]
+    if found.vocab_size > rows:
+        raise UserError(
+            f"the tokenizer {place} has {found.vocab_size:,} ids, the word table of "
+            f"{source.origin} {rows:,} rows: it belongs to another model."
+        )
+    return found
+
+
+def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Config:
+    """The configuration of an imported model.
+
+    Args:
+      source: the checkpoint.
+      like: whose fields, data and evaluators are taken over; None: fields `image` and `text`, or
+        two fields that share the only tower.
+      tokenizer: where its tokenizer comes from, if not from the checkpoint.
+    """
+    base = Config(
+        dtype="float32", topology="inner" if source.settings.normalise is False else "sphere"
+    )
+    towers = {name: part.tower for name, part in source.parts.items()}
+    if any(tower.class_tokens > 1 for tower in towers.values()):
+        base = dataclasses.replace(base, topology="oblique")
+    place = tokenizer or str(source.settings.tokenizer or "")
+    fields = _fields(source, like)
+    unused = set(towers) - {field.tower for field in fields.values()}
+    return dataclasses.replace(
+        base
+        if like is None
+        else dataclasses.replace(like, dtype="float32", topology=base.topology),
+        towers={name: tower for name, tower in towers.items() if name not in unused},
+        fields=fields,
+        init={},
+        tokenizer=TokenizerConfig(type="auto", path=place),
+        temperature=dataclasses.replace(base.temperature, max=None),
+    )
+
+
+def _fields(source: Source, like: Config | None) -> dict[str, ImageField | TextField]:
+    if like is not None:
+        known = {name: each for name, each in like.fields.items() if each.kind in source.parts}
+        return {name: _field(source, each) for name, each in known.items()}
+    if len(source.parts) == 2:
+        return {"image": _field(source, ImageField()), "text": _field(source, TextField())}
+    (side,) = source.parts
+    field = ImageField(side="query") if side == "image" else TextField(tower="text")
+    both = {side: field, "document": dataclasses.replace(field, side="document")}
+    return {name: _field(source, each) for name, each in both.items()}
+
+
+def _field(source: Source, field: ImageField | TextField) -> Any:
+    """A field as the checkpoint's tower reads it."""
+    part = source.parts[field.kind]
+    head = part.head_config
+    if isinstance(field, ImageField):
+        pixels = source.settings.pixels or Pixels()
+        size = part.image_size
+        return dataclasses.replace(
+            field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head
+        )
+    assert isinstance(part.tower, Bert)
+    whole = part.positions - part.tower.class_tokens + 1
+    length = min(whole, source.settings.length or whole)
+    return dataclasses.replace(field, tower="text", length=length, head=head)
+
+
+def _params(source: Source, config: Config) -> Flat:
+    found: Flat = {"scalars/temperature": np.float32(np.log(config.temperature.init))}  # type: ignore
+    if source.temperature is not None:
+        found["scalars/temperature"] = np.asarray(source.temperature, np.float32)
+    for name, tower in config.towers.items():
+        part = source.parts[name]
+        fields = [field for field in config.fields.values() if field.tower == name]
+        if isinstance(tower, ViT):
+            params = part.params
+        else:
+            longest = max(f.length for f in fields if isinstance(f, TextField))
+            params = fit.fit_text(part, tower, longest).params
+        found |= {f"{name}/{path}": array for path, array in params.items()}
+    for name, field in config.fields.items():
+        for path, array in source.parts[field.kind].head.items():
+            found[f"{name}_head/{path}"] = array
+    return found
+
+
+def _nested(flat: Flat) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, array in flat.items():
+        *groups, last = path.split("/")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = np.asarray(array)
+    return tree

@@ -1,0 +1,110 @@
+"""Folders of sentence-transformers: a list of modules, each with a folder of its own."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+from big_retrieval.interop.files import read_arrays, read_json, read_json_list, weights_file
+from big_retrieval.interop.settings import read_settings
+from big_retrieval.interop.source import Source, understand
+
+POOLS = {  # as their settings call them, old and new -> as we do
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "last",
+    "cls": "first",
+    "mean": "mean",
+    "lasttoken": "last",
+}
+
+
+def read_folder(folder: Path, origin: str) -> Source:
+    """Reads a folder with modules.json.
+
+    Args:
+      folder: the model's.
+      origin: its name for messages.
+
+    Raises:
+      UserError: a file that is missing or damaged, or a module that we have no counterpart of.
+    """
+    modules = read_json_list(folder / "modules.json")
+    by_kind: dict[str, list[Path]] = {}
+    for module in modules:
+        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        by_kind.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
+    strange = set(by_kind) - {"Transformer", "Pooling", "Normalize", "Dense"}
+    if strange or len(by_kind.get("Transformer", ())) != 1:
+        raise UserError(
+            f"{origin}/modules.json has {', '.join(sorted(by_kind))}; what can be imported is one "
+            "Transformer with Pooling, and Dense and Normalize behind it."
+        )
+    inner = by_kind["Transformer"][0]
+    settings = dataclasses.replace(
+        read_settings(inner),
+        pool=_pool(by_kind["Pooling"][0], origin) if "Pooling" in by_kind else "first",
+        normalise="Normalize" in by_kind,
+        length=_length(inner),
+        prompts=_prompts(folder),
+    )
+    source = understand(origin, read_arrays(weights_file(inner)), settings)
+    for dense in by_kind.get("Dense", ()):
+        source = _with_dense(source, dense)
+    return source
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """A module's folder, which must lie in the model's."""
+    place = (folder / path).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}/modules.json names {path!r}, outside of its folder; not opened.")
+    return place
+
+
+def _pool(folder: Path, origin: str) -> str:
+    config = read_json(folder / "config.json")
+    chosen = [
+        POOLS.get(key, key)
+        for key, on in config.items()
+        if key.startswith("pooling_") and on is True
+    ]
+    mode = config.get("pooling_mode")
+    if mode is not None:
+        chosen = [POOLS.get(each, each) for each in (mode if isinstance(mode, list) else [mode])]
+    if len(chosen) != 1 or chosen[0] not in ("first", "mean", "last"):
+        raise UserError(
+            f"{origin} pools by {', '.join(map(str, chosen)) or 'nothing'}; what can be imported "
+            "is one of cls, mean and lasttoken."
+        )
+    return chosen[0]
+
+
+def _length(folder: Path) -> int | None:
+    path = folder / "sentence_bert_config.json"
+    value = read_json(path).get("max_seq_length") if path.is_file() else None
+    return int(value) if value else None
+
+
+def _prompts(folder: Path) -> dict[str, str]:
+    path = folder / "config_sentence_transformers.json"
+    prompts = read_json(path).get("prompts") if path.is_file() else None
+    return {str(k): str(v) for k, v in prompts.items() if v} if isinstance(prompts, dict) else {}
+
+
+def _with_dense(source: Source, folder: Path) -> Source:
+    """A projection behind the pooling: linear ones without bias are a head of ours."""
+    config: dict[str, Any] = read_json(folder / "config.json")
+    arrays = read_arrays(weights_file(folder))
+    bias = arrays.get("linear.bias", np.zeros(1))
+    linear = str(config.get("activation_function", "")).endswith("Identity")
+    (name, part), *rest = source.parts.items()
+    if rest or part.head or not linear or np.any(bias) or "linear.weight" not in arrays:
+        raise UserError(
+            f"{folder} is a Dense module with a bias, an activation or a Dense before it; only one "
+            "linear projection without bias can be imported."
+        )
+    head = {"kernel": arrays["linear.weight"].T}
+    return dataclasses.replace(source, parts={name: dataclasses.replace(part, head=head)})
