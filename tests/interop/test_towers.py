@@ -1,6 +1,8 @@
-"""Towers of other libraries: saved by them, read by us, the same representations and gradients."""
+"""Towers of other libraries, read by us: the same representations and gradients as theirs.
 
-from collections.abc import Callable
+What they computed is in data/, made by `python -m tests.interop.generate`.
+"""
+
 from pathlib import Path
 from typing import Any
 
@@ -9,40 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from big_retrieval.config import Bert
+from big_retrieval.config import Bert, ViT
+from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Part
+from big_retrieval.interop.source import Part, Source
 from big_retrieval.models.towers import make_tower
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+DATA = Path(__file__).parent / "data"
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
-IDS = np.array([[3, 7, 9, 4, 8, 2], [3, 5, 2, 1, 1, 1], [3, 6, 11, 12, 2, 1]])
-MASK = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-BERT = {**SIZES, "intermediate_size": 48, "vocab_size": 40, "max_position_embeddings": 16}
+TEXT = ("bert", "bert_tanh_8_heads", "roberta", "xlm_roberta", "distilbert", "mpnet")
+IMAGE = ("hf_vit", "timm_vit")
+PAIRS = ("hf_clip", "hf_clip_quick", "open_clip", "open_clip_quick", "open_clip_custom")
 
 
-def perturbed(model: Any, seed: int = 0) -> Any:
-    """A model in evaluation mode whose norms and biases are not 1 and 0."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model.eval()
-
-
-def saved(model: Any, folder: Path) -> Part:
-    """Saves a text or vision model by its own library and reads its only tower."""
-    model.save_pretrained(folder)
-    source = read(str(folder))
+def case(name: str) -> tuple[Source, dict[str, np.ndarray]]:
+    """What we read from a folder, and what its library computed."""
+    source = read(str(DATA / name))
     assert source.unknown == []
-    (part,) = source.parts.values()
-    return part
+    with np.load(DATA / name / "expected.npz") as file:
+        return source, {key: file[key] for key in file.files}
 
 
-def nested(flat: dict[str, np.ndarray]) -> dict[str, Any]:
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
     """path -> array as nested dictionaries."""
     tree: dict[str, Any] = {}
     for path, array in flat.items():
@@ -54,143 +44,124 @@ def nested(flat: dict[str, np.ndarray]) -> dict[str, Any]:
     return tree
 
 
-def positions(part: Part, ids: np.ndarray = IDS, mask: np.ndarray = MASK) -> np.ndarray:
-    """The last layer's output at all positions [B, L, W], by our tower."""
-    tower: Any = make_tower(part.tower, 0)
-    tower = tower.clone(pool="none", class_tokens=1)
-    out = tower.apply({"params": nested(part.params)}, jnp.asarray(ids), jnp.asarray(mask, bool))
-    return np.asarray(out)
+def text_inputs(expected: dict[str, np.ndarray]) -> tuple[jax.Array, jax.Array]:
+    return jnp.asarray(expected["ids"]), jnp.asarray(expected["mask"], bool)
 
 
-def hidden(model: Any, ids: np.ndarray = IDS, mask: np.ndarray = MASK) -> np.ndarray:
-    """The same by the model itself."""
-    with torch.no_grad():
-        out = model(torch.tensor(ids), attention_mask=torch.tensor(mask))
-    return out.last_hidden_state.numpy()
+def run(part: Part, inputs: tuple[Any, ...], params: Any = None, **changes: Any) -> jax.Array:
+    """Tokens [B, M, W] of a tower."""
+    tower: Any = make_tower(part.tower, 0).clone(**changes)
+    return tower.apply({"params": nested(part.params) if params is None else params}, *inputs)
 
 
-def config(name: str, **changes: Any) -> Any:
-    return getattr(transformers, f"{name}Config")(**{**BERT, **changes})
-
-
-def model(name: str, **changes: Any) -> Any:
-    return perturbed(getattr(transformers, f"{name}Model")(config(name, **changes)))
-
-
-ROBERTA = {"max_position_embeddings": 18, "type_vocab_size": 1, "pad_token_id": 1}
-TEXT: dict[str, Callable[[], Any]] = {
-    "BERT": lambda: model("Bert"),
-    "BERT without pooler": lambda: perturbed(
-        transformers.BertModel(config("Bert"), add_pooling_layer=False)
-    ),
-    "BERT, tanh": lambda: model("Bert", hidden_act="gelu_new"),
-    "RoBERTa": lambda: model("Roberta", **ROBERTA),
-    "XLM-RoBERTa": lambda: model("XLMRoberta", **ROBERTA),
-    "DistilBERT": lambda: perturbed(
-        transformers.DistilBertModel(
-            transformers.DistilBertConfig(
-                dim=32, n_layers=2, n_heads=4, hidden_dim=48, vocab_size=40,
-                max_position_embeddings=16,
-            )
-        )
-    ),
-    "MPNet": lambda: model("MPNet", max_position_embeddings=18, pad_token_id=1),
-    "MiniLM's shape": lambda: model("Bert", num_attention_heads=8),
-}  # fmt: skip
+def points(part: Part, inputs: tuple[Any, ...], params: Any = None, head: Any = None) -> jax.Array:
+    """The projected token of a two-tower model, [B, N]."""
+    kernel = part.head["kernel"] if head is None else head
+    return jnp.matmul(run(part, inputs, params)[:, 0], kernel, precision="highest")
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_text(name: str, tmp_path: Path) -> None:
-    theirs = TEXT[name]()
-    part = saved(theirs, tmp_path)
-    kept = MASK.astype(bool)
-    np.testing.assert_allclose(positions(part)[kept], hidden(theirs)[kept], **TOLERANCE)
-    assert isinstance(part.tower, Bert)
-    assert part.positions == 16
+def test_text(name: str) -> None:
+    source, expected = case(name)
+    ids, mask = text_inputs(expected)
+    found = run(source.parts["text"], (ids, mask), pool="none") * mask[:, :, None]
+    np.testing.assert_allclose(found, expected["out"], **TOLERANCE)
 
 
-def test_mpnet_far_apart(tmp_path: Path) -> None:
-    theirs = model("MPNet", max_position_embeddings=302, pad_token_id=1)
-    part = saved(theirs, tmp_path)
-    ids = np.random.default_rng(0).integers(2, 40, (1, 300))
-    mask = np.ones_like(ids)
-    np.testing.assert_allclose(positions(part, ids, mask), hidden(theirs, ids, mask), **TOLERANCE)
+@pytest.mark.parametrize("name", IMAGE)
+def test_image(name: str) -> None:
+    source, expected = case(name)
+    found = run(source.parts["image"], (jnp.asarray(expected["pixels"]),))
+    np.testing.assert_allclose(found, expected["out"], **TOLERANCE)
+    assert source.parts["image"].image_size == 24
 
 
-def vit() -> Any:
-    return transformers.ViTModel(
-        transformers.ViTConfig(**SIZES, intermediate_size=48, image_size=24, patch_size=8)
-    )
-
-
-def test_hugging_face_vit(tmp_path: Path) -> None:
-    theirs = perturbed(vit())
-    part = saved(theirs, tmp_path)
-    pixels = np.random.default_rng(0).normal(size=(2, 24, 24, 3)).astype(np.float32)
-    with torch.no_grad():
-        expected = theirs(torch.tensor(pixels.transpose(0, 3, 1, 2))).last_hidden_state[:, :1]
-    tower: Any = make_tower(part.tower, 0)
-    found = tower.apply({"params": nested(part.params)}, jnp.asarray(pixels))
-    np.testing.assert_allclose(found, expected.numpy(), **TOLERANCE)
-    assert part.image_size == 24
-
-
-def clip(act: str) -> Any:
-    sizes = {**SIZES, "intermediate_size": 48, "hidden_act": act}
-    text = {**sizes, "vocab_size": 40, "max_position_embeddings": 6, "eos_token_id": 39}
-    vision = {**sizes, "image_size": 24, "patch_size": 8}
-    settings = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=20)
-    return perturbed(transformers.CLIPModel(settings))
-
-
-@pytest.mark.parametrize("act", ["gelu", "quick_gelu"])
-def test_hugging_face_clip(act: str, tmp_path: Path) -> None:
-    theirs = clip(act)
-    theirs.save_pretrained(tmp_path)
-    source = read(str(tmp_path))
-    assert source.unknown == []
-    assert set(source.parts) == {"image", "text"}
-    pixels = np.random.default_rng(0).normal(size=(2, 24, 24, 3)).astype(np.float32)
-    ids = np.where(IDS == 2, 39, IDS)  # the end of the text has the largest id
-    with torch.no_grad():
-        images = theirs.get_image_features(torch.tensor(pixels.transpose(0, 3, 1, 2)))
-        texts = theirs.get_text_features(torch.tensor(ids), attention_mask=torch.tensor(MASK))
-    expected = {"image": features(images), "text": features(texts)}
-    inputs = {"image": (pixels,), "text": (ids, MASK.astype(bool))}
-    for name, part in source.parts.items():
-        assert part.tower.activation == act
-        tower: Any = make_tower(part.tower, 0)
-        tokens = tower.apply({"params": nested(part.params)}, *map(jnp.asarray, inputs[name]))
-        found = tokens[:, 0] @ part.head["kernel"]
-        np.testing.assert_allclose(found, expected[name], **TOLERANCE, err_msg=name)
+@pytest.mark.parametrize("name", PAIRS)
+def test_pair(name: str) -> None:
+    source, expected = case(name)
+    inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
+    for side, part in source.parts.items():
+        found = points(part, inputs[side])
+        np.testing.assert_allclose(found, expected[side], **TOLERANCE, err_msg=side)
+        assert part.tower.activation == ("quick_gelu" if "quick" in name else "gelu")
     assert source.temperature is not None
-    np.testing.assert_allclose(source.temperature, theirs.logit_scale.item())
+    np.testing.assert_allclose(source.temperature, expected["temperature"])
 
 
-def features(out: Any) -> np.ndarray:
-    """Pooled and projected features, which newer versions wrap in an object."""
-    return (out if isinstance(out, torch.Tensor) else out.pooler_output).numpy()
-
-
-def test_gradients_of_bert(tmp_path: Path) -> None:
-    theirs = TEXT["BERT without pooler"]()
-    part = saved(theirs, tmp_path)
-    weights = np.random.default_rng(0).normal(size=(3, 6, 32)).astype(np.float32) * MASK[..., None]
-    out = theirs(torch.tensor(IDS), attention_mask=torch.tensor(MASK)).last_hidden_state
-    (out * torch.tensor(weights, dtype=torch.float32)).sum().backward()
-    gradients = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
-    expected = {path: array for _, path, array in part.kind.table.to_ours(gradients)}
-    tower: Any = make_tower(part.tower, 0).clone(pool="none")
-
-    def loss(params: Any) -> jax.Array:
-        points = tower.apply({"params": params}, jnp.asarray(IDS), jnp.asarray(MASK, bool))
-        return jnp.sum(points * weights)
-
-    found = jax.grad(loss)(nested(part.params))
-    for path, value in expected.items():
+def compare_gradients(part: Part, found: Any, expected: dict[str, np.ndarray]) -> int:
+    """Every gradient of theirs against ours, relative to its largest; returns how many."""
+    prefix = "text." if any(name.startswith("grad.text.") for name in expected) else ""
+    theirs = {
+        name.removeprefix(f"grad.{prefix}"): x
+        for name, x in expected.items()
+        if name.startswith("grad.")
+    }
+    compared = 0
+    for _, path, value in part.kind.table.to_ours(theirs):
         node = found
         for key in path.split("/"):
             node = node[key]
         scale = max(1.0, float(np.abs(value).max()))
         np.testing.assert_allclose(node / scale, value / scale, atol=1e-5, err_msg=path)
-    assert set(expected) == set(part.params)
+        compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "timm_vit"])
+def test_gradients(name: str) -> None:
+    source, expected = case(name)
+    ((side, part),) = source.parts.items()
+    weights = expected["weights"]
+    if side == "text":
+        inputs, changes = text_inputs(expected), {"pool": "none"}
+        weights = weights * expected["mask"][:, :, None]
+    else:
+        inputs, changes = (jnp.asarray(expected["pixels"]),), {}
+
+    def loss(params: Any) -> jax.Array:
+        return jnp.sum(run(part, inputs, params, **changes) * weights)
+
+    found = jax.grad(loss)(nested(part.params))
+    assert compare_gradients(part, found, expected) == len(part.params)
+
+
+def test_gradients_of_both_towers() -> None:
+    source, expected = case("open_clip")
+    inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
+    for side, part in source.parts.items():
+
+        def loss(params: Any, kernel: jax.Array, side: str = side, part: Part = part) -> jax.Array:
+            found = points(part, inputs[side], params, kernel)
+            return jnp.sum(found * expected[f"{side}_weights"])
+
+        kernel = jnp.asarray(part.head["kernel"])
+        found, head = jax.grad(loss, (0, 1))(nested(part.params), kernel)
+        assert compare_gradients(part, found, expected) == len(part.params)
+        assert part.kind.head is not None
+        (want,) = LAYOUTS[part.kind.head.layout].ours(expected[f"grad.{part.kind.head.theirs}"])
+        np.testing.assert_allclose(head, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_the_arrays_tell() -> None:
+    bert = case("bert_tanh_8_heads")[0].parts["text"].tower
+    assert bert == Bert(
+        width=32, depth=2, heads=8, mlp=48, final_norm=False, token_types=2, epsilon=1e-12,
+        activation="gelu_tanh", vocab_size=40,
+    )  # fmt: skip
+    vit = case("open_clip")[0].parts["image"].tower
+    assert vit == ViT(patch=8, width=32, depth=2, heads=4, mlp=48)
+    source = case("open_clip")[0]
+    assert source.settings.pixels is not None
+    assert source.settings.pixels.mean == (0.5, 0.4, 0.3)
+    assert source.parts["text"].tower.causal  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", [*TEXT, *IMAGE, *PAIRS])
+def test_tables_read_in_both_directions(name: str) -> None:
+    for part in case(name)[0].parts.values():
+        table = part.kind.table
+        theirs = table.to_theirs(part.params)
+        again = {path: x for _, path, x in table.to_ours(theirs)}
+        assert set(again) == set(part.params)
+        for path, array in again.items():
+            np.testing.assert_array_equal(array, part.params[path])

@@ -1,0 +1,229 @@
+"""Makes tests/interop/data: tiny random models, saved by their own libraries, and what they compute.
+
+    python -m tests.interop.generate [NAME ...]
+
+Needs torch, transformers, open_clip_torch and timm, which the tests themselves do not: a folder holds
+what the library wrote, and expected.npz with inputs, outputs and, for some, gradients. Kinds whose
+library is missing are left as they are.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+DATA = Path(__file__).parent / "data"
+IDS = np.array([[3, 7, 9, 4, 8, 39], [3, 5, 39, 1, 1, 1], [3, 6, 11, 12, 39, 1]])
+MASK = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])
+PIXELS = np.random.default_rng(0).normal(size=(2, 24, 24, 3)).astype(np.float32)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+BERT = {**SIZES, "intermediate_size": 48, "vocab_size": 40, "max_position_embeddings": 16}
+ROBERTA = {"max_position_embeddings": 18, "type_vocab_size": 1, "pad_token_id": 1}
+WITH_GRADIENTS = ("bert", "mpnet", "open_clip", "timm_vit")  # one of each family
+Arrays = dict[str, np.ndarray]
+
+
+def perturbed(model: Any) -> Any:
+    """A model in evaluation mode whose norms and biases are not 1 and 0."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+        for name, buffer in model.named_buffers():
+            if buffer.dtype.is_floating_point and "mask" not in name:
+                buffer += 0.1 * torch.rand(buffer.shape, generator=generator)
+    return model.eval()
+
+
+def built(name: str, **changes: Any) -> Any:
+    """A text encoder of transformers, without its pooler."""
+    config = getattr(transformers, f"{name}Config")(**{**BERT, **changes})
+    return perturbed(getattr(transformers, f"{name}Model")(config, add_pooling_layer=False))
+
+
+def distilbert() -> Any:
+    return perturbed(
+        transformers.DistilBertModel(
+            transformers.DistilBertConfig(
+                dim=32, n_layers=2, n_heads=4, hidden_dim=48, vocab_size=40,
+                max_position_embeddings=16,
+            )
+        )
+    )  # fmt: skip
+
+
+TEXT: dict[str, Callable[[], Any]] = {
+    "bert": lambda: built("Bert"),
+    "bert_tanh_8_heads": lambda: built("Bert", hidden_act="gelu_new", num_attention_heads=8),
+    "roberta": lambda: built("Roberta", **ROBERTA),
+    "xlm_roberta": lambda: built("XLMRoberta", **ROBERTA),
+    "distilbert": distilbert,
+    "mpnet": lambda: built("MPNet", max_position_embeddings=302, pad_token_id=1),
+}
+
+
+def gradients(model: Any) -> Arrays:
+    """What `backward` left, by name."""
+    return {f"grad.{n}": p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def weighted(out: Any, seed: int = 1) -> tuple[Any, np.ndarray]:
+    """A scalar that depends on every output in its own way, and the weights."""
+    weights = np.random.default_rng(seed).normal(size=out.shape).astype(np.float32)
+    return (out * torch.tensor(weights)).sum(), weights
+
+
+def text(name: str, folder: Path) -> Arrays:
+    """A text encoder's outputs at all positions, and its gradients."""
+    model = TEXT[name]()
+    model.save_pretrained(folder)
+    ids, mask = IDS, MASK
+    if name == "mpnet":  # long enough for the last of its buckets
+        ids = np.random.default_rng(2).integers(3, 40, (2, 300))
+        mask = np.ones_like(ids)
+    out = model(torch.tensor(ids), attention_mask=torch.tensor(mask)).last_hidden_state
+    out = out * torch.tensor(mask)[:, :, None]
+    loss, weights = weighted(out)
+    loss.backward()
+    found = {"ids": ids, "mask": mask, "out": out.detach().numpy(), "weights": weights}
+    return found | gradients(model)
+
+
+def hf_vit(folder: Path) -> Arrays:
+    model = perturbed(
+        transformers.ViTModel(
+            transformers.ViTConfig(**SIZES, intermediate_size=48, image_size=24, patch_size=8),
+            add_pooling_layer=False,
+        )
+    )
+    model.save_pretrained(folder)
+    return image(model, lambda x: model(x).last_hidden_state[:, :1], named=False)
+
+
+def image(model: Any, forward: Callable[[Any], Any], *, named: bool = True) -> Arrays:
+    """A vision tower's token, and its gradients where its names are those of its file."""
+    out = forward(torch.tensor(PIXELS.transpose(0, 3, 1, 2)))
+    loss, weights = weighted(out)
+    loss.backward()
+    found = {"pixels": PIXELS, "out": out.detach().numpy(), "weights": weights}
+    return found | (gradients(model) if named else {})
+
+
+def timm_vit(folder: Path, name: str = "vit_tiny_patch16_224", **changes: Any) -> Arrays:
+    import timm
+
+    sizes = {"embed_dim": 64, "depth": 2, "num_heads": 1, "img_size": 24, "patch_size": 8}
+    model = perturbed(timm.create_model(name, **sizes, mlp_ratio=2, num_classes=5, **changes))
+    config = {"architecture": name, "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    write(folder, dict(model.state_dict()), "config.json", config)
+    return image(model, lambda x: model.forward_features(x)[:, :1])
+
+
+def hf_clip(folder: Path, act: str) -> Arrays:
+    sizes = {**SIZES, "intermediate_size": 48, "hidden_act": act}
+    words = {**sizes, "vocab_size": 40, "max_position_embeddings": 6, "eos_token_id": 39}
+    vision = {**sizes, "image_size": 24, "patch_size": 8}
+    model = perturbed(
+        transformers.CLIPModel(
+            transformers.CLIPConfig(text_config=words, vision_config=vision, projection_dim=20)
+        )
+    )
+    model.save_pretrained(folder)
+    return pair(
+        model,
+        lambda x: _tensor(model.get_image_features(x)),
+        lambda x: _tensor(model.get_text_features(x, attention_mask=torch.tensor(MASK))),
+    )
+
+
+def _tensor(out: Any) -> Any:
+    return out if isinstance(out, torch.Tensor) else out.pooler_output
+
+
+def pair(model: Any, images: Callable[[Any], Any], texts: Callable[[Any], Any]) -> Arrays:
+    """Features of both towers, and gradients of a weighted sum of them."""
+    a, b = images(torch.tensor(PIXELS.transpose(0, 3, 1, 2))), texts(torch.tensor(IDS))
+    loss_a, weights_a = weighted(a)
+    loss_b, weights_b = weighted(b, 2)
+    (loss_a + loss_b).backward()
+    return {
+        "pixels": PIXELS, "ids": IDS, "mask": MASK, "image": a.detach().numpy(),
+        "text": b.detach().numpy(), "image_weights": weights_a, "text_weights": weights_b,
+        "temperature": np.float32(model.logit_scale.item()), **gradients(model),
+    }  # fmt: skip
+
+
+def open_clip(folder: Path, *, quick: bool = False, custom: bool = False) -> Arrays:
+    import open_clip as library
+
+    settings = {
+        "embed_dim": 20,
+        "quick_gelu": quick,
+        "custom_text": custom,
+        "vision_cfg": {
+            "image_size": 24, "layers": 2, "width": 32, "head_width": 8, "patch_size": 8,
+            "mlp_ratio": 1.5,
+        },
+        "text_cfg": {
+            "context_length": 6, "vocab_size": 40, "width": 32, "heads": 4, "layers": 2,
+        },
+    }  # fmt: skip
+    keys = {key: value for key, value in settings.items() if key != "custom_text"}
+    cls = library.CustomTextCLIP if custom else library.CLIP
+    model = perturbed(cls(**keys))
+    mean, std = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
+    whole = {"model_cfg": settings, "preprocess_cfg": {"mean": mean, "std": std}}
+    state = {k: v for k, v in model.state_dict().items() if "attn_mask" not in k}
+    write(folder, state, "open_clip_config.json", whole, "open_clip_model.safetensors")
+    return pair(model, model.encode_image, model.encode_text)
+
+
+def write(
+    folder: Path,
+    state: dict[str, Any],
+    name: str,
+    config: dict[str, Any],
+    weights: str = "model.safetensors",
+) -> None:
+    """A model folder as the hub has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {key: value.detach().contiguous().clone() for key, value in state.items()}
+    save_file(state, folder / weights, {"format": "pt"})
+    (folder / name).write_text(json.dumps(config, indent=1))
+
+
+KINDS: dict[str, Callable[[Path], Arrays]] = {
+    **{name: (lambda folder, name=name: text(name, folder)) for name in TEXT},
+    "hf_vit": hf_vit,
+    "hf_clip": lambda folder: hf_clip(folder, "gelu"),
+    "hf_clip_quick": lambda folder: hf_clip(folder, "quick_gelu"),
+    "timm_vit": timm_vit,
+    "open_clip": open_clip,
+    "open_clip_quick": lambda folder: open_clip(folder, quick=True),
+    "open_clip_custom": lambda folder: open_clip(folder, custom=True),
+}
+
+
+def main(names: list[str]) -> None:
+    """Writes the folders of the kinds asked for, or of all."""
+    for name in names or KINDS:
+        torch.manual_seed(0)
+        try:
+            arrays = KINDS[name](DATA / name)
+        except ImportError as problem:
+            print(f"{name}: left as it is ({problem})")
+            continue
+        if name not in WITH_GRADIENTS:
+            arrays = {key: x for key, x in arrays.items() if not key.startswith("grad.")}
+        np.savez_compressed(DATA / name / "expected.npz", **arrays)
+        print(f"{name}: {sum(f.stat().st_size for f in (DATA / name).iterdir()):,} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
