@@ -2,10 +2,10 @@
 
     python -m big_retrieval.interop import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
 
-PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a name
-on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it, and so
-does `python -m big_retrieval.evaluate --workdir=FOLDER`. With --config=FILE the model takes over the
-names and columns of that config's fields, and its evaluators.
+PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
+name on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it,
+and so does `python -m big_retrieval.evaluate --workdir=FOLDER`. With --config=FILE the model takes
+over the names and columns of that config's fields, and its evaluators.
 """
 
 from pathlib import Path

@@ -4,12 +4,8 @@ Nothing is left out in silence: what was changed on purpose is returned as notes
 that does not fit is an error that names it.
 """
 
-import dataclasses
-import fnmatch
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -19,17 +15,6 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop.source import Flat, Part
 
 NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equal ones stay equal
-# Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
-SAME = {
-    "image": (
-        "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
-        "activation",
-    ),
-    "text": (
-        "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
-        "relative_positions", "epsilon", "activation",
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,36 +28,6 @@ class Fitted:
 
     params: Flat
     notes: list[str]
-
-
-def check_same(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
-    """Raises where a configured tower computes something else than the checkpoint's.
-
-    Args:
-      path: of the tower in the config, e.g. config.towers.image.
-      tower: as configured.
-      part: of the checkpoint.
-      origin: the file, for the message.
-
-    Raises:
-      UserError: names all keys that differ, with the checkpoint's values.
-    """
-    if type(tower) is not type(part.tower):
-        raise UserError(
-            f"{path}.type is {tower.type!r}, but {origin} holds {part.kind.name}: name another "
-            "tower in config.init."
-        )
-    keys = [key for key in SAME[part.kind.side] if not _equal(tower, part.tower, key)]
-    if keys:
-        flags = " ".join(f"--{path}.{key}={getattr(part.tower, key)}" for key in keys)
-        have = ", ".join(f"{key} {getattr(tower, key)}" for key in keys)
-        raise UserError(
-            f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}."
-        )
-
-
-def _equal(a: Any, b: Any, key: str) -> bool:
-    return getattr(a, key) == getattr(b, key)
 
 
 def fit_image(part: Part, class_tokens: int, size: int, key: int = 0) -> Fitted:
@@ -175,42 +130,3 @@ def resize_grid(rows: np.ndarray, old: int, new: int) -> np.ndarray:
         for plane in planes.astype(np.float32)
     ]
     return np.stack(resized, -1).reshape(new * new, -1)  # [new^2, W]
-
-
-def compare_names(
-    origin: str,
-    fitted: Mapping[str, np.ndarray],
-    wanted: Mapping[str, tuple[int, ...]],
-    fresh: Iterable[str] = (),
-) -> list[str]:
-    """Makes sure that a tower is whole, and gives the parameters that start anew on purpose.
-
-    Args:
-      origin: the file, for messages.
-      fitted: path -> array, from the checkpoint.
-      wanted: path -> shape, of the model.
-      fresh: patterns of paths that may be missing in the checkpoint.
-
-    Raises:
-      UserError: names what is missing, left over, or of another shape.
-    """
-    patterns = tuple(fresh)
-    missing = sorted(set(wanted) - set(fitted))
-    anew = [name for name in missing if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
-    lost = [name for name in missing if name not in anew]
-    extra = sorted(set(fitted) - set(wanted))
-    other = [
-        f"{name} ({list(fitted[name].shape)} instead of {list(wanted[name])})"
-        for name in sorted(set(fitted) & set(wanted))
-        if fitted[name].shape != wanted[name]
-    ]
-    for what, found in (("lacks", lost), ("has too much", extra), ("has another shape of", other)):
-        if found:
-            rest = f" and {len(found) - 5} more" if len(found) > 5 else ""
-            raise UserError(f"{origin} {what}: {', '.join(found[:5])}{rest}.")
-    return anew
-
-
-def with_tokens(tower: ViT | Bert, count: int) -> ViT | Bert:
-    """The same tower with another number of class tokens."""
-    return dataclasses.replace(tower, class_tokens=count)

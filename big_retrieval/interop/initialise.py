@@ -1,16 +1,16 @@
 """`config.init`: parameters that a run starts from instead of drawing them."""
 
 import dataclasses
-import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from big_retrieval.config import Bert, Config, ImageField, Init, ViT
+from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop import fit
+from big_retrieval.interop import agree, fit
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import Flat, Part, Source
 
@@ -39,12 +39,17 @@ def towers_of(config: Config) -> dict[str, Init]:
     return found
 
 
-def start(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> Start:
+def start(
+    config: Config,
+    shapes: Mapping[str, tuple[int, ...]],
+    tokenizer: Tokenizer | None = None,
+) -> Start:
     """Reads what `config.init` names and fits it to the model.
 
     Args:
       config: checked.
       shapes: of all parameters, by path.
+      tokenizer: the run's, compared with the checkpoints' own; None: not compared.
 
     Raises:
       UserError: a checkpoint that cannot be read or does not fit, with what to change.
@@ -57,12 +62,15 @@ def start(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> Start:
             read_once[init.path] = read(init.path)
         source = read_once[init.path]
         part = _part(config.towers[name], source, init, f"config.init.{name}")
-        no_surprise(source, init.skip)
+        agree.no_surprise(source, init.skip)
         tower = config.towers[name]
-        fit.check_same(f"config.towers.{name}", tower, part, source.origin)
+        agree.same_tower(f"config.towers.{name}", tower, part, source.origin)
+        agree.same_inputs(config, name, part, source, shapes)
+        if tokenizer is not None and isinstance(tower, Bert):
+            agree.same_tokenizer(source, tokenizer)
         fitted = _fitted(config, name, tower, part)
         wanted = {p[len(name) + 1 :]: s for p, s in shapes.items() if p.startswith(f"{name}/")}
-        anew = fit.compare_names(source.origin, fitted.params, wanted, init.fresh)
+        anew = agree.same_names(source.origin, fitted.params, wanted, init.fresh)
         params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
         notes += [f"{name}: {note}" for note in fitted.notes]
@@ -94,25 +102,6 @@ def _part(tower: ViT | Bert, source: Source, init: Init, key: str) -> Part:
         f"{source.origin} has {len(same)} towers of the type {tower.type!r} (it has: {have}); say "
         f"which with {key}.tower, or name another checkpoint."
     )
-
-
-def no_surprise(source: Source, skip: Sequence[str]) -> None:
-    """Raises for arrays of a checkpoint that nobody knows and no pattern of `skip` fits.
-
-    Raises:
-      UserError: names them.
-    """
-    strange = [
-        name
-        for name in source.unknown
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in skip)
-    ]
-    if strange:
-        rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
-        raise UserError(
-            f"{source.origin} has parameters that are not understood: {', '.join(strange[:5])}"
-            f"{rest}; if they are not wanted, name them in skip of config.init."
-        )
 
 
 def _fitted(config: Config, name: str, tower: ViT | Bert, part: Part) -> fit.Fitted:

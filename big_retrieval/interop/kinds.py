@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval.interop import names
+from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import Entry, Table
 
 Side = Literal["image", "text"]
@@ -55,7 +55,7 @@ MTOB = (
         "image",
         "visual.class_embedding",
         ("",),
-        names.MTOB_IMAGE,
+        image_names.MTOB_IMAGE,
         Entry("visual.proj", "kernel"),
         usual=_EXACT,
     ),
@@ -64,7 +64,7 @@ MTOB = (
         "text",
         "transformer.encoder.layers.0.self_attn.in_proj_weight",
         ("",),
-        names.MTOB_TEXT,
+        text_names.MTOB_TEXT,
         Entry("text_projection", "kernel"),
         {"pool": "first", "norm": "post"},
         _EXACT,
@@ -77,7 +77,7 @@ KINDS = (
         "image",
         "visual.class_embedding",
         ("",),
-        names.OPEN_CLIP_IMAGE,
+        image_names.OPEN_CLIP_IMAGE,
         Entry("visual.proj", "kernel"),
         usual=_EXACT,
     ),
@@ -86,7 +86,7 @@ KINDS = (
         "text",
         "transformer.resblocks.0.attn.in_proj_weight",
         ("", "text."),
-        names.OPEN_CLIP_TEXT,
+        text_names.OPEN_CLIP_TEXT,
         Entry("text_projection", "kernel"),
         _CLIP_TEXT,
         _EXACT,
@@ -96,7 +96,7 @@ KINDS = (
         "image",
         "vision_model.embeddings.class_embedding",
         ("",),
-        names.HF_CLIP_IMAGE,
+        image_names.HF_CLIP_IMAGE,
         Entry("visual_projection.weight", "kernel", "linear"),
         usual=_HF_CLIP,
     ),
@@ -105,7 +105,7 @@ KINDS = (
         "text",
         "text_model.embeddings.token_embedding.weight",
         ("",),
-        names.HF_CLIP_TEXT,
+        text_names.HF_CLIP_TEXT,
         Entry("text_projection.weight", "kernel", "linear"),
         _CLIP_TEXT,
         _HF_CLIP,
@@ -115,7 +115,7 @@ KINDS = (
         "image",
         "embeddings.patch_embeddings.projection.weight",
         ("", "vit."),
-        names.HF_VIT,
+        image_names.HF_VIT,
         usual=_BERT,
     ),
     Kind(
@@ -123,7 +123,7 @@ KINDS = (
         "image",
         "patch_embed.proj.weight",
         ("", "visual.trunk."),
-        names.TIMM_VIT,
+        image_names.TIMM_VIT,
         usual={"activation": "gelu", "epsilon": 1e-6},
     ),
     Kind(
@@ -131,7 +131,7 @@ KINDS = (
         "image",
         "embedding/kernel",
         ("", "params/", "img/", "params/img/"),
-        names.BIG_VISION,
+        image_names.BIG_VISION,
         usual={"activation": "gelu_tanh", "epsilon": 1e-6},
     ),
     Kind(
@@ -139,7 +139,7 @@ KINDS = (
         "text",
         "encoder.relative_attention_bias.weight",
         ("mpnet.", *_BERT_PREFIXES),
-        names.MPNET,
+        text_names.MPNET,
         usual=_BERT | {"epsilon": 1e-5},
         head_width=None,
     ),
@@ -148,7 +148,7 @@ KINDS = (
         "text",
         "transformer.layer.0.attention.q_lin.weight",
         ("distilbert.", *_BERT_PREFIXES),
-        names.DISTILBERT,
+        text_names.DISTILBERT,
         usual=_BERT,
         head_width=None,
     ),
@@ -157,7 +157,7 @@ KINDS = (
         "text",
         "encoder.layer.0.attention.self.query.weight",
         _BERT_PREFIXES,
-        names.BERT,
+        text_names.BERT,
         usual=_BERT,
         head_width=None,
     ),
@@ -169,7 +169,7 @@ ROBERTA = Kind(
     "text",
     "encoder.layer.0.attention.self.query.weight",
     _BERT_PREFIXES,
-    names.ROBERTA,
+    text_names.ROBERTA,
     usual=_BERT | {"epsilon": 1e-5},
     head_width=None,
 )

@@ -15,8 +15,7 @@ from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.interop import fit
-from big_retrieval.interop.initialise import no_surprise
+from big_retrieval.interop import agree, fit
 from big_retrieval.interop.read import read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source
@@ -51,7 +50,7 @@ def import_model(
         that does not fit.
     """
     source = read(path)
-    no_surprise(source, ())
+    agree.no_surprise(source, ())
     if pool:
         source = _pooled(source, pool)
     words = _tokenizer(source, tokenizer)

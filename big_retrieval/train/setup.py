@@ -208,7 +208,7 @@ class Run:
         from big_retrieval.interop import initialise
 
         shapes = {name: x.shape for name, x in names_of(self.parts.abstract.params).items()}
-        found = initialise.start(self.config, shapes)
+        found = initialise.start(self.config, shapes, self.tokenizer)
         for note in found.notes:
             say(f"init: {note}")
         params = initialise.place(state.params, found.params)

@@ -1,10 +1,10 @@
-"""Makes tests/interop/data: tiny random models, saved by their own libraries, and what they compute.
+"""Makes tests/interop/data: tiny random models of other libraries, and what they compute.
 
     python -m tests.interop.generate [NAME ...]
 
-Needs torch, transformers, open_clip_torch and timm, which the tests themselves do not: a folder holds
-what the library wrote, and expected.npz with inputs, outputs and, for some, gradients. Kinds whose
-library is missing are left as they are.
+Needs torch, transformers, open_clip_torch and timm, which the tests themselves do not. A folder
+holds what the library wrote, and expected.npz: inputs, outputs and, for some, gradients. Kinds
+whose library is missing are left as they are.
 """
 
 import json

@@ -1,0 +1,179 @@
+"""Whether a configuration and a checkpoint agree: what differs is named, with what to change."""
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import Bert, Config, ImageField, ViT
+from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.errors import UserError
+from big_retrieval.interop.source import Part, Source
+
+# Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
+SAME = {
+    "image": (
+        "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
+        "activation",
+    ),
+    "text": (
+        "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
+        "relative_positions", "epsilon", "activation",
+    ),
+}  # fmt: skip
+PROBES = (  # texts on which tokenizers differ
+    "Two dogs, playing!",
+    "Caf\u00e9 na\u00efve \u00dcber",
+    "\u4eca\u5929 \U0001f600 don't",
+    "UPPER  case\tand  spaces",
+    "antidisestablishmentarianism 3.14",
+)
+
+
+def same_tower(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
+    """Makes sure that a configured tower computes what the checkpoint's does.
+
+    Args:
+      path: of the tower in the config, e.g. config.towers.image.
+      tower: as configured.
+      part: of the checkpoint.
+      origin: the file, for the message.
+
+    Raises:
+      UserError: names all keys that differ, with the checkpoint's values.
+    """
+    if type(tower) is not type(part.tower):
+        raise UserError(
+            f"{path}.type is {tower.type!r}, but {origin} holds {part.kind.name}: name another "
+            "tower in config.init."
+        )
+    keys = [key for key in SAME[part.kind.side] if not _equal(tower, part.tower, key)]
+    if keys:
+        flags = " ".join(f"--{path}.{key}={getattr(part.tower, key)}" for key in keys)
+        have = ", ".join(f"{key} {getattr(tower, key)}" for key in keys)
+        raise UserError(
+            f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}."
+        )
+
+
+def _equal(a: Any, b: Any, key: str) -> bool:
+    return getattr(a, key) == getattr(b, key)
+
+
+def same_inputs(
+    config: Config, tower: str, part: Part, source: Source, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Makes sure that a tower is given the words and pixels that the checkpoint was trained with.
+
+    Args:
+      config: of the run.
+      tower: its name in the config.
+      part: of the checkpoint.
+      source: the checkpoint.
+      shapes: of the model's parameters.
+
+    Raises:
+      UserError: another number of words, or another mean or deviation of pixels.
+    """
+    words = shapes.get(f"{tower}/token_embedding")
+    if words is not None and words[0] != (rows := part.params["token_embedding"].shape[0]):
+        place = source.settings.tokenizer
+        raise UserError(
+            f"{source.origin} has {rows:,} words, config.towers.{tower} {words[0]:,}: set "
+            f"config.tokenizer.path to its tokenizer{f' ({place})' if place else ''}, or, where "
+            f"the table has more rows than that, config.towers.{tower}.vocab_size to {rows}."
+        )
+    pixels = source.settings.pixels
+    for name, field in config.fields.items():
+        if field.tower != tower or not isinstance(field, ImageField) or pixels is None:
+            continue
+        for key in ("mean", "std"):
+            mine, theirs = getattr(field, key), getattr(pixels, key)
+            if not np.allclose(mine, theirs, atol=1e-3):
+                raise UserError(
+                    f"config.fields.{name}.{key} is {mine}, but {source.origin} was trained with "
+                    f"{theirs}: set it to that."
+                )
+
+
+def same_tokenizer(source: Source, tokenizer: Tokenizer) -> None:
+    """Makes sure that a run's tokenizer makes the ids of the checkpoint's own.
+
+    Args:
+      source: the checkpoint; one without a tokenizer is not compared.
+      tokenizer: the run's.
+
+    Raises:
+      UserError: shows a text that differs.
+    """
+    place = source.settings.tokenizer
+    if place is None:
+        return
+    own = load_tokenizer("auto", str(place))
+    for text in PROBES:
+        mine, theirs = _ids(tokenizer, text), _ids(own, text)
+        if mine != theirs:
+            raise UserError(
+                f"config.tokenizer is not the tokenizer of {source.origin}: {text!r} becomes "
+                f"{mine[:6]} instead of {theirs[:6]}; set config.tokenizer.path={place}."
+            )
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids, mask = tokenizer.encode([text], 64)
+    return ids[mask].tolist()
+
+
+def same_names(
+    origin: str,
+    fitted: Mapping[str, np.ndarray],
+    wanted: Mapping[str, tuple[int, ...]],
+    fresh: Iterable[str] = (),
+) -> list[str]:
+    """Makes sure that a tower is whole, and gives the parameters that start anew on purpose.
+
+    Args:
+      origin: the file, for messages.
+      fitted: path -> array, from the checkpoint.
+      wanted: path -> shape, of the model.
+      fresh: patterns of paths that may be missing in the checkpoint.
+
+    Raises:
+      UserError: names what is missing, left over, or of another shape.
+    """
+    patterns = tuple(fresh)
+    missing = sorted(set(wanted) - set(fitted))
+    anew = [name for name in missing if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    lost = [name for name in missing if name not in anew]
+    extra = sorted(set(fitted) - set(wanted))
+    other = [
+        f"{name} ({list(fitted[name].shape)} instead of {list(wanted[name])})"
+        for name in sorted(set(fitted) & set(wanted))
+        if fitted[name].shape != wanted[name]
+    ]
+    for what, found in (("lacks", lost), ("has too much", extra), ("has another shape of", other)):
+        if found:
+            rest = f" and {len(found) - 5} more" if len(found) > 5 else ""
+            raise UserError(f"{origin} {what}: {', '.join(found[:5])}{rest}.")
+    return anew
+
+
+def no_surprise(source: Source, skip: Sequence[str]) -> None:
+    """Raises for arrays of a checkpoint that nobody knows and no pattern of `skip` fits.
+
+    Raises:
+      UserError: names them.
+    """
+    strange = [
+        name
+        for name in source.unknown
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in skip)
+    ]
+    if strange:
+        rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+        raise UserError(
+            f"{source.origin} has parameters that are not understood: {', '.join(strange[:5])}"
+            f"{rest}; if they are not wanted, name them in skip of config.init."
+        )

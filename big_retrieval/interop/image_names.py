@@ -1,0 +1,131 @@
+"""Tables of vision towers; see `names`."""
+
+from big_retrieval.interop.names import (
+    QKV,
+    Entry,
+    clip_blocks,
+    hf_clip_blocks,
+    linear,
+    norms,
+    table,
+)
+
+OPEN_CLIP_IMAGE = table(
+    [
+        Entry("visual.class_embedding", "class_embedding", "row"),
+        Entry("visual.positional_embedding", "position_embedding"),
+        Entry("visual.conv1.weight", "patch_embedding/kernel", "patches"),
+    ],
+    norms({"visual.ln_pre": "ln_pre", "visual.ln_post": "ln_post"}),
+    clip_blocks("visual."),
+)
+
+# clip-mtob: several class tokens, hence a table of them
+MTOB_IMAGE = table(
+    [
+        entry if entry.layout != "row" else Entry(entry.theirs, entry.ours)
+        for entry in OPEN_CLIP_IMAGE.entries
+    ]
+)
+
+HF_CLIP_IMAGE = table(
+    [
+        Entry("vision_model.embeddings.class_embedding", "class_embedding", "row"),
+        Entry("vision_model.embeddings.position_embedding.weight", "position_embedding"),
+        Entry(
+            "vision_model.embeddings.patch_embedding.weight", "patch_embedding/kernel", "patches"
+        ),
+    ],
+    norms(
+        {"vision_model.pre_layrnorm": "ln_pre", "vision_model.post_layernorm": "ln_post"}
+    ),  # their spelling
+    hf_clip_blocks("vision_model"),
+    unused=r".*\.position_ids",
+)
+
+HF_VIT = table(
+    [
+        Entry("embeddings.cls_token", "class_embedding", "batch"),
+        Entry("embeddings.position_embeddings", "position_embedding", "batch"),
+        Entry("embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "patches"),
+        Entry("embeddings.patch_embeddings.projection.bias", "patch_embedding/bias"),
+    ],
+    linear(
+        {
+            "encoder.layer.{i}.attention.attention.query": "layers_{i}/attention/query",
+            "encoder.layer.{i}.attention.attention.key": "layers_{i}/attention/key",
+            "encoder.layer.{i}.attention.attention.value": "layers_{i}/attention/value",
+            "encoder.layer.{i}.attention.output.dense": "layers_{i}/attention/out",
+            "encoder.layer.{i}.intermediate.dense": "layers_{i}/mlp/fc1",
+            "encoder.layer.{i}.output.dense": "layers_{i}/mlp/fc2",
+        }
+    ),
+    norms(
+        {
+            "encoder.layer.{i}.layernorm_before": "layers_{i}/ln_1",
+            "encoder.layer.{i}.layernorm_after": "layers_{i}/ln_2",
+            "layernorm": "ln_post",
+        }
+    ),
+    unused=r"pooler\..*|classifier\..*|embeddings\.mask_token",
+)
+
+TIMM_VIT = table(
+    [
+        Entry("cls_token", "class_embedding", "batch"),
+        Entry("pos_embed", "position_embedding", "batch"),
+        Entry("patch_embed.proj.weight", "patch_embedding/kernel", "patches"),
+        Entry("patch_embed.proj.bias", "patch_embedding/bias"),
+        Entry("blocks.{i}.attn.qkv.weight", "layers_{i}/attention/{qkv}/kernel", "qkv"),
+        Entry("blocks.{i}.attn.qkv.bias", "layers_{i}/attention/{qkv}/bias", "qkv_bias"),
+    ],
+    linear(
+        {
+            "blocks.{i}.attn.proj": "layers_{i}/attention/out",
+            "blocks.{i}.mlp.fc1": "layers_{i}/mlp/fc1",
+            "blocks.{i}.mlp.fc2": "layers_{i}/mlp/fc2",
+        }
+    ),
+    norms(
+        {
+            "blocks.{i}.norm1": "layers_{i}/ln_1",
+            "blocks.{i}.norm2": "layers_{i}/ln_2",
+            "norm": "ln_post",
+            "norm_pre": "ln_pre",
+        }
+    ),
+    unused=r"head\..*",
+)
+
+_BV_BLOCK = "Transformer/encoderblock_{i}/"
+_BV_ATTENTION = _BV_BLOCK + "MultiHeadDotProductAttention_0/"
+
+BIG_VISION = table(
+    [
+        Entry("cls", "class_embedding", "batch"),
+        Entry("pos_embedding", "position_embedding", "batch"),
+        Entry("embedding/kernel", "patch_embedding/kernel", "flat_patches"),
+        Entry("embedding/bias", "patch_embedding/bias"),
+        *(
+            Entry(f"{_BV_ATTENTION}{name}/kernel", f"layers_{{i}}/attention/{name}/kernel", layout)
+            for name, layout in [*((each, "heads_in") for each in QKV), ("out", "heads_out")]
+        ),
+        *(
+            Entry(f"{_BV_ATTENTION}{name}/bias", f"layers_{{i}}/attention/{name}/bias", layout)
+            for name, layout in [*((each, "heads_bias") for each in QKV), ("out", "same")]
+        ),
+        *(
+            Entry(f"{_BV_BLOCK}{theirs}/{name}", f"layers_{{i}}/{ours}/{name}")
+            for theirs, ours, names in (
+                ("LayerNorm_0", "ln_1", ("scale", "bias")),
+                ("LayerNorm_1", "ln_2", ("scale", "bias")),
+                ("MlpBlock_0/Dense_0", "mlp/fc1", ("kernel", "bias")),
+                ("MlpBlock_0/Dense_1", "mlp/fc2", ("kernel", "bias")),
+            )
+            for name in names
+        ),
+        Entry("Transformer/encoder_norm/scale", "ln_post/scale"),
+        Entry("Transformer/encoder_norm/bias", "ln_post/bias"),
+    ],
+    unused=r"head/.*|pre_logits/.*",
+)

@@ -1,0 +1,147 @@
+"""Tables of text towers; see `names`."""
+
+from big_retrieval.interop.names import (
+    Entry,
+    Table,
+    clip_blocks,
+    hf_clip_blocks,
+    linear,
+    norms,
+    table,
+)
+
+OPEN_CLIP_TEXT = table(
+    [
+        Entry("token_embedding.weight", "token_embedding"),
+        Entry("positional_embedding", "position_embedding"),
+    ],
+    norms({"ln_final": "ln_final"}),
+    clip_blocks(""),
+    unused="attn_mask",
+)
+
+MTOB_TEXT = table(
+    [
+        Entry("token_embedding.weight", "token_embedding"),
+        Entry("positional_embedding", "position_embedding"),
+        Entry(
+            "transformer.encoder.layers.{i}.self_attn.in_proj_weight",
+            "layers_{i}/attention/{qkv}/kernel",
+            "qkv",
+        ),
+        Entry(
+            "transformer.encoder.layers.{i}.self_attn.in_proj_bias",
+            "layers_{i}/attention/{qkv}/bias",
+            "qkv_bias",
+        ),
+    ],
+    linear(
+        {
+            "transformer.encoder.layers.{i}.self_attn.out_proj": "layers_{i}/attention/out",
+            "transformer.encoder.layers.{i}.linear1": "layers_{i}/mlp/fc1",
+            "transformer.encoder.layers.{i}.linear2": "layers_{i}/mlp/fc2",
+        }
+    ),
+    norms(
+        {
+            "ln_embedding": "ln_embedding",
+            "ln_final": "ln_final",
+            "transformer.encoder.layers.{i}.norm1": "layers_{i}/ln_1",
+            "transformer.encoder.layers.{i}.norm2": "layers_{i}/ln_2",
+        }
+    ),
+)
+
+HF_CLIP_TEXT = table(
+    [
+        Entry("text_model.embeddings.token_embedding.weight", "token_embedding"),
+        Entry("text_model.embeddings.position_embedding.weight", "position_embedding"),
+    ],
+    norms({"text_model.final_layer_norm": "ln_final"}),
+    hf_clip_blocks("text_model"),
+    unused=r".*\.position_ids",
+)
+
+
+def _bert(positions: str) -> Table:
+    """BERT and its kin; RoBERTa differs in where its positions begin."""
+    layer = "encoder.layer.{i}"
+    return table(
+        [
+            Entry("embeddings.word_embeddings.weight", "token_embedding"),
+            Entry("embeddings.position_embeddings.weight", "position_embedding", positions),
+            Entry("embeddings.token_type_embeddings.weight", "token_type_embedding"),
+        ],
+        linear(
+            {
+                f"{layer}.attention.self.query": "layers_{i}/attention/query",
+                f"{layer}.attention.self.key": "layers_{i}/attention/key",
+                f"{layer}.attention.self.value": "layers_{i}/attention/value",
+                f"{layer}.attention.output.dense": "layers_{i}/attention/out",
+                f"{layer}.intermediate.dense": "layers_{i}/mlp/fc1",
+                f"{layer}.output.dense": "layers_{i}/mlp/fc2",
+            }
+        ),
+        norms(
+            {
+                "embeddings.LayerNorm": "ln_embedding",
+                f"{layer}.attention.output.LayerNorm": "layers_{i}/ln_1",
+                f"{layer}.output.LayerNorm": "layers_{i}/ln_2",
+            }
+        ),
+        unused=r"pooler\..*|embeddings\.(position_ids|token_type_ids)",
+    )
+
+
+BERT = _bert("same")
+ROBERTA = _bert("from_two")
+
+DISTILBERT = table(
+    [
+        Entry("embeddings.word_embeddings.weight", "token_embedding"),
+        Entry("embeddings.position_embeddings.weight", "position_embedding"),
+    ],
+    linear(
+        {
+            "transformer.layer.{i}.attention.q_lin": "layers_{i}/attention/query",
+            "transformer.layer.{i}.attention.k_lin": "layers_{i}/attention/key",
+            "transformer.layer.{i}.attention.v_lin": "layers_{i}/attention/value",
+            "transformer.layer.{i}.attention.out_lin": "layers_{i}/attention/out",
+            "transformer.layer.{i}.ffn.lin1": "layers_{i}/mlp/fc1",
+            "transformer.layer.{i}.ffn.lin2": "layers_{i}/mlp/fc2",
+        }
+    ),
+    norms(
+        {
+            "embeddings.LayerNorm": "ln_embedding",
+            "transformer.layer.{i}.sa_layer_norm": "layers_{i}/ln_1",
+            "transformer.layer.{i}.output_layer_norm": "layers_{i}/ln_2",
+        }
+    ),
+)
+
+MPNET = table(
+    [
+        Entry("embeddings.word_embeddings.weight", "token_embedding"),
+        Entry("embeddings.position_embeddings.weight", "position_embedding", "from_two"),
+        Entry("encoder.relative_attention_bias.weight", "relative_bias"),
+    ],
+    linear(
+        {
+            "encoder.layer.{i}.attention.attn.q": "layers_{i}/attention/query",
+            "encoder.layer.{i}.attention.attn.k": "layers_{i}/attention/key",
+            "encoder.layer.{i}.attention.attn.v": "layers_{i}/attention/value",
+            "encoder.layer.{i}.attention.attn.o": "layers_{i}/attention/out",
+            "encoder.layer.{i}.intermediate.dense": "layers_{i}/mlp/fc1",
+            "encoder.layer.{i}.output.dense": "layers_{i}/mlp/fc2",
+        }
+    ),
+    norms(
+        {
+            "embeddings.LayerNorm": "ln_embedding",
+            "encoder.layer.{i}.attention.LayerNorm": "layers_{i}/ln_1",
+            "encoder.layer.{i}.output.LayerNorm": "layers_{i}/ln_2",
+        }
+    ),
+    unused=r"pooler\..*|embeddings\.position_ids",
+)

@@ -1,0 +1,187 @@
+"""Weights that cannot be read: one sentence each, and nothing in them is run."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from big_retrieval.errors import UserError
+from big_retrieval.interop.files import read_arrays
+from big_retrieval.interop.read import read
+
+DATA = Path(__file__).parent / "data"
+
+
+class Code:
+    """An object whose unpickling leaves a trace."""
+
+    def __init__(self, trace: Path):
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth", "model.ckpt"])
+def test_pickled_code_is_not_run(name: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / name).write_bytes(pickle.dumps({"weight": Code(trace)}))
+    with pytest.raises(UserError, match=r"pickled objects|needs PyTorch"):
+        read(str(tmp_path / name))
+    assert not trace.exists()
+
+
+def test_code_in_a_torch_file_is_not_run(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    trace = tmp_path / "trace"
+    torch.save({"weight": Code(trace)}, tmp_path / "model.pt")
+    with pytest.raises(UserError, match=r"holds pickled objects that are no tensors"):
+        read(str(tmp_path / "model.pt"))
+    assert not trace.exists()
+
+
+def test_pickled_arrays_in_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "model.npz", weight=np.array([{"a": 1}], object))
+    with pytest.raises(UserError, match=r"no .npz file of plain arrays"):
+        read(str(tmp_path / "model.npz"))
+
+
+def test_torch_file_is_read_like_safetensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = load_file(DATA / "bert" / "model.safetensors")
+    state = {f"module.{name}": torch.tensor(x) for name, x in arrays.items()}
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "model.pt")
+    found = read_arrays(tmp_path / "model.pt")
+    assert set(found) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_cut_files(share: float, tmp_path: Path) -> None:
+    data = (DATA / "bert" / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(data[: int(share * len(data))])
+    with pytest.raises(UserError, match=r"no whole safetensors file.*download it again"):
+        read(str(tmp_path / "model.safetensors"))
+
+
+def folder(name: str, tmp_path: Path) -> Path:
+    """A copy of a model folder, to be spoilt."""
+    return Path(shutil.copytree(DATA / name, tmp_path / name))
+
+
+def spoil(path: Path, **changes: Any) -> None:
+    """Changes keys of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_bare_file_of_bert_does_not_tell_its_heads(tmp_path: Path) -> None:
+    shutil.copy(DATA / "bert" / "model.safetensors", tmp_path)
+    with pytest.raises(UserError, match=r"how many attention heads BERT has.*config.json"):
+        read(str(tmp_path / "model.safetensors"))
+
+
+def test_a_bare_file_of_clip_tells_enough(tmp_path: Path) -> None:
+    shutil.copy(DATA / "open_clip" / "open_clip_model.safetensors", tmp_path / "clip.safetensors")
+    parts = read(str(tmp_path / "clip.safetensors")).parts
+    assert {name: part.tower.depth for name, part in parts.items()} == {"image": 2, "text": 2}
+
+
+def test_unknown_models_and_paths(tmp_path: Path) -> None:
+    save_file({"some.weight": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("hello")
+    for path, words in {
+        tmp_path / "other.safetensors": "no model of a known kind.*some.weight",
+        tmp_path / "empty": "has no weights",
+        tmp_path / "notes.txt": "no known kind of weights",
+        tmp_path / "lost.safetensors": "there is no file or folder",
+        "": "path of the weights is empty",
+    }.items():
+        with pytest.raises(UserError, match=words):
+            read(str(path))
+
+
+def test_a_name_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def refuse(*args: Any, **keys: Any) -> Any:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+    with pytest.raises(UserError, match=r"neither a file or folder nor to be had.*no network"):
+        read("someone/some-model")
+
+
+def test_a_hub_name_is_a_folder_of_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: str(DATA / "bert"))
+    assert read("hf-hub:someone/bert").origin == "someone/bert"
+
+
+def test_settings_that_are_spoilt(tmp_path: Path) -> None:
+    bert = folder("bert", tmp_path)
+    spoil(bert / "config.json", hidden_act="swish")
+    with pytest.raises(UserError, match=r"'swish' is not one of"):
+        read(str(bert))
+    (bert / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"not readable JSON"):
+        read(str(bert))
+    clip = folder("open_clip", tmp_path)
+    spoil(clip / "open_clip_config.json", model_cfg={"text_cfg": {"hf_model_name": "roberta"}})
+    with pytest.raises(UserError, match=r"hf_model_name 'roberta'"):
+        read(str(clip))
+
+
+def test_missing_layers_and_strange_names(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    shutil.copy(DATA / "bert" / "config.json", path)
+    arrays = load_file(DATA / "bert" / "model.safetensors")
+    less = {k: x for k, x in arrays.items() if "word_embeddings" not in k}
+    save_file(less, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"looks like BERT, but lacks its token_embedding"):
+        read(str(tmp_path))
+    more = {**arrays, "adapter.weight": np.zeros(2, np.float32)}
+    save_file(more, tmp_path / "model.safetensors")
+    assert read(str(tmp_path)).unknown == ["adapter.weight"]
+
+
+def test_shards(tmp_path: Path) -> None:
+    bert = folder("bert", tmp_path)
+    arrays = load_file(bert / "model.safetensors")
+    names = sorted(arrays)
+    where = {name: f"part-{k % 2}.safetensors" for k, name in enumerate(names)}
+    for file in set(where.values()):
+        save_file({n: arrays[n] for n in names if where[n] == file}, bert / file)
+    (bert / "model.safetensors").unlink()
+    index = bert / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where}))
+    assert set(read(str(bert)).parts) == {"text"}
+    index.write_text(json.dumps({"weight_map": {**where, "lost": "part-0.safetensors"}}))
+    with pytest.raises(UserError, match=r"its files lack 'lost'"):
+        read(str(bert))
+    index.write_text(json.dumps({"weight_map": {"a": "../part-0.safetensors"}}))
+    with pytest.raises(UserError, match=r"not in its folder; not opened"):
+        read(str(bert))
+
+
+def test_bfloat16_and_half(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    from big_retrieval.interop import files
+
+    values = np.arange(4, dtype=np.float32)
+    save_file({"a": values.astype(np.float16)}, tmp_path / "half.safetensors")
+    assert files.read_arrays(tmp_path / "half.safetensors")["a"].dtype == np.float32
+    raw = values.astype(ml_dtypes.bfloat16).tobytes()
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}).encode()
+    (tmp_path / "brain.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + raw)
+    np.testing.assert_array_equal(read_arrays(tmp_path / "brain.safetensors")["a"], values)
