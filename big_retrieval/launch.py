@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from big_retrieval.distributed import AGAIN
 from big_retrieval.errors import UserError
 from big_retrieval.processes import (
     Group,
@@ -128,7 +129,9 @@ def supervise(options: Options) -> int:
                 return 0
             if MISTAKE in failed:
                 return MISTAKE  # repeating it would not help
-            status = failed[0] if failed[0] > 0 else 128 - failed[0]
+            # One that lost another process ends because of it, perhaps before it.
+            cause = next((code for code in failed if code != AGAIN), AGAIN)
+            status = cause if cause > 0 else 128 - cause
             if signals.count:
                 return status
             if restarts == options.restarts:

@@ -14,8 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from big_retrieval.distributed import AGAIN
+
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
 POLL = 0.1  # seconds
+PATIENCE = 3.0  # seconds for the cause to end behind those that ended because of it
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
 
 
@@ -224,7 +227,7 @@ def watch(group: Group, signals: Signals) -> tuple[int, ...]:
     Returns:
       The exit statuses of those that failed first; empty when none did.
     """
-    passed_on, deadline, first = signals.count, 0.0, ()
+    passed_on, deadline, first, seen = signals.count, 0.0, (), 0.0
     while None in (codes := group.codes()):
         group.show()
         if signals.count > passed_on:
@@ -237,11 +240,14 @@ def watch(group: Group, signals: Signals) -> tuple[int, ...]:
         if first:
             if time.monotonic() > deadline:
                 group.kill()
-        elif any(codes):  # what the others fail with from here on follows from that
-            first = tuple(code for code in codes if code)
-            deadline = time.monotonic() + GRACE
-            _tell(group, codes)
-            group.signal(signal.SIGTERM)
+        elif any(codes):
+            seen = seen or time.monotonic()
+            failed = tuple(code for code in codes if code)
+            if set(failed) != {AGAIN} or time.monotonic() - seen > PATIENCE:
+                first = failed  # what the others fail with from here on follows from that
+                deadline = time.monotonic() + GRACE
+                _tell(group, codes)
+                group.signal(signal.SIGTERM)
         time.sleep(POLL)
     group.show()
     if not first and any(codes):

@@ -125,6 +125,16 @@ def execute(args: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(args, capture_output=True, text=True, timeout=120)
 
 
+def test_the_cause_counts_and_not_what_follows_from_it(
+    children: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    plan = "time.sleep(1.0 * (number == '1')); sys.exit(75 if number == '0' else 9)"
+    done = execute(children(plan, "--restarts=1"))
+    assert done.returncode == 9, done.stderr
+    assert "process 1 ended with status 9" in done.stderr
+    assert starts(tmp_path, 1) == 2
+
+
 def starts(folder: Path, number: int) -> int:
     return len(list(folder.glob(f"start_{number}_*")))
 
