@@ -46,6 +46,7 @@ class ViT:
     heads: int = 12
     mlp: int = 3072
     class_tokens: int = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
     pool: Literal["first", "mean"] = "first"  # the class tokens, or one mean of the patches
     norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
     patch_bias: bool = False
@@ -67,6 +68,7 @@ class Bert:
     heads: int = 8
     mlp: int = 2048
     class_tokens: int = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
     pool: Literal["first", "last", "mean"] = "first"  # copies of one end, or one mean of the text
     norm: Literal["post", "pre"] = "post"
     final_norm: bool = True  # a norm behind the last layer: BERT has none

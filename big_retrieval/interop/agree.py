@@ -2,7 +2,6 @@
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,13 @@ SAME = {
         "relative_positions", "epsilon", "activation",
     ),
 }  # fmt: skip
+ADDS = {  # attributes that only add parameters -> one of these
+    "norm_first": "ln_pre/scale",
+    "patch_bias": "patch_embedding/bias",
+    "final_norm": "ln_final/scale",
+    "token_types": "token_type_embedding",
+    "relative_positions": "relative_bias",
+}
 PROBES = (  # texts on which tokenizers differ
     "Two dogs, playing!",
     "Caf\u00e9 na\u00efve \u00dcber",
@@ -32,7 +38,9 @@ PROBES = (  # texts on which tokenizers differ
 )
 
 
-def same_tower(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
+def same_tower(
+    path: str, tower: ViT | Bert, part: Part, origin: str, fresh: Sequence[str] = ()
+) -> None:
     """Makes sure that a configured tower computes what the checkpoint's does.
 
     Args:
@@ -40,6 +48,7 @@ def same_tower(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
       tower: as configured.
       part: of the checkpoint.
       origin: the file, for the message.
+      fresh: patterns of parameters that the checkpoint may lack.
 
     Raises:
       UserError: names all keys that differ, with the checkpoint's values.
@@ -49,7 +58,12 @@ def same_tower(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
             f"{path}.type is {tower.type!r}, but {origin} holds {part.kind.name}: name another "
             "tower in config.init."
         )
-    keys = [key for key in SAME[part.kind.side] if not _equal(tower, part.tower, key)]
+    keys = [
+        key
+        for key in SAME[part.kind.side]
+        if getattr(tower, key) != getattr(part.tower, key)
+        and not (key in ADDS and not getattr(part.tower, key) and _fits(ADDS[key], fresh))
+    ]
     if keys:
         flags = " ".join(f"--{path}.{key}={getattr(part.tower, key)}" for key in keys)
         have = ", ".join(f"{key} {getattr(tower, key)}" for key in keys)
@@ -58,8 +72,8 @@ def same_tower(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
         )
 
 
-def _equal(a: Any, b: Any, key: str) -> bool:
-    return getattr(a, key) == getattr(b, key)
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def same_inputs(
@@ -145,7 +159,7 @@ def same_names(
     """
     patterns = tuple(fresh)
     missing = sorted(set(wanted) - set(fitted))
-    anew = [name for name in missing if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    anew = [name for name in missing if _fits(name, patterns)]
     lost = [name for name in missing if name not in anew]
     extra = sorted(set(fitted) - set(wanted))
     other = [
@@ -166,11 +180,7 @@ def no_surprise(source: Source, skip: Sequence[str]) -> None:
     Raises:
       UserError: names them.
     """
-    strange = [
-        name
-        for name in source.unknown
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in skip)
-    ]
+    strange = [name for name in source.unknown if not _fits(name, skip)]
     if strange:
         rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
         raise UserError(

@@ -30,17 +30,18 @@ class Fitted:
     notes: list[str]
 
 
-def fit_image(part: Part, class_tokens: int, size: int, key: int = 0) -> Fitted:
+def fit_image(part: Part, tower: ViT, size: int, key: int = 0) -> Fitted:
     """A vision tower with another number of class tokens and another image size.
 
     Args:
       part: of the checkpoint.
-      class_tokens: M of the model.
+      tower: as configured.
       size: pixels of a side of its images.
       key: seed of the copies' differences.
     """
     assert isinstance(part.tower, ViT)
     params, notes, old = dict(part.params), [], part.tower.class_tokens
+    class_tokens = tower.class_tokens
     table = params["position_embedding"]
     tokens, patches = table[:old], table[old:]
     grid, want = math.isqrt(len(patches)), size // part.tower.patch
@@ -56,6 +57,7 @@ def fit_image(part: Part, class_tokens: int, size: int, key: int = 0) -> Fitted:
         tokens = copies(tokens, class_tokens, rng)
         params["class_embedding"] = copies(params["class_embedding"], class_tokens, rng)
         notes.append(_said(old, class_tokens))
+        notes += _diluted(old, class_tokens, tower.tokens_as_one)
     params["position_embedding"] = np.concatenate([tokens, patches])
     return Fitted(params, notes)
 
@@ -63,8 +65,8 @@ def fit_image(part: Part, class_tokens: int, size: int, key: int = 0) -> Fitted:
 def fit_text(part: Part, tower: Bert, length: int, key: int = 0) -> Fitted:
     """A text tower with another number of class tokens and another length.
 
-    Copies of a first token get positions of their own in front; those of a last token stand behind
-    the text, at positions that the model has already.
+    Copies of a first token get positions of their own; those of a last token share its position and
+    differ by a small vector each.
 
     Args:
       part: of the checkpoint.
@@ -79,9 +81,15 @@ def fit_text(part: Part, tower: Bert, length: int, key: int = 0) -> Fitted:
     if tower.pool == "first" and old != m:
         table = np.concatenate([copies(table[:old], m, rng), table[old:]])
         notes.append(_said(old, m))
-    elif tower.pool == "last" and old != m:
+        notes += _diluted(old, m, tower.tokens_as_one)
+    elif tower.pool == "last" and m > 1:
+        words = params["token_embedding"]
+        params["end_embedding"] = _noise(
+            np.zeros((m, words.shape[1]), np.float32), words.std(), rng
+        )
         notes.append(_said(old, m, "the last token"))
-    rows = length + m - 1
+        notes += _diluted(old, m, tower.tokens_as_one)
+    rows = length + (0 if tower.pool == "last" else m - 1)
     if len(table) > rows:
         notes.append(f"{len(table)} positions cut to {rows}")
         table = table[:rows]
@@ -99,6 +107,16 @@ def _said(old: int, new: int, what: str = "the class token") -> str:
     return (
         f"{what} copied to {new}, each with a little noise" if old else f"{new} class tokens drawn"
     )
+
+
+def _diluted(old: int, new: int, as_one: bool) -> list[str]:
+    """That copies change what the model computes, unless they weigh as one."""
+    if as_one or new <= old:
+        return []
+    return [
+        f"{new} class tokens weigh more in attention than {old}: with tokens_as_one=True the "
+        "first step is the model's, else only near it"
+    ]
 
 
 def copies(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

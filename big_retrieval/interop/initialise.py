@@ -64,7 +64,7 @@ def start(
         part = _part(config.towers[name], source, init, f"config.init.{name}")
         agree.no_surprise(source, init.skip)
         tower = config.towers[name]
-        agree.same_tower(f"config.towers.{name}", tower, part, source.origin)
+        agree.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
         agree.same_inputs(config, name, part, source, shapes)
         if tokenizer is not None and isinstance(tower, Bert):
             agree.same_tokenizer(source, tokenizer)
@@ -108,7 +108,7 @@ def _fitted(config: Config, name: str, tower: ViT | Bert, part: Part) -> fit.Fit
     fields = [field for field in config.fields.values() if field.tower == name]
     if isinstance(tower, ViT):
         sizes = {field.size for field in fields if isinstance(field, ImageField)}
-        return fit.fit_image(part, tower.class_tokens, max(sizes), config.seed)
+        return fit.fit_image(part, tower, max(sizes), config.seed)
     lengths = [field.length for field in fields if not isinstance(field, ImageField)]
     return fit.fit_text(part, tower, max(lengths), config.seed)
 

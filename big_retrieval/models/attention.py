@@ -40,7 +40,7 @@ class Attention(nn.Module):
           mask: [B, L], true (or not 0) at the keys that may be looked at; None: all. A row without
             any is looked at evenly: its result means nothing, but is finite.
           rows: see `layers.dropout`.
-          bias: [H, L, L], added to the scores; None: none.
+          bias: added to the scores, broadcast to [B, H, L, L]; None: none.
 
         Raises:
           UserError: the width is no multiple of the heads.

@@ -15,18 +15,20 @@ from jax.nn import initializers
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
-from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter, wide
+from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
+from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
 from big_retrieval.models.transformer import Norm, Remat, layers_flops, run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
     """Token ids -> M class tokens.
 
-    Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (with `pool` "first"
-    rows 0..M-1 are the class tokens'), `token_type_embedding [T, W]` (with `token_types`, of which
-    the first row is added to every position), `ln_embedding` (norm "post" only: pre-LN blocks
-    normalise their own input), `relative_bias [R, H]` (with `relative_positions`, shared by all
-    layers), `layers_i/...`, `ln_final` (with `final_norm`).
+    Parameters: `token_embedding [V, W]`, `position_embedding [L + M - 1, W]` (rows 0..M-1 are the
+    class tokens'; with `pool` "last" it is `[L, W]`, and `end_embedding [M, W]` tells the copies of
+    the last token apart where there are several), `token_type_embedding [T, W]` (with
+    `token_types`, of which the first row is added to every position), `ln_embedding` (norm "post"
+    only: pre-LN blocks normalise their own input), `relative_bias [R, H]` (with
+    `relative_positions`, shared by all layers), `layers_i/...`, `ln_final` (with `final_norm`).
 
     Intermediates (sown): "embedding" [B, L + M - 1, W] (behind ln_embedding where there is one),
     "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final where there is one).
@@ -35,6 +37,7 @@ class TextTransformer(nn.Module):
       vocab_size: V.
       width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
       class_tokens: M.
+      tokens_as_one: whether they share the weight of a single one in attention, see `weigh_as_one`.
       pool: "first", M copies of the first token (BERT's [CLS]); "last", M copies of the last one
         (CLIP's end of text); "mean", one token, the mean over the text; "none", all positions.
       norm: "post" (the published oblique model, BERT) or "pre" (CLIP).
@@ -60,6 +63,7 @@ class TextTransformer(nn.Module):
     heads: int
     mlp: int
     class_tokens: int = 1
+    tokens_as_one: bool = False
     pool: str = "first"
     norm: Norm = "post"
     final_norm: bool = True
@@ -97,8 +101,8 @@ class TextTransformer(nn.Module):
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         tile = tile_last if self.pool == "last" else tile_first
-        ids, mask = tile(ids, mask, self.class_tokens)  # [B, L+M-1]
-        x = self._embed(ids)  # [B, L+M-1, W]
+        tiled = tile(ids, mask, self.class_tokens)  # [B, L+M-1]
+        x = self._embed(tiled)  # [B, L+M-1, W]
         if self.norm == "post":
             x = LayerNorm(self.epsilon, name="ln_embedding", **types)(x)
         x = dropout(x, self.dropout, not train, rows)
@@ -119,9 +123,9 @@ class TextTransformer(nn.Module):
             self,
             block,
             x,
-            mask,
+            tiled.mask,
             rows=rows,
-            bias=self._relative_bias(ids.shape[1]),
+            bias=self._bias(tiled),
             depth=self.depth,
             scan=self.scan,
             remat=self.remat,
@@ -129,18 +133,18 @@ class TextTransformer(nn.Module):
         if self.final_norm:
             x = LayerNorm(self.epsilon, name="ln_final", **types)(x)
         self.sow("intermediates", "final", x)
-        return pooled(x, mask, self.pool, self.class_tokens)  # [B, M, W]
+        return pooled(x, tiled, self.pool, self.class_tokens)  # [B, M, W]
 
-    def _embed(self, ids: jax.Array) -> jax.Array:
-        """Ids [B, L+M-1] -> word plus position, [B, L+M-1, W] in `dtype`."""
-        length = ids.shape[1]
-        rows = length if self.max_length is None else self.max_length + self.class_tokens - 1
+    def _embed(self, tiled: Tiled) -> jax.Array:
+        """Word plus position, [B, L+M-1, W] in `dtype`."""
+        own = 0 if self.pool == "last" else self.class_tokens - 1  # positions of the copies
+        length = tiled.ids.shape[1] - self.class_tokens + 1
+        rows = (self.max_length or length) + own
         rows = stored_rows(self, "position_embedding", rows)
-        if length > rows:
-            spare = rows - self.class_tokens + 1
+        if length + own > rows:
             raise UserError(
-                f"texts have {length - self.class_tokens + 1} tokens, but the text tower was built "
-                f"for at most {spare}: shorten the field's length."
+                f"texts have {length} tokens, but the text tower was built "
+                f"for at most {rows - own}: shorten the field's length."
             )
         std = self.embedding_std
         stds = (0.02, 0.01) if std is None else (std, std)  # None: CLIP's
@@ -149,21 +153,31 @@ class TextTransformer(nn.Module):
         # An id outside the vocabulary gives NaN here, which the training loop notices.
         # The table is gathered whole for the look-up; otherwise XLA gathers its result instead.
         words = with_logical_constraint(words, (None, None))
-        x = jnp.take(words, ids, axis=0)  # [B, L+M-1, W]
+        x = jnp.take(words, tiled.ids, axis=0)  # [B, L+M-1, W]
         x = with_logical_constraint(x, ("batch", "length", "embed_act"))
-        x = x + positions[:length]
+        if self.pool == "last" and self.class_tokens > 1:
+            # Copies share a position, so nothing but these vectors tells them apart.
+            ends = self._table("end_embedding", self.class_tokens, "class_token", std=stds[1])
+            x = x + jnp.where(tiled.copy[:, :, None] >= 0, ends[tiled.copy], 0)
+            x = x + positions[tiled.place]
+        else:
+            x = x + positions[: x.shape[1]]
         if self.token_types:  # all of a text is of the first type
             x = x + self._table("token_type_embedding", self.token_types, "token_type", stds[0])[0]
         return x.astype(self.dtype)
 
-    def _relative_bias(self, length: int) -> jax.Array | None:
-        """What attention adds by distance, [H, L, L]."""
-        count = self.relative_positions
-        if not count:
-            return None
-        init, axes = initializers.normal(0.02), ("relative", "heads_bias")
-        table = parameter(self, "relative_bias", init, (count, self.heads), axes, self.param_dtype)
-        return table[relative_buckets(length, count)].transpose(2, 0, 1)  # [H, L, L]
+    def _bias(self, tiled: Tiled) -> jax.Array | None:
+        """What attention adds: by distance, and for class tokens that weigh as one."""
+        count, length, bias = self.relative_positions, tiled.ids.shape[1], None
+        if count:
+            init, axes = initializers.normal(0.02), ("relative", "heads_bias")
+            shape = (count, self.heads)
+            table = parameter(self, "relative_bias", init, shape, axes, self.param_dtype)
+            bias = table[relative_buckets(length, count)].transpose(2, 0, 1)[None]  # [1, H, L, L]
+        if self.tokens_as_one and self.class_tokens > 1:
+            weight = weigh_as_one(tiled.copy, self.class_tokens, self.causal)
+            bias = weight if bias is None else bias + weight
+        return bias
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
         """A learned [rows, W] table from N(0, std^2), in `param_dtype`."""
@@ -175,46 +189,3 @@ class TextTransformer(nn.Module):
         """Operations of the matrix products, forward, for a text of `length` ids before tiling."""
         length = length + self.class_tokens - 1
         return layers_flops(length, self.width, self.depth, self.mlp)
-
-
-def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
-    """Ids and mask [B, L] -> [B, L + times - 1] each: the first column `times` times, then all."""
-    first, rest = slice(0, 1), slice(1, None)
-    ids, mask = (
-        jnp.concatenate([jnp.repeat(x[:, first], times, axis=1), x[:, rest]], axis=1)
-        for x in (ids, mask)
-    )
-    return ids, mask
-
-
-def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
-    """Ids and mask [B, L] -> [B, L + times - 1] each: the last token of a row `times` times."""
-    if times == 1:
-        return ids, mask
-    count = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True)  # [B, 1], tokens of a row
-    place = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L + times - 1]
-    seen = jnp.where(place < count + times - 1, jnp.minimum(place, count - 1), place - times + 1)
-    ids = jnp.take_along_axis(ids, jnp.maximum(seen, 0), axis=1)
-    return ids, (place < count + times - 1).astype(mask.dtype)
-
-
-def pooled(x: jax.Array, mask: jax.Array, pool: str, times: int) -> jax.Array:
-    """Positions [B, L, W] and mask [B, L] -> tokens [B, M, W]; see `TextTransformer.pool`.
-
-    Raises:
-      UserError: the pooling is unknown.
-    """
-    if pool == "first":
-        return x[:, :times]
-    if pool == "none":
-        return x
-    if pool == "mean":
-        share = mask.astype(wide(x.dtype))
-        share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L]
-        mean = jnp.einsum("bl,blw->bw", share, x, precision="highest")
-        return mean[:, None].astype(x.dtype)  # [B, 1, W]
-    if pool == "last":
-        end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True)  # [B, 1]
-        place = jnp.maximum(end - times + jnp.arange(times), 0)  # [B, M]
-        return jnp.take_along_axis(x, place[:, :, None], axis=1)
-    raise UserError(f"pool {pool!r} is unknown; known: first, last, mean, none.")

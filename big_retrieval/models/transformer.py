@@ -61,7 +61,7 @@ class Block(nn.Module):
           x: [B, L, W].
           mask: [B, L], true at the keys that count; None: all.
           rows: see `layers.dropout`.
-          bias: [H, L, L], see `Attention`.
+          bias: see `Attention`.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         ln_1, ln_2 = (LayerNorm(self.epsilon, name=name, **types) for name in ("ln_1", "ln_2"))
@@ -113,7 +113,7 @@ def run_layers(
       x: [B, L, W].
       mask: [B, L] for attention, or None.
       rows: see `layers.dropout`.
-      bias: [H, L, L], the same in every layer; see `Attention`.
+      bias: the same in every layer; see `Attention`.
       depth: number of layers, 1 or more.
       scan: run the layers as a loop.
       remat: what the backward pass computes again: "none"; "block", all of a block; "dots", all but

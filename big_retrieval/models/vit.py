@@ -13,6 +13,7 @@ from jax.nn import initializers
 
 from big_retrieval.config import VIT_SIZES
 from big_retrieval.errors import UserError
+from big_retrieval.models.class_tokens import weigh_as_one
 from big_retrieval.models.layers import (
     BlockInit,
     Dense,
@@ -46,6 +47,7 @@ class VisionTransformer(nn.Module):
       patch: side of a patch in pixels.
       width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
       class_tokens: M.
+      tokens_as_one: whether they share the weight of a single one in attention, see `weigh_as_one`.
       pool: "first", the M class tokens; "mean", one token, the mean of the patches behind ln_post.
       norm_first: whether embeddings are normalised in front of the first layer (CLIP's are, those
         of ViT, DeiT and big_vision are not).
@@ -66,6 +68,7 @@ class VisionTransformer(nn.Module):
     heads: int
     mlp: int
     class_tokens: int = 1
+    tokens_as_one: bool = False
     pool: str = "first"
     norm_first: bool = True
     patch_bias: bool = False
@@ -128,8 +131,12 @@ class VisionTransformer(nn.Module):
             "deterministic": not train,
             **types,
         }
+        bias = None
+        if self.tokens_as_one and m > 1:
+            place = jnp.arange(length)[None]  # [1, L]
+            bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, L, L]
         x = run_layers(
-            self, block, x, rows=rows, depth=self.depth, scan=self.scan, remat=self.remat
+            self, block, x, rows=rows, bias=bias, depth=self.depth, scan=self.scan, remat=self.remat
         )
         ln_post = LayerNorm(self.epsilon, name="ln_post", **types)
         if self.pool == "mean":

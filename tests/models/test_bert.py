@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from test_vit import count_dots
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.bert import TextTransformer, pooled, tile_first, tile_last
+from big_retrieval.models.bert import TextTransformer
 from tests.helpers import drawn
 
 SMALL: dict[str, Any] = {"vocab_size": 30, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
@@ -23,33 +23,6 @@ MASK = IDS > 0
 def tower_and_variables(**changes: Any) -> tuple[TextTransformer, Any]:
     tower = TextTransformer(**{**SMALL, **changes})
     return tower, drawn(tower, IDS, MASK)
-
-
-def test_tiles() -> None:
-    ids, mask = tile_first(jnp.asarray(IDS), jnp.asarray(MASK), 3)
-    np.testing.assert_array_equal(ids[0], [1, 1, 1, 7, 9, 2, 0, 0])
-    np.testing.assert_array_equal(mask[0], [1, 1, 1, 1, 1, 1, 0, 0])
-    ids, mask = tile_last(jnp.asarray(IDS), jnp.asarray(MASK), 3)
-    np.testing.assert_array_equal(ids[0], [1, 7, 9, 2, 2, 2, 0, 0])
-    np.testing.assert_array_equal(mask[0], [1, 1, 1, 1, 1, 1, 0, 0])
-    for tile in (tile_first, tile_last):
-        same = tile(jnp.asarray(IDS), jnp.asarray(MASK), 1)
-        np.testing.assert_array_equal(same[0], IDS)
-        np.testing.assert_array_equal(same[1], MASK)
-
-
-def test_pools() -> None:
-    x = jnp.arange(2 * 6 * 1.0).reshape(2, 6, 1)
-    mask = jnp.asarray([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], bool)
-    for pool, expected in {
-        "first": [[0, 1], [6, 7]],
-        "last": [[2, 3], [10, 11]],
-        "mean": [[1.5], [8.5]],
-        "none": [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]],
-    }.items():
-        np.testing.assert_allclose(pooled(x, mask, pool, 2)[:, :, 0], expected)
-    with pytest.raises(UserError, match="known: first"):
-        pooled(x, mask, "middle", 1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -1,0 +1,86 @@
+"""Class tokens: M copies of one end of a text, what is taken from a tower, and their weight."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.layers import wide
+
+
+class Tiled(NamedTuple):
+    """Texts with M - 1 more tokens, L' = L + M - 1.
+
+    Attributes:
+      ids: int [B, L'].
+      mask: [B, L'], true (or 1) at tokens.
+      place: int32 [B or 1, L'], the row of the position table for each.
+      copy: int32 [B or 1, L'], which class token it is, 0 to M - 1; -1 elsewhere.
+    """
+
+    ids: jax.Array
+    mask: jax.Array
+    place: jax.Array
+    copy: jax.Array
+
+
+def tile_first(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
+    """Ids and mask [B, L]: the first token `times` times, each copy at a position of its own."""
+    ids, mask = (
+        jnp.concatenate([jnp.repeat(x[:, :1], times, axis=1), x[:, 1:]], axis=1)
+        for x in (ids, mask)
+    )
+    place = jnp.arange(ids.shape[1])[None]  # [1, L']
+    return Tiled(ids, mask, place, jnp.where(place < times, place, -1))
+
+
+def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
+    """Ids and mask [B, L]: the last token of each row `times` times, all at its position."""
+    end = jnp.sum(mask.astype(jnp.int32), axis=1, keepdims=True) - 1  # [B, 1]
+    order = jnp.arange(ids.shape[1] + times - 1)[None]  # [1, L']
+    behind = order - end  # [B, L'], 0 at the last token
+    place = order - jnp.clip(behind, 0, times - 1)
+    ids = jnp.take_along_axis(ids, jnp.maximum(place, 0), axis=1)
+    copy = jnp.where((behind >= 0) & (behind < times), behind, -1)
+    return Tiled(ids, (behind < times).astype(mask.dtype), place, copy)
+
+
+def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
+    """Positions [B, L', W] -> tokens [B, M, W]; see `TextTransformer.pool`.
+
+    Raises:
+      UserError: the pooling is unknown.
+    """
+    if pool == "first":
+        return x[:, :times]
+    if pool == "none":
+        return x
+    if pool == "mean":
+        share = tiled.mask.astype(wide(x.dtype))
+        share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L']
+        mean = jnp.einsum("bl,blw->bw", share, x, precision="highest")
+        return mean[:, None].astype(x.dtype)  # [B, 1, W]
+    if pool == "last":
+        first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1]
+        return jnp.take_along_axis(x, (first + jnp.arange(times))[:, :, None], axis=1)
+    raise UserError(f"pool {pool!r} is unknown; known: first, last, mean, none.")
+
+
+def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array:
+    """What attention adds so that M class tokens together weigh what a single one would.
+
+    A token that sees m class tokens adds -log m to their scores. Equal copies then change nothing:
+    a model with one class token computes the same when it is given M copies of it.
+
+    Args:
+      copy: [B or 1, L'], see `Tiled`.
+      times: M.
+      causal: whether a copy sees only itself and those before it.
+
+    Returns:
+      float32 [B or 1, 1, L', L'], by query and key.
+    """
+    seen = jnp.where(causal & (copy >= 0), copy + 1, times)[:, None, :, None]
+    keys = (copy >= 0)[:, None, None, :]
+    return jnp.where(keys, -jnp.log(seen.astype(jnp.float32)), 0.0)

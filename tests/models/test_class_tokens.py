@@ -1,0 +1,111 @@
+"""Copies of one end of a text, what is taken from a tower, and class tokens that weigh as one."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.models.bert import TextTransformer
+from big_retrieval.models.class_tokens import pooled, tile_first, tile_last, weigh_as_one
+from big_retrieval.models.vit import VisionTransformer
+from tests.helpers import drawn
+
+IDS = jnp.asarray([[1, 7, 9, 2, 0, 0], [1, 5, 2, 0, 0, 0], [1, 7, 9, 5, 6, 2]])
+MASK = IDS > 0
+SIZE: dict[str, Any] = {"width": 16, "depth": 2, "heads": 2, "mlp": 24}
+
+
+def test_copies_of_the_first_token() -> None:
+    tiled = tile_first(IDS, MASK, 3)
+    np.testing.assert_array_equal(tiled.ids[0], [1, 1, 1, 7, 9, 2, 0, 0])
+    np.testing.assert_array_equal(tiled.mask[0], [1, 1, 1, 1, 1, 1, 0, 0])
+    np.testing.assert_array_equal(tiled.place[0], range(8))
+    np.testing.assert_array_equal(tiled.copy[0], [0, 1, 2, -1, -1, -1, -1, -1])
+
+
+def test_copies_of_the_last_token() -> None:
+    tiled = tile_last(IDS, MASK, 3)
+    np.testing.assert_array_equal(tiled.ids[1], [1, 5, 2, 2, 2, 0, 0, 0])
+    np.testing.assert_array_equal(tiled.mask[1], [1, 1, 1, 1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(tiled.place[1], [0, 1, 2, 2, 2, 3, 4, 5])
+    np.testing.assert_array_equal(tiled.copy[1], [-1, -1, 0, 1, 2, -1, -1, -1])
+    np.testing.assert_array_equal(tiled.ids[2], [1, 7, 9, 5, 6, 2, 2, 2])
+
+
+@pytest.mark.parametrize("tile", [tile_first, tile_last])
+def test_one_copy_changes_nothing(tile: Any) -> None:
+    tiled = tile(IDS, MASK, 1)
+    np.testing.assert_array_equal(tiled.ids, IDS)
+    np.testing.assert_array_equal(tiled.mask, MASK)
+    np.testing.assert_array_equal(jnp.broadcast_to(tiled.place, IDS.shape)[0], range(6))
+
+
+def test_pools() -> None:
+    x = jnp.arange(3 * 7 * 1.0).reshape(3, 7, 1)  # two class tokens
+    for pool, tile, expected in [
+        ("first", tile_first, [[0, 1], [7, 8], [14, 15]]),
+        ("last", tile_last, [[3, 4], [9, 10], [19, 20]]),
+    ]:
+        found = pooled(x, tile(IDS, MASK, 2), pool, 2)
+        np.testing.assert_array_equal(found[:, :, 0], expected)
+    single = tile_first(IDS, MASK, 1)
+    mean = pooled(x[:, :6], single, "mean", 1)[:, :, 0]
+    np.testing.assert_allclose(mean, [[1.5], [8.0], [16.5]])
+    assert pooled(x, single, "none", 1) is x
+    with pytest.raises(UserError, match="known: first, last, mean, none"):
+        pooled(x, single, "middle", 1)
+
+
+def test_weights_of_copies() -> None:
+    copy = tile_last(IDS, MASK, 3).copy
+    found = np.exp(weigh_as_one(copy, 3, causal=True)[1, 0])  # by query and key
+    expected = np.ones((8, 8))
+    expected[:, 2:5] = 1 / 3
+    expected[2, 2:5], expected[3, 2:5] = 1, 1 / 2  # copies see only those before them
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def same(rows: jax.Array, count: int) -> jax.Array:
+    return jnp.repeat(rows[:1], count, axis=0)
+
+
+def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
+    one = VisionTransformer(patch=4, class_tokens=1, **SIZE)
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), jnp.float32)
+    params = drawn(one, images)["params"]
+    many = {
+        **params,
+        "class_embedding": same(params["class_embedding"], 5),
+        "position_embedding": jnp.concatenate(
+            [same(params["position_embedding"], 5), params["position_embedding"][1:]]
+        ),
+    }
+    expected: Any = one.apply({"params": params}, images)
+    for as_one in (True, False):
+        tower = one.clone(class_tokens=5, tokens_as_one=as_one)
+        found: Any = tower.apply({"params": many}, images)
+        difference = float(jnp.abs(found - expected).max())
+        assert (difference < 1e-5) == as_one
+
+
+@pytest.mark.parametrize("pool", ["first", "last"])
+@pytest.mark.parametrize("scan", [False, True])
+def test_equal_copies_of_a_text_token_compute_what_one_does(pool: str, scan: bool) -> None:
+    own: dict[str, Any] = {"pool": pool, "causal": pool == "last", "norm": "pre", "scan": scan}
+    one = TextTransformer(vocab_size=12, max_length=6, **own, **SIZE)
+    params = drawn(one, IDS, MASK)["params"]
+    table = params["position_embedding"]
+    more = (
+        {"position_embedding": jnp.concatenate([same(table, 4), table[1:]])}
+        if pool == "first"
+        else {"end_embedding": jnp.zeros((4, 16))}
+    )
+    expected: Any = one.apply({"params": params}, IDS, MASK)
+    for as_one in (True, False):
+        tower = one.clone(class_tokens=4, tokens_as_one=as_one)
+        found: Any = tower.apply({"params": {**params, **more}}, IDS, MASK)
+        difference = float(jnp.abs(found - expected).max())
+        assert (difference < 1e-5) == as_one
