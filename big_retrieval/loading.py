@@ -136,10 +136,25 @@ def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> 
     folder = manifest.newest_intact(root, step)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    mesh = parallel.make_mesh(_any_mesh(config), jax.local_devices())
-    model = make_model(config, tokenizer.vocab_size)
     averaged = config.optimizer.ema_decay is not None
     weights = restore_params(folder, "ema" if averaged else "params")
+    return put_together(folder, config, tokenizer, weights, batch_size)
+
+
+def put_together(
+    folder: Path, config: Config, tokenizer: Tokenizer, weights: Any, batch_size: int
+) -> TrainedModel:
+    """A model on all devices of this machine.
+
+    Args:
+      folder: where it came from.
+      config: of the model; its mesh does not matter.
+      tokenizer: of its text fields.
+      weights: parameters, as numpy arrays.
+      batch_size: rows encoded at a time.
+    """
+    mesh = parallel.make_mesh(_any_mesh(config), jax.local_devices())
+    model = make_model(config, tokenizer.vocab_size)
     weights = jax.device_put(weights, parallel.replicated(mesh))
     return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
 

@@ -5,22 +5,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+from flax import traverse_util
 
-from big_retrieval import parallel
 from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
 from big_retrieval.config import Tokenizer as TokenizerConfig
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
-from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
 from big_retrieval.interop.read import read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source
-from big_retrieval.loading import TrainedModel
-from big_retrieval.models.towers import make_model
+from big_retrieval.loading import TrainedModel, put_together
 
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
 
@@ -57,13 +54,8 @@ def import_model(
     config = config_of(source, like, tokenizer)
     for line in _told(source, config):
         say(line)
-    weights = _nested(_params(source, config))
-    mesh = parallel.make_mesh(dataclasses.replace(config, batch_size=1), jax.local_devices()[:1])
-    model = make_model(config, words.vocab_size)
-    weights = jax.device_put(weights, parallel.replicated(mesh))
-    return TrainedModel(
-        Path(source.origin), config, words, weights, Encoder(model, mesh, batch_size)
-    )
+    weights = traverse_util.unflatten_dict(_params(source, config), sep="/")
+    return put_together(Path(source.origin), config, words, weights, batch_size)
 
 
 def _told(source: Source, config: Config) -> Iterator[str]:
@@ -192,14 +184,3 @@ def _params(source: Source, config: Config) -> Flat:
         for path, array in source.parts[field.kind].head.items():
             found[f"{name}_head/{path}"] = array
     return found
-
-
-def _nested(flat: Flat) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, array in flat.items():
-        *groups, last = path.split("/")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = np.asarray(array)
-    return tree

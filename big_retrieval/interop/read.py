@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax import traverse_util
 
 from big_retrieval import manifest
 from big_retrieval.config import Bert, ViT
@@ -88,7 +89,8 @@ def _ours(folder: Path) -> Source:
     found = manifest.newest_intact(root)
     config = read_config(found)
     averaged = config.optimizer.ema_decay is not None
-    params = _flat(restore_params(found, "ema" if averaged else "params"))
+    tree = restore_params(found, "ema" if averaged else "params")
+    params = traverse_util.flatten_dict(tree, sep="/")
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.fields.items() if each.tower == name)
@@ -119,16 +121,6 @@ def _pixels(config: Any) -> Pixels | None:
         if field.kind == "image":
             return Pixels(field.size, field.mean, field.std)
     return None
-
-
-def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, np.ndarray]:
-    """Nested dictionaries as path -> array."""
-    found: dict[str, np.ndarray] = {}
-    for key, value in tree.items():
-        found |= (
-            _flat(value, f"{path}{key}/") if isinstance(value, Mapping) else {path + key: value}
-        )
-    return found
 
 
 def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
