@@ -79,6 +79,13 @@ def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     np.testing.assert_array_equal(trained.score(texts, images), scores)
 
 
+def test_an_empty_text_has_a_point_too(trained: TrainedModel) -> None:
+    texts = [CAPTIONS[0], "", CAPTIONS[1], "\ud800"]
+    points = trained.encode_texts(texts)
+    assert points.shape[0] == 4
+    np.testing.assert_allclose(points[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
+
+
 def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
     together = trained.encode_texts(CAPTIONS[:20])
     alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])

@@ -81,6 +81,10 @@ class Texts:
     def __getitem__(self, index: int) -> Record:
         return {self._column: (self._texts[index],)}
 
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        """The text of one record, an empty one too: who asks for n texts gets n answers."""
+        return (_clean(self._texts[index]),)
+
     def captions(self) -> Iterator[str]:
         """All texts, in order."""
         return iter(self._texts)
