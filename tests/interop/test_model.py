@@ -237,9 +237,9 @@ def test_minilm_against_its_library() -> None:
     folder = minilm()
     torch, transformers = map(pytest.importorskip, ("torch", "transformers"))
     theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    texts = next(iter(PAIRS)) + ("", "Ünïcode 今天 😀 " * 5, "word " * 400)
+    texts = [*next(iter(PAIRS)), "", "Ünïcode 今天 😀 " * 5, "word " * 400]
     words = transformers.AutoTokenizer.from_pretrained(folder)
-    inputs = words(list(texts), return_tensors="pt", padding=True, truncation=True, max_length=256)
+    inputs = words(texts, return_tensors="pt", padding=True, truncation=True, max_length=256)
     with torch.no_grad():
         hidden = theirs(**inputs).last_hidden_state
     mask = inputs["attention_mask"][:, :, None]
