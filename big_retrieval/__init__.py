@@ -1,16 +1,18 @@
 """Contrastive retrieval models in JAX/Flax: pretrain, evaluate, search, explain, export.
 
-`load` opens a finished run or a checkpoint folder for use; training starts from the command line
-(`python -m big_retrieval.main`) or from `big_retrieval.train.loop.train`.
+`load` opens a finished run or a checkpoint folder for use, `import_model` a model of another
+library; training starts from the command line (`python -m big_retrieval.main`) or from
+`big_retrieval.train.loop.train`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from big_retrieval.interop.model import import_model
     from big_retrieval.loading import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "import_model", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from big_retrieval.loading import load
 
         return load
+    if name == "import_model":
+        from big_retrieval.interop.model import import_model
+
+        return import_model
     raise AttributeError(f"module 'big_retrieval' has no attribute {name!r}")

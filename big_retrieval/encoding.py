@@ -11,6 +11,7 @@ from big_retrieval import parallel, pulse
 from big_retrieval.models.towers import RetrievalModel, without_scalars
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
+SHORTEST = 16  # tokens that texts are cut to at least
 
 
 class Encoder:
@@ -59,6 +60,7 @@ class Encoder:
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
+                arrays = _trimmed(arrays, field)
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(params, batch))
                 points.append(out[field][valid])
@@ -98,3 +100,17 @@ class Encoder:
     def row_multiple(self) -> int:
         """What the number of rows in `map_rows` must be a multiple of."""
         return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+
+
+def _trimmed(arrays: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """A batch of texts without the columns that are padding in all of its rows.
+
+    Lengths are powers of two, so that few programs are compiled. Padding changes no result but by
+    rounding. Several processes would have to agree on a length, so there nothing is cut.
+    """
+    texts = arrays.get(field)
+    if jax.process_count() > 1 or not isinstance(texts, Mapping) or "mask" not in texts:
+        return arrays
+    longest = int(np.max(np.sum(texts["mask"], axis=1), initial=1))
+    length = max(SHORTEST, 1 << (longest - 1).bit_length())
+    return {**arrays, field: {name: array[:, :length] for name, array in texts.items()}}

@@ -53,10 +53,12 @@ def main() -> None:
     found = evals.run(evaluators, set(evaluators), model.weights, say, examples)
     table(found)
     if folder is None:
-        say("no run folder was given, so nothing is written")
+        place = cli.WORKDIR.value or model.folder
+        say(f"{place} is no run folder, so nothing is written to it")
         return
     target = folder / "evaluation.json"
-    write_bytes(target, to_json({**found, "checkpoint": str(model.folder)}))
+    checkpoint = INIT.value or model.folder.name
+    write_bytes(target, to_json({**found, "checkpoint": checkpoint}))
     say(f"written to {target}")
     if not INIT.value:
         say(f"for the report: python -m big_retrieval.report {folder}")

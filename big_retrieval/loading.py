@@ -51,7 +51,9 @@ class TrainedModel:
           UserError: no texts, or no such field.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
-        return self._encode(Texts(texts, column=self._column(field)), field)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like ones share a batch
+        ordered = Texts([texts[i] for i in order], column=self._column(field))
+        return self._encode(ordered, field)[np.argsort(order)]
 
     def encode_images(self, images: Sequence[Any], field: str = "image") -> np.ndarray:
         """Points [n, M, N] of some images: files, PIL images or uint8 arrays [H, W, 3].

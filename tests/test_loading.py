@@ -70,7 +70,8 @@ def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     specs = field_specs(trained.config, trained.tokenizer)
     texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])
     images, _ = encode_source(trained.encoder, trained.weights, TEST, "image", specs["image"])
-    np.testing.assert_array_equal(trained.encode_texts(CAPTIONS), texts)
+    # Texts of like length share a batch, and padding moves the last digit.
+    np.testing.assert_allclose(trained.encode_texts(CAPTIONS), texts, atol=1e-6)
     found = trained.encode_images([TEST[i]["image"] for i in range(len(TEST))])
     np.testing.assert_array_equal(found, images)
     assert texts.shape == (100, 2, 4)
