@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     Raises:
       UserError: no tower of a known kind is in it, or one that cannot be told from the arrays.
     """
-    arrays = {_modern(name): array for name, array in arrays.items()}
+    arrays = dict(_modern(arrays))
     parts: dict[str, Part] = {}
     claimed: set[str] = set()
     unused: list[str] = []
@@ -117,10 +117,27 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     )
 
 
-def _modern(name: str) -> str:
-    """Names of old files as newer ones have them."""
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+# Names of old files, and what newer ones of the same library have instead.
+_RENAMED = (
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+    (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    (r"/MultiHeadDotProductAttention_1/", "/MultiHeadDotProductAttention_0/"),
+    (r"/LayerNorm_2/", "/LayerNorm_1/"),
+    (r"/MlpBlock_3/", "/MlpBlock_0/"),
+    (r"Transformer/posembed_input/pos_embedding", "pos_embedding"),
+)
+
+
+def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Names as the tables have them; big_vision's scanned layers one by one."""
+    for name, array in arrays.items():
+        for old, new in _RENAMED:
+            name = re.sub(old, new, name)
+        if "Transformer/encoderblock/" not in name:
+            yield name, array
+            continue
+        for layer, part in enumerate(array):
+            yield name.replace("encoderblock/", f"encoderblock_{layer}/"), part
 
 
 def _own(arrays: Mapping[str, np.ndarray], prefix: str) -> Flat:
@@ -156,7 +173,8 @@ def _common(origin: str, kind: Kind, params: Flat, settings: Settings, width: in
     if layers != set(range(len(layers))) or not layers:
         raise UserError(f"{origin}: {kind.name} has the layers {sorted(layers)}, not 0, 1, ...")
     given = settings.of(kind.side)
-    heads = given.get("heads") or (width // kind.head_width if kind.head_width else None)
+    usual = max(1, width // kind.head_width) if kind.head_width else None
+    heads = given.get("heads") or usual
     if heads is None:
         raise UserError(
             f"{origin}: the arrays do not tell how many attention heads {kind.name} has; give the "

@@ -3,6 +3,7 @@
 What they computed is in data/, made by `python -m tests.interop.generate`.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.layouts import LAYOUTS
@@ -165,3 +167,105 @@ def test_tables_read_in_both_directions(name: str) -> None:
         assert set(again) == set(part.params)
         for path, array in again.items():
             np.testing.assert_array_equal(array, part.params[path])
+
+
+# ---- Kinds whose own code is not at hand
+
+
+GOLDEN = DATA.parent.parent / "golden" / "data" / "oblique"
+
+
+@pytest.mark.parametrize("name", ["model_m1", "model_m16"])
+def test_published_models_of_several_class_tokens(name: str, tmp_path: Path) -> None:
+    with np.load(GOLDEN / f"{name}.npz") as file:
+        golden = {key: file[key] for key in file.files}
+    theirs = {k[len("param.") :]: x for k, x in golden.items() if k.startswith("param.")}
+    save_file({k: np.ascontiguousarray(x) for k, x in theirs.items()}, tmp_path / "m.safetensors")
+    sizes = json.loads(str(golden["config_json"]))
+    source = read(str(tmp_path / "m.safetensors"))
+    parts = source.parts
+    assert source.unknown == []
+    assert {part.tower.class_tokens for part in parts.values()} == {sizes["n_class_tokens"]}
+    heads = {"image": sizes["vision_heads"], "text": sizes["transformer_heads"]}
+    inputs: dict[str, Any] = {
+        "image": (jnp.asarray(golden["image"].transpose(0, 2, 3, 1)),),
+        "text": (jnp.asarray(golden["input_ids"]), jnp.asarray(golden["attention_mask"], bool)),
+    }
+    for side, part in parts.items():
+        tokens = run(part, inputs[side], heads=heads[side])  # published ones have 64 a head
+        found = jnp.matmul(tokens, part.head["kernel"], precision="highest")
+        expected = golden[f"out32.{side}_features"]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+    for side, part in parts.items():
+        again = part.kind.table.to_theirs(part.params)
+        assert set(again) <= set(theirs), side
+        for key, array in again.items():
+            np.testing.assert_array_equal(array, theirs[key])
+
+
+def as_big_vision(params: dict[str, np.ndarray], heads: int, old: bool, scanned: bool) -> Any:
+    """Our parameters as big_vision, or the older code that it comes from, saves them."""
+    width = params["class_embedding"].shape[1]
+    found: dict[str, np.ndarray] = {}
+    block, attention = "Transformer/encoderblock_{i}/", "MultiHeadDotProductAttention_0/"
+    for path, array in params.items():
+        layer = path.split("/")[0].removeprefix("layers_")
+        name = path.split("/", 1)[-1]
+        if path.startswith("layers_"):
+            name = name.replace("attention/", attention).replace("ln_1", "LayerNorm_0")
+            name = name.replace("ln_2", "LayerNorm_1").replace("mlp/fc", "MlpBlock_0/Dense_")
+            name = name.replace("Dense_1", "Dense_0").replace("Dense_2", "Dense_1")
+            if "out/kernel" in name:
+                array = array.reshape(heads, width // heads, width)
+            elif attention in name and "out" not in name:
+                array = array.reshape(*array.shape[:-1], heads, width // heads)
+            name = block.format(i=layer) + name
+        found[name if path.startswith("layers_") else path] = array
+    found["cls"] = found.pop("class_embedding")[None]
+    found["pos_embedding"] = found.pop("position_embedding")[None]
+    kernel = found.pop("patch_embedding/kernel")
+    found["embedding/kernel"] = kernel.reshape(8, 8, 3, width)
+    found["embedding/bias"] = found.pop("patch_embedding/bias")
+    for end in ("scale", "bias"):
+        found[f"Transformer/encoder_norm/{end}"] = found.pop(f"ln_post/{end}")
+    if old:
+        found = {
+            k.replace("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1")
+            .replace("LayerNorm_1", "LayerNorm_2").replace("MlpBlock_0", "MlpBlock_3")
+            .replace("pos_embedding", "Transformer/posembed_input/pos_embedding"): x
+            for k, x in found.items()
+        }  # fmt: skip
+    if scanned:
+        first = [k for k in found if "encoderblock_0/" in k]
+        for key in first:
+            both = [found.pop(key), found.pop(key.replace("encoderblock_0", "encoderblock_1"))]
+            found[key.replace("encoderblock_0", "encoderblock")] = np.stack(both)
+    return {f"params/{k}": x for k, x in found.items()} if not old else found
+
+
+@pytest.mark.parametrize(("old", "scanned"), [(False, False), (False, True), (True, False)])
+def test_big_vision(old: bool, scanned: bool, tmp_path: Path) -> None:
+    ours = case("hf_vit")[0].parts["image"].params
+    theirs = as_big_vision(dict(ours), 4, old, scanned)
+    np.savez(
+        tmp_path / "vit.npz",
+        **theirs,
+        **{"params/head/kernel" if not old else "head/kernel": np.zeros((32, 5))},
+    )
+    source = read(str(tmp_path / "vit.npz"))
+    assert source.unknown == []
+    part = source.parts["image"]
+    assert set(part.params) == set(ours)
+    for path, array in ours.items():
+        np.testing.assert_array_equal(part.params[path], array, err_msg=path)
+    assert part.tower.activation == "gelu_tanh"
+
+
+def test_big_vision_without_a_position_of_its_class_token(tmp_path: Path) -> None:
+    ours = dict(case("hf_vit")[0].parts["image"].params)
+    theirs = as_big_vision(dict(ours), 4, False, False)
+    theirs["params/pos_embedding"] = theirs["params/pos_embedding"][:, 1:]
+    np.savez(tmp_path / "vit.npz", **theirs)
+    found = read(str(tmp_path / "vit.npz")).parts["image"].params["position_embedding"]
+    np.testing.assert_array_equal(found[1:], ours["position_embedding"][1:])
+    assert not found[0].any()
