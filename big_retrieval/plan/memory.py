@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.checks import point_shape
-from big_retrieval.config import Bert, Config, ImageField
+from big_retrieval.config import Bert, Config, ImageField, Lexical
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.train.setup import Model
@@ -215,10 +215,12 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
     field = model.fields[name]
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
-    # A word table's size changes nothing that is kept per row, and a small one traces faster.
-    tower = dataclasses.replace(tower, vocab_size=64) if isinstance(tower, Bert) else tower
+    # A word table's size changes nothing that is kept per row, and a small one traces faster; but
+    # behind a lexical head every column keeps something.
+    if isinstance(tower, Bert) and not isinstance(field.head, Lexical):
+        tower = dataclasses.replace(tower, vocab_size=64)
     tower = dataclasses.replace(tower, depth=1)  # one entry for all depths
-    return _cached(tower, field, model.topology, dtype, 64, name)
+    return _cached(tower, field, model.topology, dtype, model.vocab_size, name)
 
 
 def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
