@@ -286,6 +286,6 @@ def _temperature(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, lexical, _sides, _temperature,
-    evals, data, loader,
+    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, lexical, _sides,
+    _temperature, evals, data, loader,
 )  # fmt: skip

@@ -4,8 +4,8 @@
     python -m big_retrieval.evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
         [--head=lexical]
 
-The first reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir is
-a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found in
+The first reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir
+is a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found in
 RUN/examples/. The second takes the model from a file, folder or hub name (see
 `big_retrieval.interop`) and the evaluators from a config; with --workdir it writes there, too.
 """

@@ -5,8 +5,8 @@
 
 PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a name
 on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it, and so
-does `python -m big_retrieval.evaluate --workdir=FOLDER`. --head=lexical makes a lexical encoder of a
-masked-language model, which SPLADE models are without being told. With --config=FILE the model takes over the
+does `python -m big_retrieval.evaluate --workdir=FOLDER`. --head=lexical makes a lexical encoder of
+a masked-language model; SPLADE models are one anyway. With --config=FILE the model takes over the
 names and columns of that config's fields, and its evaluators.
 """
 

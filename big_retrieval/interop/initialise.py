@@ -155,7 +155,7 @@ def _heads(
             notes.append(f"{path if set(wanted) == {'kernel'} else head[:-1]} starts anew")
             continue
         if isinstance(each.head, Lexical):
-            fitted = fit_head(f"config.fields.{field}", each.head, part, wanted, origin)
+            fitted = fit_head(f"config.fields.{field}", tower, each.head, part, wanted, origin)
             params |= {head + p: array for p, array in fitted.items()}
             continue
         kernel = part.head["kernel"]

@@ -63,6 +63,7 @@ def _with_head(part: Part, activation: Any) -> Part:
 
 def fit_head(
     path: str,
+    tower: str,
     head: Lexical,
     part: Part,
     wanted: Mapping[str, tuple[int, ...]],
@@ -72,6 +73,7 @@ def fit_head(
 
     Args:
       path: of the field in the config, e.g. config.fields.text.
+      tower: name of its tower.
       head: as configured.
       part: of the checkpoint, with a lexical head.
       wanted: path below the head -> shape, of the model.
@@ -86,7 +88,7 @@ def fit_head(
         have = ", ".join(f"{key} {getattr(head, key)}" for key in keys)
         raise UserError(
             f"{path}.head is not the masked-language head of {origin}: it has {have}; give "
-            f"{flags}, or let it start anew with config.init.<tower>.head=False."
+            f"{flags}, or let it start anew with --config.init.{tower}.head=False."
         )
     fit.compare_names(origin, part.head, wanted)
     return part.head

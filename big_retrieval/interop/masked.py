@@ -48,8 +48,6 @@ ROBERTA = Masked(  # MPNet's as well; GELU whatever the tower has
     activation="gelu",
 )
 DISTILBERT = Masked(
-    _table(
-        "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
-    ),
+    _table("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"),
     epsilon=1e-12,
 )
