@@ -13,10 +13,11 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.losses.contrastive import Execution, contrastive_loss
 from big_retrieval.plan import memory
+from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
 from big_retrieval.train.setup import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import tiny
+from tests.helpers import lexical_texts, tiny
 
 VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
@@ -48,6 +49,14 @@ def test_state_and_batch_are_exact() -> None:
     pixels, length = config.fields["image"], config.fields["text"]
     row = 3 * getattr(pixels, "size") ** 2 + 5 * getattr(length, "length") + 1 + 4  # noqa: B009
     assert found["batch"] == 64 * row
+
+
+def test_points_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
+    config = with_words(sized(**lexical_texts()).config, VOCAB)
+    assert {tower.vocab_size for tower in config.towers.values()} == {VOCAB}  # type: ignore
+    assert memory.representations(config, 1) == 2 * 2 * 4 * 64 * VOCAB
+    own = with_words(sized(**lexical_texts(), towers__text__vocab_size=200).config, VOCAB)
+    assert [own.towers[name].vocab_size for name in ("text", "other")] == [200, VOCAB]  # type: ignore
 
 
 def test_averages_and_fsdp_change_the_state() -> None:
