@@ -58,7 +58,7 @@ def lexical_texts(**head: Any) -> dict[str, Any]:
         for name, tower in (("query", "text"), ("document", "other"))
     }
     towers = {name: recipe.entry(configs.Bert(), **tower) for name in ("text", "other")}
-    return {"fields": fields, "towers": towers, "topology": "inner", "temperature__init": 1.0}
+    return {"fields": fields, "towers": towers, "topology": "inner"}
 
 
 def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:

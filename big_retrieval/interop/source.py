@@ -93,7 +93,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     Raises:
       UserError: no tower of a known kind is in it, or one that cannot be told from the arrays.
     """
-    arrays = {_modern(name): array for name, array in arrays.items()}
+    arrays = _modern(arrays)
     parts: dict[str, Part] = {}
     claimed: set[str] = set()
     unused: list[str] = []
@@ -126,11 +126,26 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     )
 
 
-def _modern(name: str) -> str:
-    """Names of old files as newer ones have them; the head's bias has two, of one array."""
-    name = re.sub(r"(predictions|lm_head)\.decoder\.bias$", r"\1.bias", name)
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+_OLD = {
+    r"LayerNorm\.gamma$": "LayerNorm.weight",
+    r"LayerNorm\.beta$": "LayerNorm.bias",
+    r"(predictions|lm_head)\.decoder\.bias$": r"\1.bias",
+}
+
+
+def _modern(arrays: Mapping[str, np.ndarray]) -> Flat:
+    """Names of old files as newer ones have them.
+
+    The bias of a masked-language head has two names, mostly of one array; where there are two, the
+    decoder's is the one that is added.
+    """
+    found: Flat = {}
+    for name in sorted(arrays, key=lambda name: name.endswith(".decoder.bias")):
+        modern = name
+        for old, new in _OLD.items():
+            modern = re.sub(old, new, modern)
+        found[modern] = arrays[name]
+    return found
 
 
 def _own(arrays: Mapping[str, np.ndarray], prefix: str) -> Flat:

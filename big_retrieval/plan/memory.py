@@ -24,6 +24,7 @@ from big_retrieval.checks import point_shape
 from big_retrieval.config import Bert, Config, ImageField, Lexical
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.models.towers import DTYPES, RetrievalModel
+from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.setup import Model
 from big_retrieval.train.step import abstract_batch
 
@@ -102,6 +103,7 @@ def from_state(
       state: of `state_bytes`.
       platform: "gpu", "tpu" or "cpu".
     """
+    config = with_words(config, parts.model.vocab_size)
     found = {
         **state,
         "activations": sum(activations(parts, config, platform).values()),

@@ -20,24 +20,39 @@ TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "docum
 
 
 def lexical(head: dict[str, Any] | None = None, **changes: Any) -> Config:
-    return tiny(**lexical_texts(**(head or {})), **changes)
+    fast = {"optimizer__lr": 1e-2, "optimizer__schedule__warmup_steps": 2}
+    return tiny(**lexical_texts(**(head or {})), **fast, **changes)
+
+
+def agree(found: dict[int, float], expected: dict[int, float]) -> None:
+    """The same losses up to rounding, as long as no maximum is found elsewhere.
+
+    Of two nearly equal logits another one may win on another mesh, and it has the whole gradient.
+    """
+    assert found.keys() == expected.keys()
+    ours, theirs = (
+        np.array([losses[step] for step in sorted(losses)]) for losses in (found, expected)
+    )
+    np.testing.assert_allclose(ours[:5], theirs[:5], rtol=1e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run on one device, with an evaluation at its end."""
+    """The run on one device."""
     workdir = tmp_path_factory.mktemp("whole")
-    evals = {"test": recipe.entry(configs.Retrieval(), **TEST)}
-    train(lexical(total_steps=12, evals=evals), workdir, ONE)
+    train(lexical(total_steps=12), workdir, ONE)
     return workdir
 
 
-def test_it_learns_and_is_evaluated_and_used(whole: Path) -> None:
-    found = losses(whole)
-    assert found[12] < 0.9 * found[1]
-    recall = results(whole)["retrieval/test/query_to_document/R@10"]
-    assert 0 <= recall <= 1
-    model = load(whole)
+def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
+    evals = {"test": recipe.entry(configs.Retrieval(), **TEST)}
+    train(lexical(total_steps=60, evals=evals), tmp_path, ONE)
+    found = losses(tmp_path)
+    assert found[60] < 0.8 * found[1]
+    rank = results(tmp_path)["retrieval/test/query_to_document/mean_rank"]
+    assert rank < 50  # of 200 captions; chance is 100
+    model = load(tmp_path)
     points = model.encode_texts(["a big red circle above a small blue star"], "query")
     assert points.shape == (1, 1, model.tokenizer.vocab_size)
     assert points.min() >= 0
@@ -62,15 +77,12 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
 def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
     shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
     train(lexical(total_steps=12, **shape), tmp_path)
-    one, many = losses(whole), losses(tmp_path)
-    assert one.keys() == many.keys()
-    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    agree(losses(tmp_path), losses(whole))
 
 
 def test_slices_change_nothing(whole: Path, tmp_path: Path) -> None:
     train(lexical(total_steps=12, microbatch=4), tmp_path, ONE)
-    one, sliced = losses(whole), losses(tmp_path)
-    np.testing.assert_allclose(list(sliced.values()), list(one.values()), rtol=1e-5)
+    agree(losses(tmp_path), losses(whole))
 
 
 def test_own_kernel_mean_and_one_tower(tmp_path: Path) -> None:
