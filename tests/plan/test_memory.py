@@ -133,6 +133,18 @@ def test_formulas_agree_with_the_compiler(case: str) -> None:
     assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
 
 
+@pytest.mark.parametrize("pooling", ["max", pytest.param("mean", marks=pytest.mark.slow)])
+def test_lexical_heads_agree_with_the_compiler(pooling: str) -> None:
+    towers = {f"towers__{t}__{k}": size for t in ("text", "other") for k, size in SIZE.items()}
+    lengths = {f"fields__{name}__length": 60 for name in ("query", "document")}
+    changes = lexical_texts(pooling=pooling) | towers | lengths
+    parts = sized(vocab_size=8000, batch_size=256, **changes)
+    found, analysis = memory.per_device(parts, "cpu"), compiled(parts)
+    arguments = found["parameters"] + found["optimiser"] + found["batch"]
+    assert arguments == pytest.approx(analysis.argument_size_in_bytes, rel=0.01)
+    assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
+
+
 def loss_temp(rows: int, devices: int, exchange: Any, name: str) -> int:
     """Temporary bytes of the loss alone, with all gradients, as compiled; 16 x 32 points."""
 
