@@ -157,6 +157,7 @@ def _heads(
         if isinstance(each.head, Lexical):
             fitted = fit_head(f"config.fields.{field}", tower, each.head, part, wanted, origin)
             params |= {head + p: array for p, array in fitted.items()}
+            notes.append(f"{head[:-1]}: the lexical head of {origin}, {_count(fitted)}")
             continue
         kernel = part.head["kernel"]
         if kernel.shape != shapes[path]:

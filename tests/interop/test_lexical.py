@@ -288,6 +288,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
         for name, value in found.params.items():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)
         assert not any("anew" in note or "of no use" in note for note in found.notes)
+        assert sum("head: the lexical head of" in note for note in found.notes) == 2
 
 
 def test_heads_that_start_anew_or_do_not_fit(tmp_path: Path) -> None:
