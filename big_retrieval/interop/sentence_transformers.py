@@ -91,7 +91,15 @@ def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> Source
         prompts=_prompts(folder),
     )
     source = understand(origin, read_arrays(weights_file(inner[0])), settings)
-    return as_lexical(source, SPLADE[activation])
+    source = as_lexical(source, SPLADE[activation])
+    return dataclasses.replace(source, unused=[*source.unused, *_dropped(folder)])
+
+
+def _dropped(folder: Path) -> list[str]:
+    """Settings of a sparse encoder that change what it gives and that we do not follow."""
+    path = folder / "config_sentence_transformers.json"
+    config = read_json(path) if path.is_file() else {}
+    return [f"max_active_dims of {path.name}"] if config.get("max_active_dims") else []
 
 
 def _inside(folder: Path, path: str) -> Path:

@@ -34,7 +34,7 @@ from tests.interop.test_towers import (
     transformers,
 )
 
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(4, 40))]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(5, 40))]
 
 
 def masked(name: str, **changes: Any) -> Any:
@@ -166,6 +166,7 @@ def splade_folder(root: Path, types: tuple[str, str], **pooling: Any) -> Path:
     write(root / "1_SpladePooling" / "config.json", told)
     inner = {"transformer_task": "fill-mask"} if new else {"max_seq_length": 16}
     write(root / "sentence_bert_config.json", inner)
+    write(root / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
     return root
 
 
@@ -193,6 +194,13 @@ def test_splade_with_two_logarithms(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = torch.log1p(splade(masked("Bert"))).numpy()
     np.testing.assert_allclose(encoded(*model_of(source)), expected, **TOLERANCE)
+
+
+def test_what_a_splade_model_drops_is_told(tmp_path: Path) -> None:
+    """The largest so many columns alone: a setting of the encoder, which ours has not."""
+    path = splade_folder(tmp_path, NEW) / "config_sentence_transformers.json"
+    write(path, {"model_type": "SparseEncoder", "max_active_dims": 7})
+    assert read(str(tmp_path)).unused == ["max_active_dims of config_sentence_transformers.json"]
 
 
 @pytest.mark.parametrize(
