@@ -112,7 +112,7 @@ class Init:
 
     path: str = ""  # file, folder, or a name on the hub
     tower: str = ""  # of a checkpoint that has several; empty: the one that reads the same
-    head: bool = True  # the projection behind it, too, where the checkpoint has one
+    head: bool = True  # the head behind it, too, where the checkpoint has one of the kind
     fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
     skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
 
