@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from big_retrieval.checks_data import LIMIT, data, evals, loader
-from big_retrieval.config import Bert, Config, ImageField, ViT
+from big_retrieval.checks_lexical import lexical
+from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ViT
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
@@ -193,9 +194,10 @@ def _fields(c: Config) -> Iterator[str]:
                 yield f"{path}.std is {field.std}; its elements must be positive."
         elif field.length < 3:
             yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
-        if field.head.dim is not None and field.head.dim < 1:
-            yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
-        yield from _spheres(path, tower, field)
+        if isinstance(field.head, Head):
+            if field.head.dim is not None and field.head.dim < 1:
+                yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
+            yield from _spheres(path, tower, field)
 
 
 def _init(c: Config) -> Iterator[str]:
@@ -231,10 +233,18 @@ def _spheres(path: str, tower: ViT | Bert, field) -> Iterator[str]:
         yield f"{path}.head.dim {dim} is no multiple of {path}.head.spheres {spheres}."
 
 
-def point_shape(c: Config, field: str) -> tuple[int, int]:
-    """The shape (M, N) of a field's points."""
+def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
+    """The shape (M, N) of a field's points; (1, V) behind a lexical head.
+
+    Args:
+      c: checked.
+      field: its name.
+      vocab_size: of the tokenizer; V where the tower's config leaves it open.
+    """
     part = c.fields[field]
     tower, head = c.towers[part.tower], part.head
+    if isinstance(head, Lexical):
+        return 1, (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
     dim = head.dim or tower.width
     tokens = 1 if tower.pool == "mean" else tower.class_tokens
     return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
@@ -276,6 +286,6 @@ def _temperature(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, _sides, _temperature,
-    evals, data, loader,
+    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, lexical, _sides,
+    _temperature, evals, data, loader,
 )  # fmt: skip

@@ -69,7 +69,8 @@ class Bert:
     mlp: int = 2048
     class_tokens: int = 1
     tokens_as_one: bool = False  # they share the weight of a single one in attention
-    pool: Literal["first", "last", "mean"] = "first"  # copies of one end, or one mean of the text
+    # copies of one end, one mean of the text, or all positions (for lexical heads)
+    pool: Literal["first", "last", "mean", "none"] = "first"
     norm: Literal["post", "pre"] = "post"
     final_norm: bool = True  # a norm behind the last layer: BERT has none
     causal: bool = False
@@ -88,8 +89,23 @@ class Bert:
 class Head:
     """The projection from class tokens to points; shared by all tokens, without bias."""
 
+    type: Literal["projection"] = "projection"
     dim: int | None = 512  # per class token; None: the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """One number for every word piece, pooled over a text (SPLADE; VDR's head is of this kind)."""
+
+    type: Literal["lexical"] = "lexical"
+    tied: bool = True  # columns are the rows of the tower's word table; False: an own kernel
+    transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
+    use_bias: bool = False  # of the columns
+    activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
+    pooling: Literal["max", "mean"] = "max"  # over the tokens of a text
+    columns: Literal["all"] = "all"  # the word pieces that have one
+    epsilon: float = 1e-5  # of the norm in front of the columns
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ class Init:
 
     path: str = ""  # file, folder, or a name on the hub
     tower: str = ""  # of a checkpoint that has several; empty: the one that reads the same
-    head: bool = True  # the projection behind it, too, where the checkpoint has one
+    head: bool = True  # the head behind it, too, where the checkpoint has one of the kind
     fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
     skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
 
@@ -118,7 +134,7 @@ class ImageField:
     flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
-    head: Head = field(default_factory=Head)
+    head: Head | Lexical = field(default_factory=Head)
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,7 @@ class TextField:
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
-    head: Head = field(default_factory=Head)
+    head: Head | Lexical = field(default_factory=Head)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     python -m big_retrieval.evaluate --workdir=RUN
     python -m big_retrieval.evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
+        [--head=lexical]
 
 The first reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir
 is a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found
@@ -28,6 +29,9 @@ INIT = flags.DEFINE_string(
 TOKENIZER = flags.DEFINE_string("tokenizer", "", "With --init: where it comes without one")
 POOL = flags.DEFINE_enum(
     "pool", None, ("first", "last", "mean"), "With --init: where it does not say how"
+)
+HEAD = flags.DEFINE_enum(
+    "head", None, ("lexical",), "With --init: keep the masked-language head, as a lexical one"
 )
 BATCH = 256  # rows encoded at a time
 
@@ -73,8 +77,8 @@ def _trained() -> "tuple[TrainedModel, Path | None, int]":
         raise UserError("--workdir is missing: the run folder to evaluate.")
     if cli.CONFIG.value is not None:
         raise UserError("--config is not for evaluate: it reads the checkpoint's; leave it out.")
-    if TOKENIZER.value or POOL.value:
-        raise UserError("--tokenizer and --pool go with --init; a run of ours has both.")
+    if TOKENIZER.value or POOL.value or HEAD.value:
+        raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
     workdir = Path(cli.WORKDIR.value)
     model = load(workdir, step=STEP.value, batch_size=BATCH)
     whole = (workdir / "checkpoints").is_dir()
@@ -96,6 +100,7 @@ def _imported(say: Callable[[str], None]) -> "tuple[TrainedModel, Path | None, i
         like=like,
         tokenizer=TOKENIZER.value,
         pool=POOL.value or "",
+        head=HEAD.value or "",
         batch_size=BATCH,
         say=say,
     )

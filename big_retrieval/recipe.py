@@ -149,6 +149,8 @@ def _shrink_field(part: Editable) -> None:
         part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
     else:
         part.update(length=min(part.length, 32))
+    if part.head.type == "lexical":
+        return  # its size is the vocabulary's
     if part.head.spheres:  # keep the blocks, shorten each
         part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
     else:

@@ -95,7 +95,8 @@ def complete(hint: Any, raw: Any) -> Any:
     args = [arg for arg in typing.get_args(hint) if arg is not type(None)]
     if typing.get_origin(hint) in (Union, types.UnionType) and isinstance(raw, Mapping):
         tag, known = tag_of(args[0]), named(args)
-        return complete(known[raw[tag]], raw) if raw.get(tag) in known else raw
+        raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
+        return complete(known[raw[tag]], raw) if raw[tag] in known else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
         return {key: complete(args[1], value) for key, value in raw.items()}
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):

@@ -43,6 +43,24 @@ def tiny(**changes: Any) -> Config:
     return configs.load(raw_config(**changes))
 
 
+def lexical_texts(**head: Any) -> dict[str, Any]:
+    """Changes of a tiny config: two text fields behind lexical heads, each with a tower.
+
+    Args:
+      **head: keys of the heads.
+    """
+    tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none"}
+    heads = {"transform": "gelu", "use_bias": True, **head}
+    fields = {
+        name: recipe.entry(
+            configs.TextField(), side=name, tower=tower, length=20, head=configs.Lexical(**heads)
+        )
+        for name, tower in (("query", "text"), ("document", "other"))
+    }
+    towers = {name: recipe.entry(configs.Bert(), **tower) for name in ("text", "other")}
+    return {"fields": fields, "towers": towers, "topology": "inner"}
+
+
 def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:
     """Variables of a Linen module, random as if trained, without compiling its own initial values.
 

@@ -15,7 +15,7 @@ from big_retrieval.checks_data import SCENE_LABELS, metrics_of
 from big_retrieval.data import scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import summarise
-from tests.helpers import ROOT, raw_config, tiny
+from tests.helpers import ROOT, lexical_texts, raw_config, tiny
 
 RETRIEVAL = configs.Retrieval()
 COLOURS = configs.ZeroShot()
@@ -34,6 +34,12 @@ def mixture(*weights: float | None, path: str = "pairs.jsonl") -> recipe.Editabl
 def with_evals(**evals: Any) -> dict[str, Any]:
     """The change that sets `config.evals`; values are (dataclass, changes)."""
     return {"evals": {name: recipe.entry(ev, **changes) for name, (ev, changes) in evals.items()}}
+
+
+def lexical(**changes: Any) -> dict[str, Any]:
+    """The change that gives the text field a lexical head, and further ones."""
+    head = recipe.entry(configs.Lexical())
+    return {"fields__text__head": head, "towers__text__pool": "none", **changes}
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
@@ -90,6 +96,24 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"fields__text__head__dim": 0}, ["config.fields.text.head.dim is 0"]),
     ({"fields__text__head__spheres": 2}, ["config.fields.text.head.spheres", "class token"]),
     ({"fields__text__side": "document"}, ["config.fields", "'query'"]),
+    # lexical heads
+    ({"towers__text__pool": "none"}, ["config.towers.text.pool is 'none'", "projection"]),
+    (lexical(towers__text__pool="first"), ["config.fields.text.head", "config.towers.text.pool"]),
+    ({"fields__image__head": recipe.entry(configs.Lexical())}, ["image.head.type", "texts only"]),
+    (lexical(), ["config.towers.text.class_tokens 2"]),
+    (lexical(towers__text__class_tokens=1), ["config.topology to 'inner' instead of 'oblique'"]),
+    (
+        lexical(towers__text__class_tokens=1, topology="inner"),
+        ["config.fields.text.head.type is 'lexical'", "config.fields.image.head.type"],
+    ),
+    (
+        lexical(fields__text__head__epsilon=0.0, towers__text__class_tokens=1, topology="inner"),
+        ["config.fields.text.head.epsilon is 0.0"],
+    ),
+    (
+        lexical_texts() | {"towers__other__vocab_size": 90},
+        ["config.towers.text.vocab_size is None", "config.towers.other.vocab_size is 90"],
+    ),
     # both sides
     ({"towers__image__class_tokens": 1}, ["image 1 x 4, text 2 x 4", "class_tokens"]),
     ({"fields__image__head__dim": 8}, ["image 2 x 8, text 2 x 4", "head"]),
@@ -149,6 +173,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
 def test_the_tiny_config_is_possible() -> None:
     check(tiny())
     check(tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {}))))
+    check(tiny(**lexical_texts()))
     assert len(IMPOSSIBLE) > 60
 
 
@@ -212,6 +237,10 @@ def test_point_shape() -> None:
     c = tiny(**one, fields__image__head__spheres=2, fields__text__head__spheres=2)
     check(c)
     assert point_shape(c, "text") == (2, 2)
+    words = tiny(**lexical_texts())
+    assert point_shape(words, "query", vocab_size=70) == (1, 70)
+    sized = tiny(**lexical_texts(), towers__text__vocab_size=90)
+    assert point_shape(sized, "query", vocab_size=70) == (1, 90)
 
 
 def test_scene_labels_are_those_of_the_scenes() -> None:

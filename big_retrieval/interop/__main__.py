@@ -1,10 +1,12 @@
 """Makes a checkpoint of ours out of one of another library.
 
     python -m big_retrieval.interop import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
+        [--head=lexical]
 
 PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
 name on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it,
-and so does `python -m big_retrieval.evaluate --workdir=FOLDER`. With --config=FILE the model takes
+and so does `python -m big_retrieval.evaluate --workdir=FOLDER`. --head=lexical makes a lexical
+encoder of a masked-language model; SPLADE models are one anyway. With --config=FILE the model takes
 over the names and columns of that config's fields, and its evaluators.
 """
 
@@ -20,6 +22,10 @@ OUT = flags.DEFINE_string("out", None, "The folder to write")
 TOKENIZER = flags.DEFINE_string("tokenizer", "", "Where the model comes without one")
 POOL = flags.DEFINE_enum(
     "pool", None, ("first", "last", "mean"), "How texts are pooled, where the model does not say"
+)
+
+HEAD = flags.DEFINE_enum(
+    "head", None, ("lexical",), "Keep the masked-language head, as a lexical one"
 )
 
 
@@ -38,7 +44,12 @@ def main(*words: str) -> None:
         raise UserError(f"--out {out} is there and not empty; give a new folder.")
     like = cli.load_config() if cli.CONFIG.value is not None else None
     model = import_model(
-        FROM.value, like=like, tokenizer=TOKENIZER.value, pool=POOL.value or "", say=print
+        FROM.value,
+        like=like,
+        tokenizer=TOKENIZER.value,
+        pool=POOL.value or "",
+        head=HEAD.value or "",
+        say=print,
     )
     write(model, out)
     print(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, Init, ViT
+from big_retrieval.config import Bert, Config, ImageField, Init, Lexical, ViT
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
+from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import Flat, Part, Source
 
@@ -61,6 +62,8 @@ def start(
         if init.path not in read_once:
             read_once[init.path] = read(init.path)
         source = read_once[init.path]
+        if init.head and _reads_words(config, name, source):
+            source = as_lexical(source)
         part = _part(config.towers[name], source, init, f"config.init.{name}")
         agree.no_surprise(source, init.skip)
         tower = config.towers[name]
@@ -81,6 +84,13 @@ def start(
     if WHOLE in config.init:
         notes += _temperature(config, read_once[config.init[WHOLE].path], params)
     return Start(params, notes)
+
+
+def _reads_words(config: Config, tower: str, source: Source) -> bool:
+    """Whether the masked-language head of a checkpoint is wanted behind a tower."""
+    heads = [field.head for field in config.fields.values() if field.tower == tower]
+    wanted = any(isinstance(head, Lexical) for head in heads)
+    return wanted and any(part.masked for part in source.parts.values())
 
 
 def _count(params: Flat) -> str:
@@ -122,14 +132,21 @@ def _heads(
     params: Flat,
     origin: str,
 ) -> list[str]:
-    """Adds the projections of the fields that read with a tower; returns what is to be said."""
+    """Adds the heads of the fields that read with a tower; returns what is to be said."""
     notes = []
     for field, each in config.fields.items():
-        path = f"{field}_head/kernel"
-        if each.tower != tower or path not in shapes:
+        head, path = f"{field}_head/", f"{field}_head/kernel"
+        wanted = {p[len(head) :]: shape for p, shape in shapes.items() if p.startswith(head)}
+        if each.tower != tower or not wanted:
             continue
-        if not (init.head and part.head):
-            notes.append(f"{path} starts anew")
+        same = isinstance(each.head, Lexical) == (part.lexical is not None)
+        if not (init.head and part.head and same):
+            notes.append(f"{path if set(wanted) == {'kernel'} else head[:-1]} starts anew")
+            continue
+        if isinstance(each.head, Lexical):
+            fitted = fit_head(f"config.fields.{field}", tower, each.head, part, wanted, origin)
+            params |= {head + p: array for p, array in fitted.items()}
+            notes.append(f"{head[:-1]}: the lexical head of {origin}, {_count(fitted)}")
             continue
         kernel = part.head["kernel"]
         if kernel.shape != shapes[path]:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval.interop import image_names, text_names
+from big_retrieval.interop import image_names, masked, text_names
+from big_retrieval.interop.masked import Masked
 from big_retrieval.interop.names import Entry, Table
 
 Side = Literal["image", "text"]
@@ -26,6 +27,7 @@ class Kind:
       fixed: attributes of the tower that no array tells and no settings file changes.
       usual: attributes that a settings file may change.
       head_width: width / heads where no settings file says how many heads; None: it must.
+      masked: the masked-language head that may come with it; None: there is none.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Kind:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64
+    masked: Masked | None = None
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
         """The prefix behind which the sign is found; None where it is not."""
@@ -142,6 +145,7 @@ KINDS = (
         text_names.MPNET,
         usual=_BERT | {"epsilon": 1e-5},
         head_width=None,
+        masked=masked.ROBERTA,
     ),
     Kind(
         "DistilBERT",
@@ -151,6 +155,7 @@ KINDS = (
         text_names.DISTILBERT,
         usual=_BERT,
         head_width=None,
+        masked=masked.DISTILBERT,
     ),
     Kind(
         "BERT",
@@ -160,6 +165,7 @@ KINDS = (
         text_names.BERT,
         usual=_BERT,
         head_width=None,
+        masked=masked.BERT,
     ),
 )
 
@@ -172,6 +178,7 @@ ROBERTA = Kind(
     text_names.ROBERTA,
     usual=_BERT | {"epsilon": 1e-5},
     head_width=None,
+    masked=masked.ROBERTA,
 )
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
 TEMPERATURE = ("logit_scale", "params/t", "t")

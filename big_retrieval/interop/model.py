@@ -14,6 +14,7 @@ from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
+from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source
@@ -28,6 +29,7 @@ def import_model(
     like: Config | None = None,
     tokenizer: str = "",
     pool: str = "",
+    head: str = "",
     batch_size: int = 64,
     say: Callable[[str], None] = lambda line: None,
 ) -> TrainedModel:
@@ -39,6 +41,8 @@ def import_model(
       like: a config whose fields (names, columns, sides) and evaluators the model takes over.
       tokenizer: file, folder or hub name, where the checkpoint has none.
       pool: "first", "last" or "mean": how texts are pooled, where the checkpoint does not say.
+      head: "lexical" makes a lexical encoder of a masked-language model, with max pooling and
+        log(1 + relu); without it, the masked-language head is left out.
       batch_size: rows encoded at a time.
       say: hears what was read and what was left out.
 
@@ -48,7 +52,9 @@ def import_model(
     """
     source = read(path)
     agree.no_surprise(source, ())
-    if pool:
+    if head:
+        source = _lexical(source, head, pool)
+    elif pool:
         source = _pooled(source, pool)
     words = _tokenizer(source, tokenizer)
     config = config_of(source, like, tokenizer)
@@ -66,7 +72,9 @@ def _told(source: Source, config: Config) -> Iterator[str]:
             f"{name}: {part.kind.name}, {tower.depth} layers of width {tower.width}, {tower.heads} "
             f"heads, {tower.activation}, pooled by {tower.pool!r}, {size:,} parameters"
         )
-        if part.head:
+        if part.lexical is not None:
+            yield f"{name}: lexical, {part.lexical.activation} of every word's largest logit"
+        elif part.head:
             yield f"{name}: projected to {part.head['kernel'].shape[1]} dimensions"
     if source.unused:
         yield f"of no use here and left out: {', '.join(source.unused)}"
@@ -75,8 +83,24 @@ def _told(source: Source, config: Config) -> Iterator[str]:
     yield f"scored by the topology {config.topology!r}"
 
 
+def _lexical(source: Source, head: str, pool: str) -> Source:
+    """The same as a lexical encoder."""
+    if head != "lexical":
+        raise UserError(f"head {head!r} is unknown; known: lexical.")
+    if pool:
+        raise UserError(
+            f"pool {pool!r} does not go with a lexical head, which reads all positions; leave it "
+            "out."
+        )
+    return as_lexical(source)
+
+
 def _pooled(source: Source, pool: str) -> Source:
     """The same with its text tower pooled in another way."""
+    if any(part.lexical is not None for part in source.parts.values()):
+        raise UserError(
+            f"{source.origin} is a lexical encoder, which reads all positions: leave pool out."
+        )
     if "text" not in source.parts or pool not in ("first", "last", "mean"):
         raise UserError(f"pool {pool!r}: it is first, last or mean, for models that read texts.")
     text: Any = source.parts["text"]
@@ -124,6 +148,8 @@ def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Confi
     towers = {name: part.tower for name, part in source.parts.items()}
     if any(tower.class_tokens > 1 for tower in towers.values()):
         base = dataclasses.replace(base, topology="oblique")
+    if any(part.lexical is not None for part in source.parts.values()):
+        base = dataclasses.replace(base, topology="inner")
     place = tokenizer or str(source.settings.tokenizer or "")
     fields = _fields(source, like)
     unused = set(towers) - {field.tower for field in fields.values()}

@@ -8,7 +8,7 @@ import numpy as np
 from flax import traverse_util
 
 from big_retrieval import manifest
-from big_retrieval.config import Bert, ViT
+from big_retrieval.config import Bert, Lexical, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
@@ -94,13 +94,14 @@ def _ours(folder: Path) -> Source:
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.fields.items() if each.tower == name)
-        own = _below(params, f"{name}/")
+        own, head = _below(params, f"{name}/"), config.fields[field].head
         parts[name] = Part(
             kind=Kind("a tower of ours", _side(tower), "", (), Table(())),
             tower=tower,
             params=own,
             head=_below(params, f"{field}_head/"),
             names={path: path for path in own},
+            lexical=head if isinstance(head, Lexical) else None,
         )
     return Source(
         origin=str(found),

@@ -8,6 +8,7 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import read_arrays, read_json, read_json_list, weights_file
+from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.settings import read_settings
 from big_retrieval.interop.source import Source, understand
 
@@ -19,6 +20,8 @@ POOLS = {  # as their settings call them, old and new -> as we do
     "mean": "mean",
     "lasttoken": "last",
 }
+# SpladePooling applies log(1 + x) to what its activation function gives.
+SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
 
 def read_folder(folder: Path, origin: str) -> Source:
@@ -36,11 +39,13 @@ def read_folder(folder: Path, origin: str) -> Source:
     for module in modules:
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         by_kind.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
+    if "SpladePooling" in by_kind:
+        return _splade(folder, origin, by_kind)
     strange = set(by_kind) - {"Transformer", "Pooling", "Normalize", "Dense"}
     if strange or len(by_kind.get("Transformer", ())) != 1:
         raise UserError(
             f"{origin}/modules.json has {', '.join(sorted(by_kind))}; what can be imported is one "
-            "Transformer with Pooling, and Dense and Normalize behind it."
+            "Transformer with Pooling, and Dense and Normalize behind it, or with SpladePooling."
         )
     inner = by_kind["Transformer"][0]
     settings = dataclasses.replace(
@@ -54,6 +59,47 @@ def read_folder(folder: Path, origin: str) -> Source:
     for dense in by_kind.get("Dense", ()):
         source = _with_dense(source, dense)
     return source
+
+
+def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> Source:
+    """A SPLADE model: a masked-language model with SpladePooling behind it."""
+    inner = [*by_kind.pop("Transformer", ()), *by_kind.pop("MLMTransformer", ())]
+    pooling = by_kind.pop("SpladePooling")
+    if by_kind or len(inner) != 1 or len(pooling) != 1:
+        names = ", ".join(sorted(by_kind)) or "several of the same kind"
+        raise UserError(
+            f"{origin}/modules.json has {names} beside SpladePooling; what can be imported is one "
+            "masked-language model with SpladePooling behind it."
+        )
+    config = read_json(pooling[0] / "config.json")
+    how = config.get("pooling_strategy", "max")
+    if how != "max":
+        raise UserError(
+            f"{pooling[0]}: pooling_strategy is {how!r}; only 'max' can be imported, as no lexical "
+            "head of ours adds up over positions."
+        )
+    activation = config.get("activation_function", "relu")
+    if activation not in SPLADE:
+        known = ", ".join(SPLADE)
+        raise UserError(
+            f"{pooling[0]}: activation_function is {activation!r}; what can be imported: {known}."
+        )
+    settings = dataclasses.replace(
+        read_settings(inner[0]),
+        normalise=False,
+        length=_length(inner[0]),
+        prompts=_prompts(folder),
+    )
+    source = understand(origin, read_arrays(weights_file(inner[0])), settings)
+    source = as_lexical(source, SPLADE[activation])
+    return dataclasses.replace(source, unused=[*source.unused, *_dropped(folder)])
+
+
+def _dropped(folder: Path) -> list[str]:
+    """Settings of a sparse encoder that change what it gives and that we do not follow."""
+    path = folder / "config_sentence_transformers.json"
+    config = read_json(path) if path.is_file() else {}
+    return [f"max_active_dims of {path.name}"] if config.get("max_active_dims") else []
 
 
 def _inside(folder: Path, path: str) -> Path:

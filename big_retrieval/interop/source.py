@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Bert, Head, ViT
+from big_retrieval.config import Bert, Head, Lexical, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
@@ -20,7 +20,7 @@ Flat = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Part:
-    """One tower of a checkpoint, with the projection behind it.
+    """One tower of a checkpoint, with the head behind it.
 
     Attributes:
       kind: what it is.
@@ -28,6 +28,9 @@ class Part:
       params: path below the tower -> array.
       head: path below the head -> array; empty: there is none.
       names: our path -> the name in the checkpoint, for messages.
+      lexical: configuration of a lexical head; None: `head` is a projection.
+      masked: path below a lexical head -> array, of a masked-language head that is not in use.
+      masked_names: its names in the checkpoint.
     """
 
     kind: Kind
@@ -35,10 +38,15 @@ class Part:
     params: Flat
     head: Flat
     names: dict[str, str]
+    lexical: Lexical | None = None
+    masked: Flat = field(default_factory=dict)
+    masked_names: tuple[str, ...] = ()
 
     @property
-    def head_config(self) -> Head:
-        """The projection's configuration."""
+    def head_config(self) -> Head | Lexical:
+        """The head's configuration."""
+        if self.lexical is not None:
+            return self.lexical
         return Head(dim=self.head["kernel"].shape[1] if self.head else None)
 
     @property
@@ -91,8 +99,9 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     unused: list[str] = []
     for kind, prefix in kinds_of(arrays, settings.model_type):
         own = _own(arrays, prefix)
-        part = _part(origin, kind, own, settings)
+        part = _with_masked(_part(origin, kind, own, settings), arrays)
         parts[kind.side] = part
+        unused += part.masked_names
         claimed |= {prefix + name for name in part.names.values()}
         unused += [prefix + name for name in own if kind.table.is_unused(name)]
     if not parts:
@@ -121,6 +130,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
 _RENAMED = (
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    (r"(predictions|lm_head)\.decoder\.bias$", r"\1.bias"),
     (r"/MultiHeadDotProductAttention_1/", "/MultiHeadDotProductAttention_0/"),
     (r"/LayerNorm_2/", "/LayerNorm_1/"),
     (r"/MlpBlock_3/", "/MlpBlock_0/"),
@@ -129,8 +139,13 @@ _RENAMED = (
 
 
 def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Names as the tables have them; big_vision's scanned layers one by one."""
-    for name, array in arrays.items():
+    """Names as the tables have them; big_vision's scanned layers one by one.
+
+    The bias of a masked-language head has two names, mostly of one array; where there are two, the
+    decoder's is the one that is added, so it comes last.
+    """
+    for name in sorted(arrays, key=lambda name: name.endswith(".decoder.bias")):
+        array = arrays[name]
         for old, new in _RENAMED:
             name = re.sub(old, new, name)
         if "Transformer/encoderblock/" not in name:
@@ -158,6 +173,21 @@ def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
         params = _with_class_position(params)
     make = _vision if kind.side == "image" else _text
     return Part(kind, make(origin, kind, params, settings), params, head, names)
+
+
+def _with_masked(part: Part, arrays: Flat) -> Part:
+    """With the masked-language head that stands beside the tower, if there is one."""
+    if part.kind.masked is None:
+        return part
+    table = part.kind.masked.table
+    found = {path: (name, array) for name, path, array in table.to_ours(arrays)}
+    head = {path: array for path, (_, array) in found.items()}
+    words = part.params.get("token_embedding")
+    if "kernel" in head and words is not None and np.array_equal(head["kernel"], words):
+        del head["kernel"]  # a copy of the word table
+    names = [name for name, _ in found.values()]
+    names += [name for name in arrays if table.is_unused(name)]
+    return dataclasses.replace(part, masked=head, masked_names=tuple(names))
 
 
 def _with_class_position(params: Flat) -> Flat:

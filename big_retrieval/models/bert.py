@@ -184,6 +184,10 @@ class TextTransformer(nn.Module):
         init, shape = initializers.normal(std), (rows, self.width)
         return parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
 
+    def word_table(self) -> jax.Array:
+        """`token_embedding` [V, W] in `param_dtype`; after the call, for heads that are tied."""
+        return nn.unbox(self.get_variable("params", "token_embedding"))
+
     @nn.nowrap
     def flops(self, length: int) -> int:
         """Operations of the matrix products, forward, for a text of `length` ids before tiling."""

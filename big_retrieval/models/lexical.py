@@ -2,7 +2,9 @@
 
 The "disentangled" head of "Retrieval-based Disentangled Representation Learning with Natural
 Language Supervision" (VDR, section 3.1 and Eq. 3), and the head of SPLADE with another activation:
-layer norm, projection onto the vocabulary, pooling over positions, activation.
+layer norm, projection onto the vocabulary, pooling over positions, activation. SPLADE is made of a
+masked-language model, whose head has a dense layer with an activation in front ("SPLADE v2: Sparse
+Lexical and Expansion Model for Information Retrieval", section 3).
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from big_retrieval.errors import UserError
-from big_retrieval.models.layers import Dtype, LayerNorm, parameter
+from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
+from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
 from big_retrieval.models.pooling import Options, max_pool, mean_pool
 
 Pooling = Literal["max", "mean"]
@@ -30,13 +33,25 @@ def log1p_relu(x: jax.Array) -> jax.Array:
     return jnp.log1p(jax.nn.relu(x))
 
 
-ACTIVATIONS = {"elu1p": elu1p, "log1p_relu": log1p_relu}
+def log1p_log1p_relu(x: jax.Array) -> jax.Array:
+    """log(1 + log(1 + max(x, 0))), sparser ("Exploring l0 Sparsification for Inference-free
+    Sparse Retrievers")."""
+    return jnp.log1p(log1p_relu(x))
+
+
+ACTIVATIONS = {
+    "elu1p": elu1p,
+    "log1p_relu": log1p_relu,
+    "log1p_log1p_relu": log1p_log1p_relu,
+    "relu": jax.nn.relu,
+}
 
 
 class LexicalHead(nn.Module):
     """Positions [B, L, D] -> vocabulary representation [B, V], never holding [B, L, V].
 
-    Parameters: `ln/scale`, `ln/bias` [D]; unless tied `kernel` [V, D] from N(0, 1 / D); with
+    Parameters: with `transform` `dense/kernel` [D, D] from N(0, 1 / D) and `dense/bias` [D];
+    `ln/scale`, `ln/bias` [D]; unless tied `kernel` [V, D] from N(0, 1 / D); with
     `use_bias` `bias` [V], 0 at the start.
 
     Attributes:
@@ -48,7 +63,10 @@ class LexicalHead(nn.Module):
       pooling_top: with "mean", only so many of the largest of each column; None: all.
       mask_padding: whether positions outside of the mask are left out. The authors' own code lets
         padding compete; False does as they do.
+      transform: "none", or the activation ("gelu" (exact), "gelu_tanh", "quick_gelu", "relu") of a
+        dense layer in front of the norm, as in BERT's masked-language head.
       layer_norm: False where the tower has normalised its output already.
+      epsilon: of the norm.
       use_bias: whether logits have a bias.
       options: of the blocked loop.
       dtype: of the operands; logits are accumulated in float32 or wider.
@@ -61,7 +79,9 @@ class LexicalHead(nn.Module):
     pooling: Pooling = "max"
     pooling_top: int | None = None
     mask_padding: bool = True
+    transform: str = "none"
     layer_norm: bool = True
+    epsilon: float = 1e-5
     use_bias: bool = False
     options: Options = Options()
     dtype: Dtype = jnp.float32
@@ -81,14 +101,18 @@ class LexicalHead(nn.Module):
           table: word table [R, D] of a tied head.
 
         Raises:
-          UserError: the head is tied and there is no table or the other way round, the activation
-            or the pooling is unknown, or what `max_pool` raises.
+          UserError: the head is tied and there is no table or the other way round, the activation,
+            the transform or the pooling is unknown, or what `max_pool` raises.
         """
         self._check(table)
         width, count = hidden.shape[-1], len(self.columns)
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        if self.transform != "none":
+            init = initializers.normal(width**-0.5)
+            dense = Dense(width, ("embed", "mlp"), init, name="dense", **types)
+            hidden = TRANSFORMS[self.transform](dense(hidden))  # [B, L, D]
         if self.layer_norm:
-            norm = LayerNorm(dtype=self.dtype, param_dtype=self.param_dtype, name="ln")
-            hidden = norm(hidden)  # [B, L, D]
+            hidden = LayerNorm(self.epsilon, name="ln", **types)(hidden)  # [B, L, D]
         columns: Sequence[int] | None = self.columns
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
@@ -117,8 +141,9 @@ class LexicalHead(nn.Module):
 
     @nn.nowrap
     def flops(self, width: int, length: int) -> int:
-        """Operations of the product, forward, for one example of so many positions."""
-        return 2 * length * width * len(self.columns)
+        """Operations of the products, forward, for one example of so many positions."""
+        outputs = len(self.columns) + (0 if self.transform == "none" else width)
+        return 2 * length * width * outputs
 
     @nn.nowrap
     def _check(self, table: jax.Array | None) -> None:
@@ -127,6 +152,9 @@ class LexicalHead(nn.Module):
             raise UserError(
                 f"activation {self.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
             )
+        if self.transform not in ("none", *TRANSFORMS):
+            known = ", ".join(("none", *TRANSFORMS))
+            raise UserError(f"transform {self.transform!r} is unknown; known: {known}.")
         if self.pooling not in ("max", "mean"):
             raise UserError(f"pooling {self.pooling!r} is unknown; known: max, mean.")
         if self.tied and table is None:

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
-from big_retrieval.config import Bert, Config, Head, ImageField, TextField, ViT
+from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, TextField, ViT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
+from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.vit import VisionTransformer
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -54,7 +55,7 @@ class RetrievalModel(nn.Module):
             on; None: 0 to B - 1.
 
         Returns:
-          Reps with points [B, M, N], float32, of every given field.
+          Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones.
         """
         topology = similarity.topology(self.topology)
         towers = {
@@ -70,14 +71,26 @@ class RetrievalModel(nn.Module):
                 tokens = tower(images.astype(self.dtype), train=train, rows=rows)  # [B, M, D]
             else:
                 tokens = tower(arrays["ids"], arrays["mask"], train=train, rows=rows)
-            raw = self._head(name, field.head)(tokens)  # [B, M, N]
+            raw = self._raw_points(name, tower, tokens, arrays)  # [B, M, N]
             points[name] = topology.project(raw)
         return Reps(points=points)
 
-    def _head(self, field: str, head: Head) -> Projection:
-        return Projection(
-            dim=head.dim, spheres=head.spheres, dtype=self.dtype, name=f"{field}_head"
-        )
+    def _raw_points(
+        self, name: str, tower: Any, tokens: jax.Array, arrays: Mapping[str, jax.Array]
+    ) -> jax.Array:
+        """A field's tokens [B, M, W] behind its head."""
+        rows = self._words(name)
+        head = make_head(self.fields[name].head, rows, dtype=self.dtype, name=f"{name}_head")
+        if isinstance(head, Projection):
+            return head(tokens)  # [B, M, N]
+        table = tower.word_table() if head.tied else None
+        return head(tokens, arrays["mask"], table)[:, None]  # [B, 1, V]
+
+    @nn.nowrap
+    def _words(self, field: str) -> int:
+        """Rows of the word table of a field's tower; those of the tokenizer where it has none."""
+        tower = self.towers[self.fields[field].tower]
+        return (tower.vocab_size if isinstance(tower, Bert) else None) or self.vocab_size
 
     @nn.nowrap
     def forward_flops(self) -> int:
@@ -87,8 +100,7 @@ class RetrievalModel(nn.Module):
             tower = make_tower(self.towers[field.tower], self.vocab_size, parent=None)
             size = field.size if isinstance(field, ImageField) else field.length
             total += tower.flops(size)
-            head = Projection(dim=field.head.dim, parent=None)
-            total += head.flops(self.towers[field.tower].width, tower.class_tokens)
+            total += head_flops(field, self.towers[field.tower], self.vocab_size)
         return total
 
     @nn.nowrap
@@ -120,6 +132,43 @@ def make_tower(
         return VisionTransformer(**options, **module)
     options["vocab_size"] = config.vocab_size or vocab_size
     return TextTransformer(**options, **module)
+
+
+def make_head(config: Head | Lexical, words: int, **module: Any) -> Projection | LexicalHead:
+    """The module of a head's configuration.
+
+    Args:
+      config: kind and sizes.
+      words: rows of the word table, the columns of a lexical head.
+      **module: `name`, `parent` and `dtype` of the module.
+    """
+    if isinstance(config, Head):
+        return Projection(dim=config.dim, spheres=config.spheres, **module)
+    return LexicalHead(
+        range(words),
+        tied=config.tied,
+        activation=config.activation,
+        pooling=config.pooling,
+        transform=config.transform,
+        epsilon=config.epsilon,
+        use_bias=config.use_bias,
+        **module,
+    )
+
+
+def head_flops(field: ImageField | TextField, tower: ViT | Bert, vocab_size: int) -> int:
+    """Operations of a field's head, forward, for one row of a batch.
+
+    Args:
+      field: its configuration.
+      tower: of the tower that it reads with.
+      vocab_size: rows of the word table, where the tower's config leaves it open.
+    """
+    words = (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
+    head = make_head(field.head, words, parent=None)
+    if isinstance(head, LexicalHead) and not isinstance(field, ImageField):
+        return head.flops(tower.width, field.length)
+    return head.flops(tower.width, tower.class_tokens)
 
 
 def normalise(pixels: jax.Array, field: ImageField) -> jax.Array:

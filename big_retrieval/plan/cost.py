@@ -12,8 +12,7 @@ import jax.numpy as jnp
 
 from big_retrieval.checks import point_shape
 from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
-from big_retrieval.models.heads import Projection
-from big_retrieval.models.towers import DTYPES, make_tower
+from big_retrieval.models.towers import DTYPES, head_flops, make_tower
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.memory import exchange_mode, groups, tower_length
 from big_retrieval.train.optimizer import names_of
@@ -43,11 +42,11 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
         layers = forward - _embedding(tower, field)
         length = tower_length(tower, field)
         attention = tower.depth * 4 * length * length * tower.width
-        head = Projection(dim=field.head.dim, parent=None).flops(tower.width, tower.class_tokens)
+        head = head_flops(field, tower, vocab_size)
         towers += 3 * (forward + head)
         again += {"none": 0, "block": layers, "dots": attention}[tower.remat]
         again += (forward + head) if sliced else 0
-    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)))
+    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)), vocab_size)
     loss = 4 * 2 * n * n * m * dim
     loss += 3 * _ARC_OPERATIONS * n * n * m if config.topology == "geodesic" else 0
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}

@@ -21,9 +21,11 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.checks import point_shape
-from big_retrieval.config import Bert, Config, ImageField
+from big_retrieval.config import Bert, Config, ImageField, Lexical
 from big_retrieval.losses import blockwise, exchange
+from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
+from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.setup import Model
 from big_retrieval.train.step import abstract_batch
 
@@ -37,6 +39,7 @@ _INNER = {
     "bert": {"gelu": 0, "gelu_tanh": -2, "relu": 0},
 }
 _ATTENTION = {"vit": 2, "bert": 0}
+_LOGITS = {"max": 1.5, "mean": 3.5}  # a lexical head's blocks of logits at a time; measured so
 _RECOMPUTED = {"gelu_tanh": 2}  # inner arrays that unrolled layers do not keep; with jax 0.11 fewer
 
 
@@ -102,6 +105,7 @@ def from_state(
       state: of `state_bytes`.
       platform: "gpu", "tpu" or "cpu".
     """
+    config = with_words(config, parts.model.vocab_size)
     found = {
         **state,
         "activations": sum(activations(parts, config, platform).values()),
@@ -114,9 +118,9 @@ def from_state(
 def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     """What the towers hold at the height of a step, by kind, bytes on one device.
 
-    `kept` for the backward pass; `layer`, the largest backward pass of one layer, less what it
-    takes over from the loss; `gradients` of the parameters; `copies` of parameters (stacked by
-    scans, gathered by the mesh, cast).
+    `kept` for the backward pass; `layer`, the largest backward pass of one layer or lexical head,
+    less what it takes over from the loss; `gradients` of the parameters; `copies` of parameters
+    (stacked by scans, gathered by the mesh, cast).
     """
     rows = -(-(config.microbatch or config.batch_size) // groups(parts))
     tensor = parts.mesh.shape["tensor"]
@@ -127,6 +131,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
         kept += rows * (found.base + tower.depth * found.layer)
         # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
+        layer.append(_logits(tower, field, rows, parts, platform))
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
         if tower.scan:
@@ -215,10 +220,12 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
     field = model.fields[name]
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
-    # A word table's size changes nothing that is kept per row, and a small one traces faster.
-    tower = dataclasses.replace(tower, vocab_size=64) if isinstance(tower, Bert) else tower
+    # A word table's size changes nothing that is kept per row, and a small one traces faster; but
+    # behind a lexical head every column keeps something.
+    if isinstance(tower, Bert) and not isinstance(field.head, Lexical):
+        tower = dataclasses.replace(tower, vocab_size=64)
     tower = dataclasses.replace(tower, depth=1)  # one entry for all depths
-    return _cached(tower, field, model.topology, dtype, 64, name)
+    return _cached(tower, field, model.topology, dtype, model.vocab_size, name)
 
 
 def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
@@ -258,6 +265,15 @@ def _backward(tower: Any, field: Any, dtype: str) -> int:
     matrix = tower.heads * length * length * (4 + itemsize) // 2
     inner = _INNER.get(tower.type, {}).get(tower.activation, 0) * _inner(tower, field, dtype)
     return inner + _ATTENTION.get(tower.type, 0) * matrix
+
+
+def _logits(tower: Any, field: Any, rows: int, parts: Model, platform: str) -> int:
+    """What a lexical head holds of logits by position, float32, for the rows of one device."""
+    if not isinstance(field.head, Lexical):
+        return 0
+    columns = -(-(tower.vocab_size or parts.model.vocab_size) // parts.mesh.shape["tensor"])
+    columns = min(columns, block_size(rows * field.length, platform))
+    return round(_LOGITS[field.head.pooling] * 4 * rows * field.length * columns)
 
 
 def _layers_bytes(parts: Model, tower: str) -> int:

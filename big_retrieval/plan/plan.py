@@ -23,7 +23,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.plan import chips, cost, fit, hlo, memory, report
 from big_retrieval.plan.chips import Chip
-from big_retrieval.plan.vocabulary import Vocabulary, vocabulary
+from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
 from big_retrieval.train.setup import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 
@@ -106,6 +106,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
       compiling: False leaves the compiler out; everything is from formulas then.
     """
     words = vocabulary(config)
+    config = with_words(config, words.size)
 
     def build(changed: Config) -> Model:
         mesh = parallel.make_mesh(changed, where.devices)

@@ -1,5 +1,6 @@
 """How many words a plan counts on, without data and without the network."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,20 @@ class Vocabulary(NamedTuple):
 
     size: int
     source: str
+
+
+def with_words(config: Config, size: int) -> Config:
+    """The config with the tokenizer's size written where a text tower leaves it open.
+
+    Points of lexical heads are as large as the word table; formulas read that from the config.
+    """
+    towers = {
+        name: dataclasses.replace(tower, vocab_size=tower.vocab_size or size)
+        if isinstance(tower, Bert)
+        else tower
+        for name, tower in config.towers.items()
+    }
+    return dataclasses.replace(config, towers=towers)
 
 
 def vocabulary(config: Config) -> Vocabulary:

@@ -13,13 +13,15 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
-from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_relu
+from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_log1p_relu, log1p_relu
 from big_retrieval.models.pooling import Options
 from tests.helpers import drawn
 
 ACTIVATIONS = {
     "elu1p": lambda x: np.where(x >= 0, x + 1, np.exp(np.minimum(x, 0))),
     "log1p_relu": lambda x: np.log1p(np.maximum(x, 0)),
+    "log1p_log1p_relu": lambda x: np.log1p(np.log1p(np.maximum(x, 0))),
+    "relu": lambda x: np.maximum(x, 0),
 }
 
 
@@ -32,11 +34,20 @@ def draw(length: int = 7, width: int = 6) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def by_definition(
-    params: Any, hidden: Any, mask: Any, kernel: Any, activation: str, pooling: str = "max"
+    params: Any,
+    hidden: Any,
+    mask: Any,
+    kernel: Any,
+    activation: str,
+    pooling: str = "max",
+    epsilon: float = 1e-5,
 ) -> np.ndarray:
-    """[B, V] in float64."""
+    """[B, V] in float64; the transform is a ReLU."""
     x = np.asarray(hidden, np.float64)
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    if "dense" in params:
+        dense = {name: np.asarray(value, np.float64) for name, value in params["dense"].items()}
+        x = np.maximum(x @ dense["kernel"] + dense["bias"], 0)
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     x = x * np.asarray(params["ln"]["scale"]) + np.asarray(params["ln"]["bias"])
     logits = np.einsum("bld,vd->blv", x, np.asarray(kernel, np.float64))
     if "bias" in params:
@@ -45,7 +56,7 @@ def by_definition(
     return values.max(1) if pooling == "max" else values.sum(1) / mask.sum(1)[:, None]
 
 
-@pytest.mark.parametrize("activation", ["elu1p", "log1p_relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
@@ -56,6 +67,27 @@ def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
     expected = by_definition(params, hidden, mask, params["kernel"], activation, pooling)
     assert out.dtype == jnp.float32
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_transform_and_epsilon() -> None:
+    """A dense layer with its activation in front of the norm; other activations are the towers'."""
+    hidden, mask, table = draw()
+    head = LexicalHead(range(20), tied=True, transform="relu", epsilon=0.3, use_bias=True)
+    params = drawn(head, hidden, mask, table)["params"]
+    assert jax.tree.map(jnp.shape, params) == {
+        "dense": {"kernel": (6, 6), "bias": (6,)},
+        "ln": {"scale": (6,), "bias": (6,)},
+        "bias": (20,),
+    }
+    out = jax.jit(head.apply)({"params": params}, hidden, mask, table)
+    expected = by_definition(params, hidden, mask, table, "elu1p", epsilon=0.3)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    assert head.flops(6, 7) == 2 * 7 * (6 * 6 + 6 * 20)
+    exact = head.clone(transform="gelu").apply({"params": params}, hidden, mask, table)
+    tanh = head.clone(transform="gelu_tanh").apply({"params": params}, hidden, mask, table)
+    assert np.any(np.abs(exact - out) > 1e-2)
+    assert np.any(exact != tanh)
+    np.testing.assert_allclose(exact, tanh, atol=5e-3)
 
 
 @pytest.mark.parametrize("columns", [range(4, 20), (3, 2, 19)])
@@ -113,7 +145,12 @@ def test_row_of_padding_gives_zeros_and_no_gradient(activation: str, pooling: An
 
 def test_activations_and_their_slopes() -> None:
     x = np.array([-1e30, -100.0, -1.0, 0.0, 2.0], np.float32)
-    for function, slopes in ((elu1p, [0, 0, np.exp(-1), 1, 1]), (log1p_relu, [0, 0, 0, 0, 1 / 3])):
+    twice = 1 / (3 * (1 + np.log(3)))
+    for function, slopes in (
+        (elu1p, [0, 0, np.exp(-1), 1, 1]),
+        (log1p_relu, [0, 0, 0, 0, 1 / 3]),
+        (log1p_log1p_relu, [0, 0, 0, 0, twice]),
+    ):
         expected = ACTIVATIONS[function.__name__](x.astype(np.float64))
         np.testing.assert_allclose(jax.jit(function)(x), expected, rtol=1e-6, atol=1e-30)
         np.testing.assert_allclose(
@@ -156,8 +193,10 @@ def test_user_errors() -> None:
     def run(*inputs: Any, **attributes: Any) -> None:
         drawn(LexicalHead(range(20), **attributes), *inputs)
 
-    with pytest.raises(UserError, match="activation 'relu' is unknown"):
-        run(hidden, mask, activation="relu")
+    with pytest.raises(UserError, match="activation 'gelu' is unknown"):
+        run(hidden, mask, activation="gelu")
+    with pytest.raises(UserError, match="transform 'elu' is unknown; known: none, gelu"):
+        run(hidden, mask, transform="elu")
     with pytest.raises(UserError, match="pooling 'sum' is unknown"):
         run(hidden, mask, pooling="sum")
     with pytest.raises(UserError, match="give it the word table"):

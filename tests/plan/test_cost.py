@@ -5,6 +5,7 @@ import pytest
 
 from big_retrieval.plan import chips, cost, hlo
 from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import lexical_texts
 from tests.plan.test_memory import VOCAB, sized
 
 
@@ -42,6 +43,16 @@ def test_the_geodesic_costs_more() -> None:
         cost.flops(sized(topology=t).config, VOCAB)["loss"] for t in ("oblique", "geodesic")
     )
     assert arcs > plain
+
+
+def test_lexical_heads_are_counted() -> None:
+    parts = sized(**lexical_texts())
+    layer = 8 * 20 * 16 * 16 + 4 * 20 * 20 * 16 + 4 * 20 * 16 * 32
+    head = 2 * 20 * 16 * (16 + VOCAB)
+    assert parts.model.forward_flops() == 2 * (layer + head)
+    found = cost.flops(parts.config, VOCAB)
+    assert found["towers"] == 3 * 64 * 2 * (layer + head)
+    assert found["loss"] == 4 * 2 * 64**2 * VOCAB
 
 
 def test_one_device_receives_nothing() -> None:

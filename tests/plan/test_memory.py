@@ -13,10 +13,11 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.losses.contrastive import Execution, contrastive_loss
 from big_retrieval.plan import memory
+from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
 from big_retrieval.train.setup import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import tiny
+from tests.helpers import lexical_texts, tiny
 
 VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
@@ -48,6 +49,14 @@ def test_state_and_batch_are_exact() -> None:
     pixels, length = config.fields["image"], config.fields["text"]
     row = 3 * getattr(pixels, "size") ** 2 + 5 * getattr(length, "length") + 1 + 4  # noqa: B009
     assert found["batch"] == 64 * row
+
+
+def test_points_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
+    config = with_words(sized(**lexical_texts()).config, VOCAB)
+    assert {tower.vocab_size for tower in config.towers.values()} == {VOCAB}  # type: ignore
+    assert memory.representations(config, 1) == 2 * 2 * 4 * 64 * VOCAB
+    own = with_words(sized(**lexical_texts(), towers__text__vocab_size=200).config, VOCAB)
+    assert [own.towers[name].vocab_size for name in ("text", "other")] == [200, VOCAB]  # type: ignore
 
 
 def test_averages_and_fsdp_change_the_state() -> None:
@@ -118,6 +127,18 @@ FAST = ("unrolled", "scan, block")
 )
 def test_formulas_agree_with_the_compiler(case: str) -> None:
     parts = sized(**{"batch_size": 256, **CASES[case]})
+    found, analysis = memory.per_device(parts, "cpu"), compiled(parts)
+    arguments = found["parameters"] + found["optimiser"] + found["batch"]
+    assert arguments == pytest.approx(analysis.argument_size_in_bytes, rel=0.01)
+    assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
+
+
+@pytest.mark.parametrize("pooling", ["max", pytest.param("mean", marks=pytest.mark.slow)])
+def test_lexical_heads_agree_with_the_compiler(pooling: str) -> None:
+    towers = {f"towers__{t}__{k}": size for t in ("text", "other") for k, size in SIZE.items()}
+    lengths = {f"fields__{name}__length": 60 for name in ("query", "document")}
+    changes = lexical_texts(pooling=pooling) | towers | lengths
+    parts = sized(vocab_size=8000, batch_size=256, **changes)
     found, analysis = memory.per_device(parts, "cpu"), compiled(parts)
     arguments = found["parameters"] + found["optimiser"] + found["batch"]
     assert arguments == pytest.approx(analysis.argument_size_in_bytes, rel=0.01)

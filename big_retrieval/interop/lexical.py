@@ -1,0 +1,94 @@
+"""Lexical encoders out of masked-language models, as SPLADE is made of them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from big_retrieval.config import Lexical
+from big_retrieval.errors import UserError
+from big_retrieval.interop import agree
+from big_retrieval.interop.source import Flat, Part, Source
+
+WHOLE = ("dense/kernel", "dense/bias", "ln/scale", "ln/bias", "bias")
+# What the head computes before the activation; that and the pooling are the config's to choose.
+SAME = ("tied", "transform", "use_bias", "epsilon")
+
+
+def as_lexical(source: Source, activation: Any = "log1p_relu") -> Source:
+    """The same checkpoint with its masked-language head as a lexical one.
+
+    Args:
+      source: as it was read; one whose head is lexical already stays as it is.
+      activation: of the lexical head.
+
+    Raises:
+      UserError: it has no masked-language head, or not all of one.
+    """
+    for name, part in source.parts.items():
+        if part.lexical is not None:
+            return source
+        if not part.masked:
+            continue
+        lost = [path for path in WHOLE if path not in part.masked]
+        if lost:
+            raise UserError(
+                f"{source.origin}: the masked-language head lacks {', '.join(lost)}; restore it."
+            )
+        left = [each for each in source.unused if each not in part.masked_names]
+        parts = source.parts | {name: _with_head(part, activation)}
+        return dataclasses.replace(source, parts=parts, unused=left)
+    have = ", ".join(part.kind.name for part in source.parts.values())
+    raise UserError(
+        f"{source.origin} has no masked-language head to make a lexical one of (it has: {have}); "
+        "give a model that was saved with its head, such as BertForMaskedLM."
+    )
+
+
+def _with_head(part: Part, activation: Any) -> Part:
+    masked = part.kind.masked
+    assert masked is not None
+    transform: Any = masked.activation or part.tower.activation
+    head = Lexical(
+        tied="kernel" not in part.masked,
+        transform=transform,
+        use_bias=True,
+        activation=activation,
+        epsilon=masked.epsilon or part.tower.epsilon,
+    )
+    tower: Any = dataclasses.replace(part.tower, pool="none")  # type: ignore
+    return dataclasses.replace(
+        part, tower=tower, head=part.masked, lexical=head, masked={}, masked_names=()
+    )
+
+
+def fit_head(
+    path: str,
+    tower: str,
+    head: Lexical,
+    part: Part,
+    wanted: Mapping[str, tuple[int, ...]],
+    origin: str,
+) -> Flat:
+    """A checkpoint's lexical head for a configured one.
+
+    Args:
+      path: of the field in the config, e.g. config.fields.text.
+      tower: name of its tower.
+      head: as configured.
+      part: of the checkpoint, with a lexical head.
+      wanted: path below the head -> shape, of the model.
+      origin: the file, for messages.
+
+    Raises:
+      UserError: they compute different things, or shapes differ.
+    """
+    keys = [key for key in SAME if getattr(head, key) != getattr(part.lexical, key)]
+    if keys:
+        flags = " ".join(f"--{path}.head.{key}={getattr(part.lexical, key)}" for key in keys)
+        have = ", ".join(f"{key} {getattr(head, key)}" for key in keys)
+        raise UserError(
+            f"{path}.head is not the masked-language head of {origin}: it has {have}; give "
+            f"{flags}, or let it start anew with --config.init.{tower}.head=False."
+        )
+    agree.same_names(origin, part.head, wanted)
+    return part.head

@@ -1,0 +1,103 @@
+"""Lexical heads in a run: it learns, goes on bit for bit, and is the same on every mesh."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.config import Config
+from big_retrieval.loading import load
+from big_retrieval.train.loop import train
+from tests.helpers import lexical_texts, losses, results, tiny
+
+ONE = jax.devices()[:1]
+TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "document": "document"}
+
+
+def lexical(head: dict[str, Any] | None = None, **changes: Any) -> Config:
+    fast = {"optimizer__lr": 1e-2, "optimizer__schedule__warmup_steps": 2}
+    return tiny(**lexical_texts(**(head or {})), **fast, **changes)
+
+
+def agree(found: dict[int, float], expected: dict[int, float]) -> None:
+    """The same losses up to rounding, as long as no maximum is found elsewhere.
+
+    Of two nearly equal logits another one may win on another mesh, and it has the whole gradient.
+    """
+    assert found.keys() == expected.keys()
+    ours, theirs = (
+        np.array([losses[step] for step in sorted(losses)]) for losses in (found, expected)
+    )
+    np.testing.assert_allclose(ours[:5], theirs[:5], rtol=1e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on one device."""
+    workdir = tmp_path_factory.mktemp("whole")
+    train(lexical(total_steps=12), workdir, ONE)
+    return workdir
+
+
+def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
+    evals = {"test": recipe.entry(configs.Retrieval(), **TEST)}
+    train(lexical(total_steps=60, evals=evals), tmp_path, ONE)
+    found = losses(tmp_path)
+    assert found[60] < 0.8 * found[1]
+    rank = results(tmp_path)["retrieval/test/query_to_document/mean_rank"]
+    assert rank < 50  # of 200 captions; chance is 100
+    model = load(tmp_path)
+    points = model.encode_texts(["a big red circle above a small blue star"], "query")
+    assert points.shape == (1, 1, model.tokenizer.vocab_size)
+    assert points.min() >= 0
+    assert points.max() > 0
+    np.testing.assert_allclose(
+        model.score(points, points), np.sum(points * points)[None, None], rtol=1e-5
+    )
+    assert set(model.weights["query_head"]) == {"dense", "ln", "bias"}
+
+
+def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
+    train(lexical(total_steps=12, stop_after=5), tmp_path, ONE)
+    train(lexical(total_steps=12), tmp_path, ONE)
+    assert results(tmp_path)["resumed_from"] == 5
+    assert losses(tmp_path) == losses(whole)
+    assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}], ids=["data", "all axes"]
+)
+def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
+    shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
+    train(lexical(total_steps=12, **shape), tmp_path)
+    agree(losses(tmp_path), losses(whole))
+
+
+def test_slices_change_nothing(whole: Path, tmp_path: Path) -> None:
+    train(lexical(total_steps=12, microbatch=4), tmp_path, ONE)
+    agree(losses(tmp_path), losses(whole))
+
+
+def test_own_kernel_mean_and_one_tower(tmp_path: Path) -> None:
+    """The other keys, and one tower for both fields."""
+    head = {"tied": False, "pooling": "mean", "activation": "elu1p", "transform": "none"}
+    config = lexical(head)
+    shared = dataclasses.replace(config.fields["document"], tower="text")
+    config = dataclasses.replace(
+        config,
+        fields=dict(config.fields) | {"document": shared},
+        towers={"text": config.towers["text"]},
+    )
+    train(config, tmp_path, ONE)
+    found = losses(tmp_path)
+    assert found[8] < found[1]
+    weights = load(tmp_path).weights
+    assert set(weights["query_head"]) == {"kernel", "ln", "bias"}
+    assert set(weights) == {"text", "query_head", "document_head", "scalars"}
