@@ -14,21 +14,22 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.config import Bert, ViT
+from big_retrieval.config import Bert, ResNet, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import Flat, Part
 
 NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equal ones stay equal
 # Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
 SAME = {
-    "image": (
+    "vit": (
         "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
         "activation",
     ),
-    "text": (
+    "bert": (
         "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
         "relative_positions", "epsilon", "activation",
     ),
+    "resnet": ("blocks", "bottleneck", "stem"),
 }  # fmt: skip
 
 
@@ -45,7 +46,7 @@ class Fitted:
     notes: list[str]
 
 
-def check_same(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
+def check_same(path: str, tower: ViT | Bert | ResNet, part: Part, origin: str) -> None:
     """Raises where a configured tower computes something else than the checkpoint's.
 
     Args:
@@ -62,7 +63,7 @@ def check_same(path: str, tower: ViT | Bert, part: Part, origin: str) -> None:
             f"{path}.type is {tower.type!r}, but {origin} holds {part.kind.name}: name another "
             "tower in config.init."
         )
-    keys = [key for key in SAME[part.kind.side] if not _equal(tower, part.tower, key)]
+    keys = [key for key in SAME[tower.type] if not _equal(tower, part.tower, key)]
     if keys:
         flags = " ".join(f"--{path}.{key}={getattr(part.tower, key)}" for key in keys)
         have = ", ".join(f"{key} {getattr(tower, key)}" for key in keys)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from big_retrieval import parallel
-from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
+from big_retrieval.config import Bert, Config, ImageField, TextField
 from big_retrieval.config import Tokenizer as TokenizerConfig
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ from big_retrieval.interop import fit
 from big_retrieval.interop.initialise import no_surprise
 from big_retrieval.interop.read import read
 from big_retrieval.interop.settings import Pixels
-from big_retrieval.interop.source import Flat, Source
+from big_retrieval.interop.source import Flat, Source, describe
 from big_retrieval.loading import TrainedModel
 from big_retrieval.models.towers import make_model
 
@@ -70,11 +70,8 @@ def import_model(
 def _told(source: Source, config: Config) -> Iterator[str]:
     """What a user should know about an import."""
     for name, part in source.parts.items():
-        tower, size = part.tower, sum(x.size for x in part.params.values())
-        yield (
-            f"{name}: {part.kind.name}, {tower.depth} layers of width {tower.width}, {tower.heads} "
-            f"heads, {tower.activation}, pooled by {tower.pool!r}, {size:,} parameters"
-        )
+        size = sum(x.size for x in part.params.values())
+        yield f"{name}: {part.kind.name}, {describe(part.tower)}, {size:,} parameters"
         if part.head:
             yield f"{name}: projected to {part.head['kernel'].shape[1]} dimensions"
     if source.unused:
@@ -165,8 +162,8 @@ def _field(source: Source, field: ImageField | TextField) -> Any:
     part = source.parts[field.kind]
     head = part.head_config
     if isinstance(field, ImageField):
-        pixels = source.settings.pixels or Pixels()
-        size = part.image_size
+        pixels = source.settings.pixels or part.kind.pixels or Pixels()
+        size = part.image_size or pixels.size or USUAL_SIZE
         return dataclasses.replace(
             field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head
         )
@@ -183,12 +180,12 @@ def _params(source: Source, config: Config) -> Flat:
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        if isinstance(tower, ViT):
-            params = part.params
-        else:
+        params = part.params
+        if isinstance(tower, Bert):
             longest = max(f.length for f in fields if isinstance(f, TextField))
             params = fit.fit_text(part, tower, longest).params
         found |= {f"{name}/{path}": array for path, array in params.items()}
+        found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
     for name, field in config.fields.items():
         for path, array in source.parts[field.kind].head.items():
             found[f"{name}_head/{path}"] = array

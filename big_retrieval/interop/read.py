@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import manifest
-from big_retrieval.config import Bert, ViT
+from big_retrieval.config import Bert, ResNet, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
@@ -82,13 +82,12 @@ def _download(name: str) -> Path:
 
 def _ours(folder: Path) -> Source:
     """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
-    from big_retrieval.loading import read_config, restore_params
+    from big_retrieval.loading import read_config, restore_weights
 
     root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     found = manifest.newest_intact(root)
     config = read_config(found)
-    averaged = config.optimizer.ema_decay is not None
-    params = _flat(restore_params(found, "ema" if averaged else "params"))
+    params = _flat(restore_weights(found, config))
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.fields.items() if each.tower == name)
@@ -99,6 +98,7 @@ def _ours(folder: Path) -> Source:
             params=own,
             head=_below(params, f"{field}_head/"),
             names={path: path for path in own},
+            stats=_below(params, f"batch_stats/{name}/"),
         )
     return Source(
         origin=str(found),
@@ -110,8 +110,8 @@ def _ours(folder: Path) -> Source:
     )
 
 
-def _side(tower: ViT | Bert) -> Any:
-    return "image" if isinstance(tower, ViT) else "text"
+def _side(tower: ViT | Bert | ResNet) -> Any:
+    return "text" if isinstance(tower, Bert) else "image"
 
 
 def _pixels(config: Any) -> Pixels | None:

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
-from big_retrieval.config import Bert, Config, Head, ImageField, TextField, ViT
+from big_retrieval.config import Bert, Config, Head, ImageField, ResNet, TextField, ViT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
+from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.vit import VisionTransformer
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -31,7 +32,7 @@ class RetrievalModel(nn.Module):
       dtype: of the towers' computations; parameters are float32.
     """
 
-    towers: Mapping[str, ViT | Bert]
+    towers: Mapping[str, ViT | Bert | ResNet]
     fields: Mapping[str, ImageField | TextField]
     topology: str
     vocab_size: int
@@ -49,7 +50,7 @@ class RetrievalModel(nn.Module):
 
         Args:
           inputs: field name -> arrays, as in `Batch.fields`.
-          train: whether dropout is on.
+          train: whether dropout is on and batch norms go by the batch.
           rows: int32 [B], the rows' numbers in the global batch, which their random bits depend
             on; None: 0 to B - 1.
 
@@ -105,8 +106,8 @@ class RetrievalModel(nn.Module):
 
 
 def make_tower(
-    config: ViT | Bert, vocab_size: int, **module: Any
-) -> VisionTransformer | TextTransformer:
+    config: ViT | Bert | ResNet, vocab_size: int, **module: Any
+) -> VisionTransformer | TextTransformer | ResidualNetwork:
     """The module of a tower's configuration.
 
     Args:
@@ -118,6 +119,9 @@ def make_tower(
     del options["type"]
     if isinstance(config, ViT):
         return VisionTransformer(**options, **module)
+    if isinstance(config, ResNet):
+        del options["batch_stats"]  # the trainer's
+        return ResidualNetwork(**options, **module)
     options["vocab_size"] = config.vocab_size or vocab_size
     return TextTransformer(**options, **module)
 
@@ -142,3 +146,15 @@ def make_model(config: Config, vocab_size: int) -> RetrievalModel:
 def without_scalars(params: Any) -> Any:
     """The part of the parameters that the model owns."""
     return {name: part for name, part in params.items() if name != "scalars"}
+
+
+def with_stats(params: Any, batch_stats: Any) -> Any:
+    """Parameters and running averages as one tree, the averages under `batch_stats` if any."""
+    return {**params, "batch_stats": batch_stats} if batch_stats else params
+
+
+def variables(weights: Any) -> dict[str, Any]:
+    """What the model is applied to: the collections of a tree of `with_stats`, without scalars."""
+    params = without_scalars(weights)
+    batch_stats = params.pop("batch_stats", {})
+    return {"params": params, "batch_stats": batch_stats}
