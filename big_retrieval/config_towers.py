@@ -29,6 +29,11 @@ class ResNet:
         """Whether a row's vector depends on all rows of the batch in training."""
         return not self.frozen_stats and self.batch_stats == "batch"
 
+    @property
+    def by_slice(self) -> bool:
+        """Whether it depends on the rows of its micro-batch."""
+        return not self.frozen_stats and self.batch_stats == "slice"
+
 
 RESNET_SIZES = {  # blocks of each stage, bottleneck
     18: ((2, 2, 2, 2), False),

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from big_retrieval.checks import point_shape
 from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
 from big_retrieval.models.heads import Projection
+from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, make_tower
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.memory import arrays_bytes, exchange_mode, groups, tower_length
@@ -63,7 +64,7 @@ def _again(tower: ViT | Bert | ResNet, field: ImageField | TextField, forward: i
 def _embedding(tower: ViT | Bert | ResNet, field: ImageField | TextField) -> int:
     """Operations outside the layers."""
     if isinstance(tower, ResNet) and isinstance(field, ImageField):
-        return make_tower(tower, 0, parent=None).stem_flops(field.size)
+        return ResidualNetwork(stem=tower.stem, parent=None).stem_flops(field.size)
     if isinstance(tower, Bert) or not isinstance(field, ImageField):
         return 0
     return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width

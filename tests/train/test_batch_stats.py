@@ -183,6 +183,12 @@ def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
     same(stats(tmp_path, 20), stats(whole, 20))
 
 
+def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
+    train(resnet({"batch_stats": "slice"}, microbatch=8, stop_after=1), tmp_path, ONE)
+    with pytest.raises(UserError, match=r"config\.microbatch = 8.*None"):
+        train(resnet({"batch_stats": "slice"}), tmp_path, ONE)
+
+
 def test_use_goes_by_the_averages(whole: Path) -> None:
     model = big_retrieval.load(whole, batch_size=8)
     same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))
