@@ -1,7 +1,7 @@
 """Configuration of towers that do not fit on the page of `config.py`, which has all names."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,15 @@ class ResNet:
     batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
     remat: Literal["none", "block"] = "none"  # what the backward pass computes again
 
-    class_tokens: ClassVar[int] = 1
-    pool: ClassVar[str] = "mean"
+    @property
+    def class_tokens(self) -> int:
+        """Vectors of an image."""
+        return 1
+
+    @property
+    def pool(self) -> str:
+        """How they come out of the last stage."""
+        return "mean"
 
     @property
     def width(self) -> int:

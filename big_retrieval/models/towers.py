@@ -85,11 +85,11 @@ class RetrievalModel(nn.Module):
         """Operations of the matrix products of one row of a batch, all fields, forward."""
         total = 0
         for field in self.fields.values():
-            tower = make_tower(self.towers[field.tower], self.vocab_size, parent=None)
+            tower = self.towers[field.tower]
             size = field.size if isinstance(field, ImageField) else field.length
-            total += tower.flops(size)
+            total += make_tower(tower, self.vocab_size, parent=None).flops(size)
             head = Projection(dim=field.head.dim, parent=None)
-            total += head.flops(self.towers[field.tower].width, tower.class_tokens)
+            total += head.flops(tower.width, tower.class_tokens)
         return total
 
     @nn.nowrap

@@ -24,11 +24,12 @@ from tests.helpers import losses, results, tiny
 
 ONE = jax.devices()[:1]
 VOCAB = 50
+SIZES: dict[str, Any] = {"stem": 8, "blocks": (1, 1), "bottleneck": False}
 
 
 def resnet(tower: Any = None, **changes: Any) -> configs.Config:
     """A tiny config with a residual network for its images."""
-    image = recipe.entry(configs.ResNet(), **{"stem": 8, "blocks": (1, 1), **(tower or {})})
+    image = recipe.entry(configs.ResNet(), **{**SIZES, **(tower or {})})
     return tiny(**{"towers__image": image, "towers__text__class_tokens": 1, **changes})
 
 
@@ -64,7 +65,8 @@ def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
     model = make_model(config, VOCAB)
     trees = {"params": {k: v for k, v in state.params.items() if k != "scalars"}}
     trees["batch_stats"] = state.batch_stats
-    reps, after = model.apply(trees, fields, train=True, mutable=["batch_stats"])
+    run = jax.jit(lambda v, x: model.apply(v, x, train=True, mutable=["batch_stats"]))
+    reps, after = run(trees, fields)
     return reps.points, after["batch_stats"]  # type: ignore
 
 
