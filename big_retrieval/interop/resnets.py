@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,10 +57,9 @@ def recognise(
 def shapes(tower: ResNet) -> dict[str, dict[str, tuple[int, ...]]]:
     """The shapes of a tower's `params` and `batch_stats` by path, with nothing allocated."""
     image = jnp.zeros((1, 32, 32, 3))
-    drawn = jax.eval_shape(make_tower(tower, 0).init, jax.random.key(0), image)
-    return {
-        name: {
-            path: x.shape for path, x in traverse_util.flatten_dict(nn.unbox(tree), sep="/").items()
-        }
-        for name, tree in drawn.items()
-    }
+    drawn: Any = jax.eval_shape(make_tower(tower, 0).init, jax.random.key(0), image)
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, tree in drawn.items():
+        leaves: Any = traverse_util.flatten_dict(nn.unbox(tree), sep="/")
+        found[name] = {path: x.shape for path, x in leaves.items()}
+    return found

@@ -227,7 +227,8 @@ class ResidualNetwork(nn.Module):
         average = self.frozen_stats or not train
         x = Convolution(self.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
         x = jax.nn.relu(BatchNorm(average, name="bn1", **types)(x))
-        x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))  # [B, S/4, S/4, stem]
+        halo: Any = ((1, 1), (1, 1))
+        x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
         block = nn.remat(ResidualBlock) if self.remat == "block" else ResidualBlock
         for name, inner, stride in self._layout():
             x = block(inner, stride, self.bottleneck, average, name=name, **types)(x)

@@ -65,7 +65,7 @@ def _embedding(tower: ViT | Bert | ResNet, field: ImageField | TextField) -> int
     """Operations outside the layers."""
     if isinstance(tower, ResNet) and isinstance(field, ImageField):
         return ResidualNetwork(stem=tower.stem, parent=None).stem_flops(field.size)
-    if isinstance(tower, Bert) or not isinstance(field, ImageField):
+    if not isinstance(tower, ViT) or not isinstance(field, ImageField):
         return 0
     return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width
 

@@ -307,6 +307,7 @@ def _gathered(parts: Model, config: Config) -> int:
             total += 4 * table.size
         if fsdp > 1:
             whole = _layers_bytes(parts, name) * fsdp * itemsize // 4
-            looped = not isinstance(tower, ResNet) and tower.scan
-            total += whole // tower.depth if looped else whole
+            if not isinstance(tower, ResNet) and tower.scan:
+                whole //= tower.depth
+            total += whole
     return total

@@ -74,7 +74,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     theirs, path = saved(tmp_path)
     init = {"image": recipe.entry(configs.Init(), path=path)}
     config = resnet(
-        {"frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
+        {**SMALL, "frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
     )
     train(config, tmp_path / "run", jax.devices()[:1])
     folder = tmp_path / "run" / "checkpoints" / "1"

@@ -62,7 +62,8 @@ def test_formulas_are_near_the_compiler(case: str) -> None:
     found, analysis = memory.per_device(parts, "cpu"), compiled(parts)
     arguments = found["parameters"] + found["optimiser"] + found["batch"]
     assert arguments == pytest.approx(analysis.argument_size_in_bytes, rel=0.01)
-    assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.35)
+    near = 0.15 if CASES[case].get("tower", {}).get("bottleneck", True) else 0.3
+    assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=near)
 
 
 def test_remat_keeps_less() -> None:
