@@ -114,7 +114,9 @@ def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean
 def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
     runs = []
     for microbatch in (None, 4):
-        step, state, batch = prepare(resnet({"frozen_stats": True}, microbatch=microbatch))
+        step, state, batch = prepare(
+            resnet({"frozen_stats": True, "blocks": (1,)}, microbatch=microbatch)
+        )
         before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
         for _ in range(2):
             state, out = step(state, batch)
@@ -239,7 +241,8 @@ def test_use_goes_by_the_averages(whole: Path) -> None:
 
 def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))}
-    train(resnet(total_steps=2, optimizer__ema_decay=0.5, evals=evals), tmp_path, ONE)
+    config = resnet({"blocks": (1,)}, total_steps=2, optimizer__ema_decay=0.5, evals=evals)
+    train(config, tmp_path, ONE)
     assert "retrieval/test/text_to_image/R@1" in results(tmp_path)
     model = big_retrieval.load(tmp_path)
     weights = dict(jax.device_get(model.weights))
