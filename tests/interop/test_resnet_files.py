@@ -1,5 +1,6 @@
 """Residual networks saved by PyTorch under torchvision's names."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 import big_retrieval
 from big_retrieval import config as configs
@@ -47,6 +49,20 @@ def test_what_is_read(tmp_path: Path, prefix: str, sizes: dict[str, Any]) -> Non
     assert f"{prefix}fc.weight" in source.unused
     assert f"{prefix}bn1.num_batches_tracked" in source.unused
     assert len(source.unused) == 2 + sum(path.endswith("/mean") for path in part.stats)
+
+
+def test_a_folder_of_timm(tmp_path: Path) -> None:
+    """Pixels are prepared as its config.json says."""
+    model = torch_resnet.drawn(**SMALL)
+    save_file(torch_resnet.arrays(model), tmp_path / "model.safetensors")
+    made = {"input_size": [3, 176, 176], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
+    settings = {"architecture": "resnet50", "num_classes": 10, "pretrained_cfg": made}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    imported = import_model(str(tmp_path))
+    field = imported.config.fields["document"]
+    assert isinstance(field, configs.ImageField)
+    assert (field.size, field.mean, field.std) == (176, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    assert imported.config.towers["image"] == configs.ResNet(**SMALL)
 
 
 def test_the_whole_model(tmp_path: Path) -> None:
