@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from big_retrieval.checks_data import LIMIT, data, evals, loader
 from big_retrieval.checks_lexical import lexical
-from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ViT
+from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
@@ -136,6 +136,9 @@ def _optimizer(c: Config) -> Iterator[str]:
 def _towers(c: Config) -> Iterator[str]:
     for name, tower in c.towers.items():
         path = f"config.towers.{name}"
+        if isinstance(tower, ResNet):
+            yield from _resnet(c, path, tower)
+            continue
         for key in ("width", "depth", "heads", "mlp", "class_tokens"):
             least = 0 if key == "class_tokens" and isinstance(tower, ViT) else 1
             if getattr(tower, key) < least:
@@ -147,6 +150,19 @@ def _towers(c: Config) -> Iterator[str]:
             yield f"{path}.dropout is {tower.dropout}; it must be at least 0 and below 1."
         if isinstance(tower, ViT) and tower.patch < 1:
             yield f"{path}.patch is {tower.patch}; it must be at least 1."
+
+
+def _resnet(c: Config, path: str, tower: ResNet) -> Iterator[str]:
+    if not tower.blocks or min(tower.blocks) < 1:
+        yield f"{path}.blocks is {tower.blocks}; it needs at least 1 block in every stage."
+    if tower.stem < 1:
+        yield f"{path}.stem is {tower.stem}; it must be at least 1."
+    if c.microbatch is not None and c.microbatch < c.batch_size and tower.whole_batch:
+        yield (
+            f"config.microbatch {c.microbatch}: the batch norms of {path} need the whole batch at "
+            f"once; give {path}.batch_stats 'slice' (they then go by {c.microbatch} rows each, "
+            f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
+        )
 
 
 def _pooling(path: str, tower: ViT | Bert) -> Iterator[str]:
@@ -170,7 +186,7 @@ def _fields(c: Config) -> Iterator[str]:
             yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
             continue
         tower = c.towers[field.tower]
-        if isinstance(tower, ViT) != isinstance(field, ImageField):
+        if isinstance(tower, Bert) == isinstance(field, ImageField):
             yield (
                 f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
                 f"kind {field.kind!r}; name another of config.towers."
@@ -219,7 +235,7 @@ def _unused(c: Config) -> Iterator[str]:
             )
 
 
-def _spheres(path: str, tower: ViT | Bert, field) -> Iterator[str]:
+def _spheres(path: str, tower: ViT | Bert | ResNet, field) -> Iterator[str]:
     spheres = field.head.spheres
     if spheres is None:
         return
@@ -266,7 +282,7 @@ def _sides(c: Config) -> Iterator[str]:
             f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
             "same towers.<tower>.class_tokens and fields.<field>.head."
         )
-    for name in ("scalars", "model", *(f"{field}_head" for field in c.fields)):
+    for name in ("scalars", "batch_stats", "model", *(f"{field}_head" for field in c.fields)):
         if name in c.towers:
             yield f"config.towers.{name}: another part of the model has this name; rename it."
 

@@ -21,6 +21,7 @@ from big_retrieval.config_data import (  # noqa: F401 - config files take all pa
     Tar,
     Tfds,
 )
+from big_retrieval.config_towers import RESNET_SIZES, ResNet  # noqa: F401
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
@@ -270,7 +271,7 @@ class Config:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     fields: dict[str, ImageField | TextField] = field(default_factory=dict)
-    towers: dict[str, ViT | Bert] = field(default_factory=dict)
+    towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
     init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
     topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from big_retrieval import parallel, pulse
-from big_retrieval.models.towers import RetrievalModel, without_scalars
+from big_retrieval.models.towers import RetrievalModel, variables
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 SHORTEST = 16  # tokens that texts are cut to at least
@@ -35,8 +35,8 @@ class Encoder:
         self.rows = parallel.local_rows(mesh, self.batch_size)
         self._mesh = mesh
         self._apply = jax.jit(
-            lambda params, batch: (
-                model.apply({"params": params}, batch.fields).points,  # type: ignore
+            lambda collections, batch: (
+                model.apply(collections, batch.fields).points,  # type: ignore
                 batch.valid,
                 batch.document_id,
             ),
@@ -49,20 +49,20 @@ class Encoder:
         """Encodes all batches of a field.
 
         Args:
-          weights: the parameters.
+          weights: the parameters, with the running averages of batch norms if any.
           field: the field's name.
           batches: what `data.pipeline.eval_batches` yields: this process's rows.
 
         Returns:
           Points [n, M, N] and the record that each comes from [n]; padding rows are left out.
         """
-        params = without_scalars(weights)
+        collections = variables(weights)
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
                 arrays = _trimmed(arrays, field)
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
-                out, valid, owners = jax.device_get(self._apply(params, batch))
+                out, valid, owners = jax.device_get(self._apply(collections, batch))
                 points.append(out[field][valid])
                 records.append(owners[valid])
                 pulse.beat()

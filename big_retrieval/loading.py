@@ -15,7 +15,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
-from big_retrieval.config import Config, Mesh
+from big_retrieval.config import Config, Mesh, ResNet
 from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.pipeline import eval_batches
@@ -23,7 +23,7 @@ from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.models.towers import make_model
+from big_retrieval.models.towers import make_model, with_stats
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class TrainedModel:
       folder: the checkpoint that it came from.
       config: of the run that trained it.
       tokenizer: of its text fields.
-      weights: parameters; the running average where the run kept one.
+      weights: parameters, the running average where the run kept one; under `batch_stats` those of
+        batch norms.
       encoder: encodes on this machine's devices.
     """
 
@@ -138,9 +139,7 @@ def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> 
     folder = manifest.newest_intact(root, step)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    averaged = config.optimizer.ema_decay is not None
-    weights = restore_params(folder, "ema" if averaged else "params")
-    return put_together(folder, config, tokenizer, weights, batch_size)
+    return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
 
 
 def put_together(
@@ -152,7 +151,7 @@ def put_together(
       folder: where it came from.
       config: of the model; its mesh does not matter.
       tokenizer: of its text fields.
-      weights: parameters, as numpy arrays.
+      weights: parameters, and averages of batch norms, as numpy arrays.
       batch_size: rows encoded at a time.
     """
     mesh = parallel.make_mesh(_any_mesh(config), jax.local_devices())
@@ -184,12 +183,25 @@ def _any_mesh(config: Config) -> Config:
     return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)
 
 
-def restore_params(folder: Path, name: str = "params") -> Any:
-    """A parameter tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+def restore_weights(folder: Path, config: Config) -> Any:
+    """What `TrainState.weights` was, as numpy arrays.
 
     Args:
       folder: a verified checkpoint folder.
-      name: which tree of the state: `params` or `ema`.
+      config: its configuration.
+    """
+    averaged = config.optimizer.ema_decay is not None
+    params = restore_params(folder, "ema" if averaged else "params")
+    normed = any(isinstance(tower, ResNet) for tower in config.towers.values())
+    return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
+
+
+def restore_params(folder: Path, name: str = "params") -> Any:
+    """A tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+
+    Args:
+      folder: a verified checkpoint folder.
+      name: which tree of the state: `params`, `ema` or `batch_stats`.
     """
     state = (folder / "state").resolve()
     with ocp.PyTreeCheckpointer() as orbax:

@@ -22,10 +22,12 @@ import ml_collections
 
 from big_retrieval import schema
 from big_retrieval.config import (
+    RESNET_SIZES,
     VIT_SIZES,
     Config,
     Head,
     ImageField,
+    ResNet,
     Retrieval,
     Scenes,
     TextField,
@@ -62,6 +64,15 @@ def vit(size: str = "B/16", **changes: Any) -> Editable:
         raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
     names = ("patch", "width", "depth", "heads", "mlp")
     return entry(ViT(), **(dict(zip(names, VIT_SIZES[size], strict=True)) | changes))
+
+
+def resnet(depth: int = 50, **changes: Any) -> Editable:
+    """A residual network of a published depth (`RESNET_SIZES`), with any of its keys changed."""
+    if depth not in RESNET_SIZES:
+        known = ", ".join(map(str, RESNET_SIZES))
+        raise UserError(f"ResNet depth {depth!r} is unknown; known: {known}.")
+    blocks, bottleneck = RESNET_SIZES[depth]
+    return entry(ResNet(), **({"blocks": blocks, "bottleneck": bottleneck} | changes))
 
 
 def image_text(
@@ -130,6 +141,9 @@ def runlocal(c: Editable) -> Editable:
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.tokenizer = entry(Tokenizer(), vocab_size=512)
     for tower in c.towers.values():
+        if tower.type == "resnet":
+            tower.update(stem=16, blocks=(1,) * len(tower.blocks))
+            continue
         tower.update(width=64, depth=2, heads=2, mlp=256, dropout=0.0)
         if tower.type == "vit":
             tower.patch = 8

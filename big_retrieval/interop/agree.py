@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, ViT
+from big_retrieval.config import Bert, Config, ImageField, ResNet, ViT
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
@@ -13,14 +13,15 @@ from big_retrieval.interop.source import Part, Source
 
 # Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
 SAME = {
-    "image": (
+    "vit": (
         "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
         "activation",
     ),
-    "text": (
+    "bert": (
         "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
         "relative_positions", "epsilon", "activation",
     ),
+    "resnet": ("blocks", "bottleneck", "stem"),
 }  # fmt: skip
 ADDS = {  # attributes that only add parameters -> one of these
     "norm_first": "ln_pre/scale",
@@ -39,7 +40,7 @@ PROBES = (  # texts on which tokenizers differ
 
 
 def same_tower(
-    path: str, tower: ViT | Bert, part: Part, origin: str, fresh: Sequence[str] = ()
+    path: str, tower: ViT | Bert | ResNet, part: Part, origin: str, fresh: Sequence[str] = ()
 ) -> None:
     """Makes sure that a configured tower computes what the checkpoint's does.
 
@@ -60,7 +61,7 @@ def same_tower(
         )
     keys = [
         key
-        for key in SAME[part.kind.side]
+        for key in SAME[tower.type]
         if getattr(tower, key) != getattr(part.tower, key)
         and not (key in ADDS and not getattr(part.tower, key) and _fits(ADDS[key], fresh))
     ]

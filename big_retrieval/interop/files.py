@@ -1,5 +1,6 @@
 """Weights from files: safetensors, torch files, npz; names to arrays, and nothing is unpickled."""
 
+import importlib
 import json
 import pickle
 import zipfile
@@ -146,7 +147,7 @@ def _npz(path: Path) -> Arrays:
 def _torch(path: Path) -> Arrays:
     """A torch file, by its loader that admits nothing but tensors and plain containers."""
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")  # an extra, not always there
     except ImportError:
         raise UserError(
             f"{path} is a torch file, which needs PyTorch to be read: pip install "
@@ -177,8 +178,7 @@ def _unwrapped(loaded: Any) -> Any:
 
 
 def _tensors(state: Any) -> Iterator[tuple[str, np.ndarray]]:
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     for name, value in state.items() if isinstance(state, Mapping) else ():
         if isinstance(name, str) and isinstance(value, torch.Tensor):
             array = value.detach().to_dense() if value.is_sparse else value.detach()

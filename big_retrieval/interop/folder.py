@@ -32,6 +32,8 @@ def write(model: TrainedModel, folder: Path) -> None:
     }
     checkpoints = Checkpoints(folder / "checkpoints", files=files)
     try:
-        checkpoints.save(0, {"params": model.weights}, meta)
+        params = dict(model.weights)
+        batch_stats = params.pop("batch_stats", {})
+        checkpoints.save(0, {"params": params, "batch_stats": batch_stats}, meta)
     finally:
         checkpoints.close()

@@ -129,3 +129,28 @@ BIG_VISION = table(
     ],
     unused=r"head/.*|pre_logits/.*",
 )
+
+_RESNET_MODULES = {  # convolutions and norms, theirs -> ours
+    "conv": {
+        "conv1": "conv1",
+        "layer{i}.{j}.conv{k}": "layer{i}_{j}/conv{k}",
+        "layer{i}.{j}.downsample.0": "layer{i}_{j}/downsample_conv",
+    },
+    "norm": {
+        "bn1": "bn1",
+        "layer{i}.{j}.bn{k}": "layer{i}_{j}/bn{k}",
+        "layer{i}.{j}.downsample.1": "layer{i}_{j}/downsample_bn",
+    },
+}
+RESNET = table(
+    [Entry(f"{a}.weight", f"{b}/kernel", "conv") for a, b in _RESNET_MODULES["conv"].items()],
+    norms(_RESNET_MODULES["norm"]),
+    unused=r"fc\..*|.*\.num_batches_tracked",
+)
+RESNET_STATS = table(
+    [
+        Entry(f"{a}.running_{name}", f"{b}/{name}")
+        for a, b in _RESNET_MODULES["norm"].items()
+        for name in ("mean", "var")
+    ]
+)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, Init, Lexical, ViT
+from big_retrieval.config import Bert, Config, ImageField, Init, Lexical, ResNet, ViT
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
@@ -25,10 +25,12 @@ class Start:
     Attributes:
       params: path -> array, of the parameters that do not start anew.
       notes: what was changed, left out or starts anew, a sentence each.
+      stats: path -> running average of a batch norm.
     """
 
     params: Flat
     notes: list[str]
+    stats: Flat = dataclasses.field(default_factory=dict)
 
 
 def towers_of(config: Config) -> dict[str, Init]:
@@ -43,6 +45,7 @@ def towers_of(config: Config) -> dict[str, Init]:
 def start(
     config: Config,
     shapes: Mapping[str, tuple[int, ...]],
+    stats: Mapping[str, Any],
     tokenizer: Tokenizer | None = None,
 ) -> Start:
     """Reads what `config.init` names and fits it to the model.
@@ -50,6 +53,7 @@ def start(
     Args:
       config: checked.
       shapes: of all parameters, by path.
+      stats: of all running averages of batch norms, by path.
       tokenizer: the run's, compared with the checkpoints' own; None: not compared.
 
     Raises:
@@ -57,6 +61,7 @@ def start(
     """
     read_once: dict[str, Source] = {}
     params: Flat = {}
+    averages: Flat = {}
     notes: list[str] = []
     for name, init in towers_of(config).items():
         if init.path not in read_once:
@@ -72,9 +77,10 @@ def start(
         if tokenizer is not None and isinstance(tower, Bert):
             agree.same_tokenizer(source, tokenizer)
         fitted = _fitted(config, name, tower, part)
-        wanted = {p[len(name) + 1 :]: s for p, s in shapes.items() if p.startswith(f"{name}/")}
-        anew = agree.same_names(source.origin, fitted.params, wanted, init.fresh)
+        anew = agree.same_names(source.origin, fitted.params, _below(shapes, name), init.fresh)
+        anew += agree.same_names(source.origin, part.stats, _below(stats, name), init.fresh)
         params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
+        averages |= {f"{name}/{path}": x for path, x in part.stats.items()}
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
         notes += [f"{name}: {note}" for note in fitted.notes]
         notes += [f"{name}: {', '.join(anew)} start anew"] if anew else []
@@ -83,7 +89,12 @@ def start(
             notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
     if WHOLE in config.init:
         notes += _temperature(config, read_once[config.init[WHOLE].path], params)
-    return Start(params, notes)
+    return Start(params, notes, averages)
+
+
+def _below(shapes: Mapping[str, Any], tower: str) -> dict[str, Any]:
+    """What belongs to a tower, by the path below it."""
+    return {p[len(tower) + 1 :]: s for p, s in shapes.items() if p.startswith(f"{tower}/")}
 
 
 def _reads_words(config: Config, tower: str, source: Source) -> bool:
@@ -97,7 +108,7 @@ def _count(params: Flat) -> str:
     return f"{sum(x.size for x in params.values()):,} parameters"
 
 
-def _part(tower: ViT | Bert, source: Source, init: Init, key: str) -> Part:
+def _part(tower: ViT | Bert | ResNet, source: Source, init: Init, key: str) -> Part:
     """The part of a checkpoint that a tower starts from."""
     if init.tower:
         if init.tower not in source.parts:
@@ -114,11 +125,13 @@ def _part(tower: ViT | Bert, source: Source, init: Init, key: str) -> Part:
     )
 
 
-def _fitted(config: Config, name: str, tower: ViT | Bert, part: Part) -> fit.Fitted:
+def _fitted(config: Config, name: str, tower: ViT | Bert | ResNet, part: Part) -> fit.Fitted:
     fields = [field for field in config.fields.values() if field.tower == name]
     if isinstance(tower, ViT):
         sizes = {field.size for field in fields if isinstance(field, ImageField)}
         return fit.fit_image(part, tower, max(sizes), config.seed)
+    if isinstance(tower, ResNet):
+        return fit.Fitted(part.params, [])
     lengths = [field.length for field in fields if not isinstance(field, ImageField)]
     return fit.fit_text(part, tower, max(lengths), config.seed)
 

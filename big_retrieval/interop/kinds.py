@@ -9,6 +9,7 @@ import numpy as np
 from big_retrieval.interop import image_names, masked, text_names
 from big_retrieval.interop.masked import Masked
 from big_retrieval.interop.names import Entry, Table
+from big_retrieval.interop.settings import Pixels
 
 Side = Literal["image", "text"]
 
@@ -28,6 +29,8 @@ class Kind:
       usual: attributes that a settings file may change.
       head_width: width / heads where no settings file says how many heads; None: it must.
       masked: the masked-language head that may come with it; None: there is none.
+      stats: running averages of its batch norms, where it has them.
+      pixels: how its images are prepared, where no settings file says it; None: as CLIP's.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Kind:
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64
     masked: Masked | None = None
+    stats: Table | None = None
+    pixels: Pixels | None = None
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
         """The prefix behind which the sign is found; None where it is not."""
@@ -128,6 +133,15 @@ KINDS = (
         ("", "visual.trunk."),
         image_names.TIMM_VIT,
         usual={"activation": "gelu", "epsilon": 1e-6},
+    ),
+    Kind(
+        "torchvision's or timm's ResNet",
+        "image",
+        "layer1.0.conv1.weight",
+        ("", "visual.trunk."),
+        image_names.RESNET,
+        stats=image_names.RESNET_STATS,
+        pixels=Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),  # ImageNet's
     ),
     Kind(
         "big_vision's ViT",

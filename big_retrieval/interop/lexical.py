@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from big_retrieval.config import Lexical
+from big_retrieval.config import Bert, Lexical
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree
 from big_retrieval.interop.source import Flat, Part, Source
@@ -45,17 +45,18 @@ def as_lexical(source: Source, activation: Any = "log1p_relu") -> Source:
 
 
 def _with_head(part: Part, activation: Any) -> Part:
-    masked = part.kind.masked
+    masked, tower = part.kind.masked, part.tower
     assert masked is not None
-    transform: Any = masked.activation or part.tower.activation
+    assert isinstance(tower, Bert)
+    transform: Any = masked.activation or tower.activation
     head = Lexical(
         tied="kernel" not in part.masked,
         transform=transform,
         use_bias=True,
         activation=activation,
-        epsilon=masked.epsilon or part.tower.epsilon,
+        epsilon=masked.epsilon or tower.epsilon,
     )
-    tower: Any = dataclasses.replace(part.tower, pool="none")  # type: ignore
+    tower = dataclasses.replace(tower, pool="none")
     return dataclasses.replace(
         part, tower=tower, head=part.masked, lexical=head, masked={}, masked_names=()
     )

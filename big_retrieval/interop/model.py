@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
+from big_retrieval.config import Bert, Config, ImageField, TextField
 from big_retrieval.config import Tokenizer as TokenizerConfig
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
@@ -17,7 +17,7 @@ from big_retrieval.interop import agree, fit
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import read
 from big_retrieval.interop.settings import Pixels
-from big_retrieval.interop.source import Flat, Source
+from big_retrieval.interop.source import Flat, Source, describe
 from big_retrieval.loading import TrainedModel, put_together
 
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
@@ -67,11 +67,8 @@ def import_model(
 def _told(source: Source, config: Config) -> Iterator[str]:
     """What a user should know about an import."""
     for name, part in source.parts.items():
-        tower, size = part.tower, sum(x.size for x in part.params.values())
-        yield (
-            f"{name}: {part.kind.name}, {tower.depth} layers of width {tower.width}, {tower.heads} "
-            f"heads, {tower.activation}, pooled by {tower.pool!r}, {size:,} parameters"
-        )
+        size = sum(x.size for x in part.params.values())
+        yield f"{name}: {part.kind.name}, {describe(part.tower)}, {size:,} parameters"
         if part.lexical is not None:
             yield f"{name}: lexical, {part.lexical.activation} of every word's largest logit"
         elif part.head:
@@ -182,8 +179,8 @@ def _field(source: Source, field: ImageField | TextField) -> Any:
     part = source.parts[field.kind]
     head = part.head_config
     if isinstance(field, ImageField):
-        pixels = source.settings.pixels or Pixels()
-        size = part.image_size
+        pixels = source.settings.pixels or part.kind.pixels or Pixels()
+        size = part.image_size or pixels.size or USUAL_SIZE
         return dataclasses.replace(
             field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head
         )
@@ -200,12 +197,12 @@ def _params(source: Source, config: Config) -> Flat:
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        if isinstance(tower, ViT):
-            params = part.params
-        else:
+        params = part.params
+        if isinstance(tower, Bert):
             longest = max(f.length for f in fields if isinstance(f, TextField))
             params = fit.fit_text(part, tower, longest).params
         found |= {f"{name}/{path}": array for path, array in params.items()}
+        found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
     for name, field in config.fields.items():
         for path, array in source.parts[field.kind].head.items():
             found[f"{name}_head/{path}"] = array

@@ -8,7 +8,7 @@ import numpy as np
 from flax import traverse_util
 
 from big_retrieval import manifest
-from big_retrieval.config import Bert, Lexical, ViT
+from big_retrieval.config import Bert, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
@@ -83,14 +83,12 @@ def _download(name: str) -> Path:
 
 def _ours(folder: Path) -> Source:
     """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
-    from big_retrieval.loading import read_config, restore_params
+    from big_retrieval.loading import read_config, restore_weights
 
     root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     found = manifest.newest_intact(root)
     config = read_config(found)
-    averaged = config.optimizer.ema_decay is not None
-    tree = restore_params(found, "ema" if averaged else "params")
-    params = traverse_util.flatten_dict(tree, sep="/")
+    params: Any = traverse_util.flatten_dict(restore_weights(found, config), sep="/")
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.fields.items() if each.tower == name)
@@ -102,6 +100,7 @@ def _ours(folder: Path) -> Source:
             head=_below(params, f"{field}_head/"),
             names={path: path for path in own},
             lexical=head if isinstance(head, Lexical) else None,
+            stats=_below(params, f"batch_stats/{name}/"),
         )
     return Source(
         origin=str(found),
@@ -113,8 +112,8 @@ def _ours(folder: Path) -> Source:
     )
 
 
-def _side(tower: ViT | Bert) -> Any:
-    return "image" if isinstance(tower, ViT) else "text"
+def _side(tower: ViT | Bert | ResNet) -> Any:
+    return "text" if isinstance(tower, Bert) else "image"
 
 
 def _pixels(config: Any) -> Pixels | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Bert, Head, Lexical, ViT
+from big_retrieval.config import Bert, Head, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
+from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.settings import Settings
@@ -31,16 +32,18 @@ class Part:
       lexical: configuration of a lexical head; None: `head` is a projection.
       masked: path below a lexical head -> array, of a masked-language head that is not in use.
       masked_names: its names in the checkpoint.
+      stats: path below the tower -> running average of a batch norm.
     """
 
     kind: Kind
-    tower: ViT | Bert
+    tower: ViT | Bert | ResNet
     params: Flat
     head: Flat
     names: dict[str, str]
     lexical: Lexical | None = None
     masked: Flat = field(default_factory=dict)
     masked_names: tuple[str, ...] = ()
+    stats: Flat = field(default_factory=dict)
 
     @property
     def head_config(self) -> Head | Lexical:
@@ -55,9 +58,10 @@ class Part:
         return self.params["position_embedding"].shape[0]
 
     @property
-    def image_size(self) -> int:
-        """Pixels of a side, of a vision tower."""
-        assert isinstance(self.tower, ViT)
+    def image_size(self) -> int | None:
+        """Pixels of a side, of a vision tower; None where its parameters do not depend on it."""
+        if not isinstance(self.tower, ViT):
+            return None
         return math.isqrt(self.positions - self.tower.class_tokens) * self.tower.patch
 
 
@@ -171,6 +175,12 @@ def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
         names["head/kernel"] = kind.head.theirs
     if isinstance(arrays.get("cls"), np.ndarray) and kind.table.find("cls"):
         params = _with_class_position(params)
+    if kind.stats is not None:
+        found = list(kind.stats.to_ours(arrays))
+        names |= {path: name for name, path, _ in found}
+        stats = {path: array for _, path, array in found}
+        tower = resnets.recognise(origin, kind.name, params, stats)
+        return Part(kind, tower, params, head, names, stats=stats)
     make = _vision if kind.side == "image" else _text
     return Part(kind, make(origin, kind, params, settings), params, head, names)
 
@@ -260,6 +270,11 @@ def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
     )
 
 
-def describe(tower: Any) -> str:
+def describe(tower: ViT | Bert | ResNet) -> str:
     """A tower in a few words."""
-    return f"{tower.depth} layers of width {tower.width}, {tower.heads} heads"
+    if isinstance(tower, ResNet):
+        return f"stages of {', '.join(map(str, tower.blocks))} blocks, width {tower.width}"
+    return (
+        f"{tower.depth} layers of width {tower.width}, {tower.heads} heads, {tower.activation}, "
+        f"pooled by {tower.pool!r}"
+    )

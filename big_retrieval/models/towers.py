@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
-from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, TextField, ViT
+from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
 from big_retrieval.models.lexical import LexicalHead
+from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.vit import VisionTransformer
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -32,7 +33,7 @@ class RetrievalModel(nn.Module):
       dtype: of the towers' computations; parameters are float32.
     """
 
-    towers: Mapping[str, ViT | Bert]
+    towers: Mapping[str, ViT | Bert | ResNet]
     fields: Mapping[str, ImageField | TextField]
     topology: str
     vocab_size: int
@@ -50,7 +51,7 @@ class RetrievalModel(nn.Module):
 
         Args:
           inputs: field name -> arrays, as in `Batch.fields`.
-          train: whether dropout is on.
+          train: whether dropout is on and batch norms go by the batch.
           rows: int32 [B], the rows' numbers in the global batch, which their random bits depend
             on; None: 0 to B - 1.
 
@@ -97,10 +98,10 @@ class RetrievalModel(nn.Module):
         """Operations of the matrix products of one row of a batch, all fields, forward."""
         total = 0
         for field in self.fields.values():
-            tower = make_tower(self.towers[field.tower], self.vocab_size, parent=None)
+            tower = self.towers[field.tower]
             size = field.size if isinstance(field, ImageField) else field.length
-            total += tower.flops(size)
-            total += head_flops(field, self.towers[field.tower], self.vocab_size)
+            total += make_tower(tower, self.vocab_size, parent=None).flops(size)
+            total += head_flops(field, tower, self.vocab_size)
         return total
 
     @nn.nowrap
@@ -117,8 +118,8 @@ class RetrievalModel(nn.Module):
 
 
 def make_tower(
-    config: ViT | Bert, vocab_size: int, **module: Any
-) -> VisionTransformer | TextTransformer:
+    config: ViT | Bert | ResNet, vocab_size: int, **module: Any
+) -> VisionTransformer | TextTransformer | ResidualNetwork:
     """The module of a tower's configuration.
 
     Args:
@@ -130,6 +131,9 @@ def make_tower(
     del options["type"]
     if isinstance(config, ViT):
         return VisionTransformer(**options, **module)
+    if isinstance(config, ResNet):
+        del options["batch_stats"]  # the trainer's
+        return ResidualNetwork(**options, **module)
     options["vocab_size"] = config.vocab_size or vocab_size
     return TextTransformer(**options, **module)
 
@@ -156,7 +160,7 @@ def make_head(config: Head | Lexical, words: int, **module: Any) -> Projection |
     )
 
 
-def head_flops(field: ImageField | TextField, tower: ViT | Bert, vocab_size: int) -> int:
+def head_flops(field: ImageField | TextField, tower: ViT | Bert | ResNet, vocab_size: int) -> int:
     """Operations of a field's head, forward, for one row of a batch.
 
     Args:
@@ -191,3 +195,15 @@ def make_model(config: Config, vocab_size: int) -> RetrievalModel:
 def without_scalars(params: Any) -> Any:
     """The part of the parameters that the model owns."""
     return {name: part for name, part in params.items() if name != "scalars"}
+
+
+def with_stats(params: Any, batch_stats: Any) -> Any:
+    """Parameters and running averages as one tree, the averages under `batch_stats` if any."""
+    return {**params, "batch_stats": batch_stats} if batch_stats else params
+
+
+def variables(weights: Any) -> dict[str, Any]:
+    """What the model is applied to: the collections of a tree of `with_stats`, without scalars."""
+    params = without_scalars(weights)
+    batch_stats = params.pop("batch_stats", {})
+    return {"params": params, "batch_stats": batch_stats}

@@ -11,10 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from big_retrieval.checks import point_shape
-from big_retrieval.config import Bert, Config, ImageField, TextField, ViT
+from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
+from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, head_flops, make_tower
 from big_retrieval.plan.chips import Chip
-from big_retrieval.plan.memory import exchange_mode, groups, tower_length
+from big_retrieval.plan.memory import arrays_bytes, exchange_mode, groups, tower_length
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.setup import Model
 
@@ -39,12 +40,9 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
         tower = config.towers[field.tower]
         module = make_tower(tower, vocab_size, parent=None)
         forward = module.flops(field.size if isinstance(field, ImageField) else field.length)
-        layers = forward - _embedding(tower, field)
-        length = tower_length(tower, field)
-        attention = tower.depth * 4 * length * length * tower.width
         head = head_flops(field, tower, vocab_size)
         towers += 3 * (forward + head)
-        again += {"none": 0, "block": layers, "dots": attention}[tower.remat]
+        again += _again(tower, field, forward)
         again += (forward + head) if sliced else 0
     n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)), vocab_size)
     loss = 4 * 2 * n * n * m * dim
@@ -52,9 +50,21 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 
 
-def _embedding(tower: ViT | Bert, field: ImageField | TextField) -> int:
+def _again(tower: ViT | Bert | ResNet, field: ImageField | TextField, forward: int) -> int:
+    """Operations that the backward pass repeats, of `forward` ones, for one row."""
+    if tower.remat == "none":
+        return 0
+    if isinstance(tower, ViT | Bert) and tower.remat == "dots":
+        length = tower_length(tower, field)
+        return tower.depth * 4 * length * length * tower.width
+    return forward - _embedding(tower, field)
+
+
+def _embedding(tower: ViT | Bert | ResNet, field: ImageField | TextField) -> int:
     """Operations outside the layers."""
-    if isinstance(tower, Bert) or not isinstance(field, ImageField):
+    if isinstance(tower, ResNet) and isinstance(field, ImageField):
+        return ResidualNetwork(stem=tower.stem, parent=None).stem_flops(field.size)
+    if not isinstance(tower, ViT) or not isinstance(field, ImageField):
         return 0
     return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width
 
@@ -105,6 +115,9 @@ def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
             out.append(("all-reduce", 2 * size * (rows_over - 1) / rows_over))
         if table and "tensor" in leaf.sharding.spec:
             out.append(("all-gather", fsdp * (tensor - 1) * size))
+    # Batch norms reduce two numbers a channel in each pass, as many as their averages are.
+    stats = (2 + (slices > 1)) * slices * arrays_bytes(parts.abstract.batch_stats)
+    out.append(("all-reduce", 2 * stats * (rows_over - 1) / rows_over))
     return out
 
 
@@ -117,6 +130,8 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
     rows, itemsize = config.batch_size // groups(parts), jnp.dtype(DTYPES[config.dtype]).itemsize
     for field in config.fields.values():
         tower: Any = config.towers[field.tower]
+        if isinstance(tower, ResNet):  # nothing of it is spread over this axis
+            continue
         times = 6 + (tower.remat != "none") + (2 if _slices(config) > 1 else 0)
         size = rows * tower_length(tower, field) * tower.width * itemsize
         out.append(("all-reduce", tower.depth * times * 2 * size * (tensor - 1) / tensor))

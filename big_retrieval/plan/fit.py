@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from big_retrieval.config import Config
+from big_retrieval.config import Config, ResNet
 from big_retrieval.plan import memory
 from big_retrieval.train.setup import Model
 
@@ -88,6 +88,8 @@ def _candidates(parts: Model, platform: str) -> Iterator[_Candidate]:
 def _sliced(base: _Candidate, parts: Model) -> Iterator[_Candidate]:
     """Micro-batches of powers of two that divide the batch, largest first."""
     batch, rows_over = base.config.batch_size, memory.groups(parts)
+    if any(isinstance(t, ResNet) and t.whole_batch for t in base.config.towers.values()):
+        return  # slices would be another training
     size = 1 << (batch.bit_length() - 1)
     now = base.config.microbatch or batch
     while size >= rows_over:
@@ -99,13 +101,16 @@ def _sliced(base: _Candidate, parts: Model) -> Iterator[_Candidate]:
 
 def _remat(base: _Candidate, platform: str) -> _Candidate | None:
     """All towers with remat=block; in a scan on CPUs, where XLA undoes it otherwise."""
-    towers: dict[str, Any] = {}
+    towers: dict[str, Any] = dict(base.config.towers)
     flags = []
     changes: Mapping[str, Any] = {"remat": "block"}
     if platform == "cpu":
         changes = {"remat": "block", "scan": True}
     for name, tower in base.config.towers.items():
-        fresh = {key: v for key, v in changes.items() if getattr(tower, key) != v}
+        if isinstance(tower, ResNet) and platform == "cpu":
+            continue  # it has no scan
+        possible = {"remat": "block"} if isinstance(tower, ResNet) else changes
+        fresh = {key: v for key, v in possible.items() if getattr(tower, key) != v}
         towers[name] = dataclasses.replace(tower, **fresh)
         flags += [f"--config.towers.{name}.{key}={value}" for key, value in fresh.items()]
     if not flags:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.checks import point_shape
-from big_retrieval.config import Bert, Config, ImageField, Lexical
+from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
@@ -128,13 +128,17 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     for name, field in config.fields.items():
         tower = config.towers[field.tower]
         found = _saved(parts.model, name, _effective(tower, platform))
+        if isinstance(tower, ResNet):  # counted whole, without layers
+            kept, casts = kept + rows * found.base, casts + found.casts
+            layer.append(rows * found.inside)
+            continue
         kept += rows * (found.base + tower.depth * found.layer)
         # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
         layer.append(_logits(tower, field, rows, parts, platform))
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
-        if tower.scan:
+        if not isinstance(tower, ResNet) and tower.scan:
             stacked += _layers_bytes(parts, name)
     params = arrays_bytes(parts.abstract.params)
     return {
@@ -193,7 +197,7 @@ def _effective(tower: Any, platform: str) -> Any:
 
     (Seen in the compiler's accounting; inside scans it cannot.)
     """
-    merged = platform == "cpu" and not tower.scan
+    merged = platform == "cpu" and (isinstance(tower, ResNet) or not tower.scan)
     return dataclasses.replace(tower, remat="none") if merged else tower
 
 
@@ -220,6 +224,8 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
     field = model.fields[name]
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
+    if isinstance(tower, ResNet):
+        return _convolutional(tower, field, model.topology, dtype, name)
     # A word table's size changes nothing that is kept per row, and a small one traces faster; but
     # behind a lexical head every column keeps something.
     if isinstance(tower, Bert) and not isinstance(field.head, Lexical):
@@ -228,22 +234,41 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     return _cached(tower, field, model.topology, dtype, model.vocab_size, name)
 
 
+@functools.lru_cache(maxsize=16)
+def _convolutional(tower: ResNet, field: Any, topology: str, dtype: str, name: str) -> Saved:
+    """A residual network, counted whole.
+
+    During the backward pass of its widest block, the first, two arrays of its output come on top.
+    """
+    model = RetrievalModel({field.tower: tower}, {name: field}, topology, 0, DTYPES[dtype])
+    base, casts = _residuals(model, name)
+    plain = dataclasses.replace(tower, remat="none")
+    widest = (field.size // 4) ** 2 * tower.stem * (4 if tower.bottleneck else 1)
+    inside = 2 * widest * jnp.dtype(DTYPES[dtype]).itemsize
+    if tower.remat != "none":
+        whole = _convolutional(plain, field, topology, dtype, name).base
+        inside += (whole - base) // sum(tower.blocks)
+    return Saved(base, 0, inside, casts)
+
+
 def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
     """(bytes per row, bytes of parameters in another type) that the backward pass keeps."""
     example = model.example_inputs()
-    params = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), example)))["params"]
+    drawn = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), example)))
+    params, stats = drawn.pop("params"), drawn
     inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_ROWS, *x.shape[1:]), x.dtype), example)
 
-    def backward(params: Any, inputs: Any) -> Any:
+    def backward(params: Any, stats: Any, inputs: Any) -> Any:
         def points(params: Any) -> Any:
             rngs = {"dropout": jax.random.key(0)}
-            reps: Any = model.apply({"params": params}, inputs, train=True, rngs=rngs)
+            trees = {"params": params, **stats}
+            reps: Any = model.apply(trees, inputs, train=True, rngs=rngs)
             return reps.points[name]
 
         return jax.vjp(points, params)[1]
 
     per_row = cast = 0
-    for x in jax.tree.leaves(jax.eval_shape(backward, params, inputs)):
+    for x in jax.tree.leaves(jax.eval_shape(backward, params, stats, inputs)):
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             continue
         if x.size % _ROWS == 0:
@@ -279,7 +304,7 @@ def _logits(tower: Any, field: Any, rows: int, parts: Model, platform: str) -> i
 def _layers_bytes(parts: Model, tower: str) -> int:
     """Parameters of a tower's layers on one device."""
     layers = parts.abstract.params[tower]
-    return arrays_bytes({k: v for k, v in layers.items() if k.startswith("layers_")})
+    return arrays_bytes({k: v for k, v in layers.items() if k.startswith("layer")})
 
 
 def _gathered(parts: Model, config: Config) -> int:
@@ -298,5 +323,7 @@ def _gathered(parts: Model, config: Config) -> int:
             total += 4 * table.size
         if fsdp > 1:
             whole = _layers_bytes(parts, name) * fsdp * itemsize // 4
-            total += whole // tower.depth if tower.scan else whole
+            if not isinstance(tower, ResNet) and tower.scan:
+                whole //= tower.depth
+            total += whole
     return total

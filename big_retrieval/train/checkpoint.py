@@ -1,5 +1,6 @@
 """Saving and resuming: Orbax writes the arrays, `big_retrieval.manifest` says what counts."""
 
+import dataclasses
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -156,8 +157,19 @@ class Checkpoints:
             self._say(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
 
     def restore(self, step: int, abstract: Any) -> Any:
-        """The state of a verified step, placed as `abstract` says, on any mesh."""
-        return self._orbax.restore((self.root / str(step) / "state").resolve(), abstract)
+        """The state of a verified step, placed as `abstract` says, on any mesh.
+
+        Empty parts of the state that an older version did not have yet stay empty.
+        """
+        folder = (self.root / str(step) / "state").resolve()
+        saved: Any = self._orbax.metadata(folder)
+        parts = {f.name: getattr(abstract, f.name) for f in dataclasses.fields(abstract)}
+        names = saved.item_metadata.tree
+        later = [k for k, x in parts.items() if k not in names and not jax.tree.leaves(x)]
+        if not later:
+            return self._orbax.restore(folder, abstract)
+        found = self._orbax.restore(folder, {k: x for k, x in parts.items() if k not in later})
+        return dataclasses.replace(abstract, **found)
 
     def close(self) -> None:
         """Waits for the last save and frees Orbax's threads."""

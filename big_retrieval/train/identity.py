@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, ResNet
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.parallel import fetch
@@ -57,7 +57,7 @@ def claim(workdir: Path, config: Config) -> None:
     mine = json.loads(to_json(schema.to_plain(config)))
     theirs = _saved(workdir)
     changed = [] if theirs is None else schema.differences(theirs, mine)
-    changed = [c for c in changed if not configs.free_on_resume(c[0])]
+    changed = [c for c in changed if not _free(c[0], config)]
     if changed and _begun(workdir):
         key, old, new = changed[0]
         raise UserError(
@@ -76,6 +76,14 @@ def claim(workdir: Path, config: Config) -> None:
             ) from None
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the run folder is claimed")
+
+
+def _free(key: str, config: Config) -> bool:
+    """Whether a key may differ; batch norms that go by slices make these a part of the training."""
+    by_slice = any(isinstance(tower, ResNet) and tower.by_slice for tower in config.towers.values())
+    if by_slice and key == "config.microbatch":
+        return False
+    return configs.free_on_resume(key)
 
 
 def _saved(workdir: Path) -> Any:

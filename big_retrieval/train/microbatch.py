@@ -5,6 +5,8 @@ differentiable function: a loop over slices keeps their representations only, an
 encodes each slice again just before the gradient of its part. A loss over the representations of
 the whole batch therefore keeps all its negatives. Accumulating the gradients of a loss per slice
 would lose them, so that is not offered.
+
+What a batch norm sees of a slice is another matter: see `batch_stats` of a tower's configuration.
 """
 
 import math
@@ -12,24 +14,30 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from big_retrieval.errors import UserError
 from big_retrieval.parallel import ROWS
 
 Params = TypeVar("Params")
 Out = TypeVar("Out")
+Common = TypeVar("Common")
 
 
 def in_slices(
-    encode: Callable[[Params, Any], Out], params: Params, rows: Any, microbatch: int | None
-) -> Out:
+    encode: Callable[[Params, Any], tuple[Out, Common]],
+    params: Params,
+    rows: Any,
+    microbatch: int | None,
+) -> tuple[Out, Common]:
     """encode(params, rows), `microbatch` rows at a time; equal to it, and so are its gradients.
 
     Under a mesh (`jax.set_mesh`) every slice takes the same number of rows from each device, so no
     row changes its place.
 
     Args:
-      encode: from parameters and arrays [b, ...] to arrays [b, ...], row by row.
+      encode: from parameters and arrays [b, ...] to arrays [b, ...], row by row, and to arrays
+        that belong to no row: of these the mean over all slices is returned.
       params: what it is differentiated by.
       rows: arrays [B, ...].
       microbatch: rows of a slice, over all devices; None, or B, for the whole batch at once.
@@ -59,9 +67,8 @@ def in_slices(
 
     # Inside a loop nothing can be shared between the two passes, so no barrier is needed.
     once = jax.checkpoint(encode, prevent_cse=False)
-    return jax.tree.map(
-        join, jax.lax.map(lambda part: once(params, part), jax.tree.map(split, rows))
-    )
+    out, common = jax.lax.map(lambda part: once(params, part), jax.tree.map(split, rows))
+    return jax.tree.map(join, out), jax.tree.map(lambda x: jnp.mean(x, axis=0), common)
 
 
 def _on_rows(x: jax.Array) -> jax.Array:

@@ -207,13 +207,16 @@ class Run:
             return state
         from big_retrieval.interop import initialise
 
-        shapes = {name: x.shape for name, x in names_of(self.parts.abstract.params).items()}
-        found = initialise.start(self.config, shapes, self.tokenizer)
+        abstract = self.parts.abstract
+        shapes = {name: x.shape for name, x in names_of(abstract.params).items()}
+        stats = {name: x.shape for name, x in names_of(abstract.batch_stats).items()}
+        found = initialise.start(self.config, shapes, stats, self.tokenizer)
         for note in found.notes:
             say(f"init: {note}")
         params = initialise.place(state.params, found.params)
+        batch_stats = initialise.place(state.batch_stats, found.stats)
         ema = jax.tree.map(jax.numpy.copy, params) if self.config.optimizer.ema_decay else state.ema
-        return state.replace(params=params, ema=ema)  # type: ignore
+        return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
 
     def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
         """The newest intact state with its step, or a fresh state with None.

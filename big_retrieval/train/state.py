@@ -10,7 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
-from big_retrieval.models.towers import RetrievalModel
+from big_retrieval.models.towers import RetrievalModel, with_stats
 
 
 @flax.struct.dataclass
@@ -20,6 +20,7 @@ class TrainState:
     Attributes:
       step: int32 [], finished steps.
       params: parameter tree; learned scalars of the loss are under `scalars`.
+      batch_stats: running averages of batch norms, at the paths of their parameters; {} if none.
       opt_state: the optimiser's.
       ema: running average of `params`, or an empty tree.
       key: the run's random key; the step folds its number into it.
@@ -29,6 +30,7 @@ class TrainState:
 
     step: jax.Array
     params: Any
+    batch_stats: Any
     opt_state: Any
     ema: Any
     key: jax.Array
@@ -36,20 +38,25 @@ class TrainState:
 
     @property
     def weights(self) -> Any:
-        """What evaluators, search and exports use: the average where one is kept."""
-        return self.ema or self.params
+        """What evaluators, search and exports use: the average where one is kept.
+
+        Running averages of batch norms are under `batch_stats`.
+        """
+        return with_stats(self.ema or self.params, self.batch_stats)
 
 
-def init_params(model: RetrievalModel, scalars: dict[str, float], key: jax.Array) -> Any:
-    """Draws the parameters, leaves boxed with their logical axis names."""
+def init_variables(
+    model: RetrievalModel, scalars: dict[str, float], key: jax.Array
+) -> tuple[Any, Any]:
+    """Draws the parameters, boxed with their logical axis names, and the running averages."""
     variables = model.init(key, model.example_inputs())
     learned = {name: jnp.asarray(value, jnp.float32) for name, value in scalars.items()}
-    return {**variables["params"], "scalars": learned}
+    return {**variables["params"], "scalars": learned}, variables.get("batch_stats", {})
 
 
 def abstract_params(model: RetrievalModel, scalars: dict[str, float]) -> Any:
     """Shapes, types and names of the parameters, with nothing allocated (boxed)."""
-    return jax.eval_shape(lambda key: init_params(model, scalars, key), jax.random.key(0))
+    return jax.eval_shape(lambda key: init_variables(model, scalars, key)[0], jax.random.key(0))
 
 
 def abstract_state(
@@ -77,11 +84,12 @@ def abstract_state(
 
     def draw(boxed: bool = False) -> TrainState:
         init_key, run_key = jax.random.split(jax.random.key(seed))
-        params = init_params(model, scalars, init_key)
+        params, batch_stats = init_variables(model, scalars, init_key)
         params = params if boxed else nn.unbox(params)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
+            batch_stats=batch_stats,
             opt_state=tx.init(params),
             ema=jax.tree.map(jnp.copy, params) if averaged else {},
             key=run_key,

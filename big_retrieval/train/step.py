@@ -23,7 +23,10 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key) -> (scalar, metrics).
+    """The loss as a function of (parameters, batch, key, batch_stats).
+
+    It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
+    was seen: once, by the mean over all slices.
 
     Args:
       model: towers and heads.
@@ -31,15 +34,21 @@ def make_loss(
       microbatch: rows encoded at a time; None: all.
     """
 
-    def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        def encode(params: Any, part: tuple[Any, jax.Array]) -> Reps:
+    def loss(
+        params: Any, batch: Batch, key: jax.Array, batch_stats: Any = None
+    ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
+        def encode(params: Any, part: tuple[Any, jax.Array]) -> tuple[Reps, Any]:
             fields, rows = part
-            variables, rngs = {"params": params}, {"dropout": key}
-            return model.apply(variables, fields, train=True, rows=rows, rngs=rngs)  # type: ignore
+            variables = {"params": params, "batch_stats": batch_stats or {}}
+            options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
+            reps, moved = model.apply(variables, fields, train=True, rows=rows, **options)
+            return reps, moved.get("batch_stats", {})  # type: ignore
 
         rows = jnp.arange(batch.valid.shape[0], dtype=jnp.int32)
-        reps = in_slices(encode, without_scalars(params), (batch.fields, rows), microbatch)
-        return objective(reps, batch, params["scalars"])
+        inputs = (batch.fields, rows)
+        reps, moved = in_slices(encode, without_scalars(params), inputs, microbatch)
+        value, metrics = objective(reps, batch, params["scalars"])
+        return value, (metrics, moved)
 
     return loss
 
@@ -67,7 +76,9 @@ def make_step(
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
-        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
+        (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+            state.params, batch, key, state.batch_stats
+        )
         moving = trainable(state.params, config.optimizer)
         grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
@@ -76,7 +87,13 @@ def make_step(
         ema = state.ema
         if config.optimizer.ema_decay is not None:
             ema = optax.incremental_update(params, ema, 1 - config.optimizer.ema_decay)
-        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, ema=ema)  # type: ignore
+        new = state.replace(  # type: ignore
+            step=state.step + 1,
+            params=params,
+            batch_stats=batch_stats,
+            opt_state=opt_state,
+            ema=ema,
+        )
         rate = learning_rate(state.step)
         state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(grad_norm))
         metrics = {

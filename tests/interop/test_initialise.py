@@ -60,7 +60,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 def start(config: Config) -> initialise.Start:
     check(config)
-    return initialise.start(config, shapes(config))
+    return initialise.start(config, shapes(config), {})
 
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -173,7 +173,7 @@ def test_another_architecture(changes: dict[str, Any], words: str) -> None:
     tower = dataclasses.replace(config.towers["image"], **changes)
     config = dataclasses.replace(config, towers={**config.towers, "image": tower})
     with pytest.raises(UserError, match=words):
-        initialise.start(config, shapes(config))
+        initialise.start(config, shapes(config), {})
 
 
 def test_what_does_not_fit_is_named() -> None:

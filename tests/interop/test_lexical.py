@@ -290,7 +290,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     shapes = {path: x.shape for path, x in expected.items()}
     folder.write(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
-        found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes)
+        found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
         assert set(found.params) == set(expected) - {"scalars/temperature"}
         for name, value in found.params.items():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)
@@ -301,12 +301,12 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
 def test_heads_that_start_anew_or_do_not_fit(tmp_path: Path) -> None:
     c, model = started_from(bert_folder(tmp_path))
     shapes = {path: x.shape for path, x in names_of(model.weights).items()}
-    anew = start(dataclasses.replace(c, init={"text": Init(str(tmp_path), head=False)}), shapes)
+    anew = start(dataclasses.replace(c, init={"text": Init(str(tmp_path), head=False)}), shapes, {})
     assert "text_head starts anew" in anew.notes
     assert not any(path.startswith("text_head") for path in anew.params)
     assert any("cls.predictions.bias" in note for note in anew.notes)
     other, _ = started_from(tmp_path, transform="relu", use_bias=False)
     with pytest.raises(UserError) as problem:
-        start(other, shapes)
+        start(other, shapes, {})
     for word in ("config.fields", "transform relu", "head.use_bias=True", "init.text.head=False"):
         assert word in str(problem.value)

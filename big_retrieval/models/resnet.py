@@ -1,0 +1,274 @@
+"""The convolutional tower: a residual network with batch norm, one vector an image.
+
+"Deep Residual Learning for Image Recognition", in the form of torchvision (v1.5): the stride of a
+bottleneck block is in its convolution of 3 x 3. All arrays are [B, height, width, channels].
+
+Batch statistics are plain means over the batch axis. Towers run under jit with automatic sharding,
+so that they are those of the global batch on every mesh, or of the slice that is encoded.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
+from jax.nn import initializers
+
+from big_retrieval.models.layers import Dtype, parameter, wide
+
+EPSILON = 1e-5
+MOMENTUM = 0.1  # what a batch adds to the running averages
+KERNEL = ("kernel_row", "kernel_column", "channel", "embed")
+_he = initializers.variance_scaling(2.0, "fan_out", "normal")
+
+
+class Convolution(nn.Module):
+    """A convolution without bias, padded by half of its window; `kernel [size, size, I, O]`.
+
+    Attributes:
+      features: O.
+      size: side of the window, odd.
+      stride: step between two windows.
+      dtype: type of the computation and of the result.
+      param_dtype: type of the parameters.
+    """
+
+    features: int
+    size: int
+    stride: int = 1
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, h, w, I] -> [B, ceil(h / stride), ceil(w / stride), O] in `dtype`."""
+        shape = (self.size, self.size, x.shape[-1], self.features)
+        kernel = parameter(self, "kernel", _he, shape, KERNEL, self.param_dtype)
+        y = jax.lax.conv_general_dilated(
+            x.astype(self.dtype),
+            kernel.astype(self.dtype),
+            window_strides=(self.stride, self.stride),
+            padding=[(self.size // 2, self.size // 2)] * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        return with_logical_constraint(y, ("batch", None, None, "embed_act"))
+
+
+@jax.custom_vjp
+def normalise(
+    x: jax.Array, scale: jax.Array, bias: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Batch normalisation of channels by their own statistics, in float32 or wider.
+
+    "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift".
+    The derivative is written out because it needs no array of the size of x but x itself; it takes
+    mean and variance for constants where they go into running averages.
+
+    Args:
+      x: [..., C].
+      scale: [C].
+      bias: [C].
+
+    Returns:
+      (y [..., C] in the type of x, mean [C], biased variance [C]).
+    """
+    return _normalise(x, scale, bias)[0]
+
+
+def _normalise(x: jax.Array, scale: jax.Array, bias: jax.Array) -> tuple[Any, Any]:
+    wider, axes = x.astype(wide(x.dtype)), tuple(range(x.ndim - 1))
+    mean = jnp.mean(wider, axes)  # [C]
+    var = jnp.mean(jnp.square(wider - mean), axes)  # [C]
+    slope = scale.astype(wider.dtype) * jax.lax.rsqrt(var + EPSILON)
+    y = (wider - mean) * slope + bias.astype(wider.dtype)
+    return (y.astype(x.dtype), mean, var), (x, scale, mean, var)
+
+
+def _normalise_backward(saved: Any, cotangents: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, scale, mean, var = saved
+    dy, axes = cotangents[0].astype(mean.dtype), tuple(range(x.ndim - 1))
+    inverse = jax.lax.rsqrt(var + EPSILON)
+    z = (x.astype(mean.dtype) - mean) * inverse  # [..., C], normalised
+    d_bias, d_scale = jnp.sum(dy, axes), jnp.sum(dy * z, axes)  # [C]
+    count = x.size // x.shape[-1]
+    dx = scale.astype(mean.dtype) * inverse * (dy - (d_bias + z * d_scale) / count)
+    return dx.astype(x.dtype), d_scale.astype(scale.dtype), d_bias.astype(scale.dtype)
+
+
+normalise.defvjp(_normalise, _normalise_backward)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation; parameters `scale`, `bias`, collection `batch_stats` `mean`, `var`.
+
+    Attributes:
+      average: whether to normalise by the running averages and to leave them; else by the batch,
+        and the averages move a tenth of the way to its mean and unbiased variance, where the
+        collection is mutable.
+      dtype: type of the result; statistics are in float32 or wider.
+      param_dtype: type of the parameters.
+    """
+
+    average: bool
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, h, w, C] -> [B, h, w, C] in `dtype`."""
+        shape, axes = x.shape[-1:], ("embed",)
+        scale = parameter(self, "scale", initializers.ones, shape, axes, self.param_dtype)
+        bias = parameter(self, "bias", initializers.zeros, shape, axes, self.param_dtype)
+        kind = wide(self.param_dtype)
+        mean: Any = self.variable("batch_stats", "mean", jnp.zeros, shape, kind)
+        var: Any = self.variable("batch_stats", "var", jnp.ones, shape, kind)
+        if self.average:
+            wider = x.astype(wide(x.dtype))
+            slope = scale * jax.lax.rsqrt(var.value + EPSILON)
+            return ((wider - mean.value) * slope + bias).astype(self.dtype)
+        y, batch_mean, batch_var = normalise(x, scale, bias)
+        if self.is_mutable_collection("batch_stats") and not self.is_initializing():
+            count = x.size // x.shape[-1]
+            unbiased = batch_var * (count / max(1, count - 1))
+            mean.value = _towards(mean.value, batch_mean)
+            var.value = _towards(var.value, unbiased)
+        return y.astype(self.dtype)
+
+
+def _towards(average: jax.Array, value: jax.Array) -> jax.Array:
+    return (1 - MOMENTUM) * average + MOMENTUM * value.astype(average.dtype)
+
+
+class ResidualBlock(nn.Module):
+    """`conv1`, `bn1`, ... of `convolutions`, and a short cut, `downsample_{conv, bn}` if need be.
+
+    Attributes:
+      inner: channels of its convolutions of 3 x 3.
+      stride: of the block.
+      bottleneck: see `convolutions`.
+      average: see `BatchNorm`.
+      dtype: type of the computation and of the result.
+      param_dtype: type of the parameters.
+    """
+
+    inner: int
+    stride: int
+    bottleneck: bool
+    average: bool
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, h, w, I] -> [B, ceil(h / stride), ceil(w / stride), O] in `dtype`."""
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        y = x
+        for k, (size, features, stride) in enumerate(
+            convolutions(self.inner, self.stride, self.bottleneck), 1
+        ):
+            y = jax.nn.relu(y) if k > 1 else y
+            y = Convolution(features, size, stride, name=f"conv{k}", **types)(y)
+            y = BatchNorm(self.average, name=f"bn{k}", **types)(y)
+        if x.shape != y.shape:
+            x = Convolution(y.shape[-1], 1, self.stride, name="downsample_conv", **types)(x)
+            x = BatchNorm(self.average, name="downsample_bn", **types)(x)
+        return jax.nn.relu(x + y)
+
+
+def convolutions(inner: int, stride: int, bottleneck: bool) -> tuple[tuple[int, int, int], ...]:
+    """(side of the window, channels, stride) of a block's convolutions, in their order."""
+    if bottleneck:
+        return (1, inner, 1), (3, inner, stride), (1, 4 * inner, 1)
+    return (3, inner, stride), (3, inner, 1)
+
+
+class ResidualNetwork(nn.Module):
+    """Images -> one vector.
+
+    Parameters: `conv1`, `bn1`, then `layer{stage}_{block}`, stages from 1 and blocks from 0, see
+    `ResidualBlock`. The collection `batch_stats` has the norms' `mean` and `var` at their paths.
+
+    Intermediates (sown): "layer_outputs", a tuple of [B, h, w, C] of all blocks; "final" [B, 1, W].
+
+    Attributes:
+      blocks: of each stage.
+      bottleneck: blocks of three convolutions, else of two.
+      stem: channels of the first convolution and inner ones of the first stage.
+      frozen_stats: whether training, too, normalises by the running averages and leaves them.
+      remat: "none", or "block": the backward pass computes blocks again.
+      dtype: type of the computation and of the result.
+      param_dtype: type of the parameters.
+    """
+
+    blocks: tuple[int, ...] = (3, 4, 6, 3)
+    bottleneck: bool = True
+    stem: int = 64
+    frozen_stats: bool = False
+    remat: str = "none"
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
+    ) -> jax.Array:
+        """[B, S, S, 3], normalised floats -> [B, 1, W] in `dtype`.
+
+        Args:
+          images: [B, S, S, 3].
+          train: whether to normalise by the batch and to move the running averages, which must be
+            mutable then (unless they are frozen).
+          rows: of no use here: nothing is random.
+        """
+        del rows
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        average = self.frozen_stats or not train
+        x = Convolution(self.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
+        x = jax.nn.relu(BatchNorm(average, name="bn1", **types)(x))
+        halo: Any = ((1, 1), (1, 1))
+        x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
+        block = nn.remat(ResidualBlock) if self.remat == "block" else ResidualBlock
+        for name, inner, stride in self._layout():
+            x = block(inner, stride, self.bottleneck, average, name=name, **types)(x)
+            self.sow("intermediates", "layer_outputs", x)
+        x = jnp.mean(x, (1, 2), dtype=wide(self.dtype))[:, None].astype(self.dtype)  # [B, 1, W]
+        self.sow("intermediates", "final", x)
+        return x
+
+    def _layout(self) -> Iterator[tuple[str, int, int]]:
+        """(name, inner channels, stride) of all blocks."""
+        for stage, count in enumerate(self.blocks):
+            for i in range(count):
+                stride = 2 if stage and not i else 1
+                yield f"layer{stage + 1}_{i}", self.stem * 2**stage, stride
+
+    @nn.nowrap
+    def flops(self, size: int) -> int:
+        """Operations of the convolutions, forward, for one image of `size` x `size` pixels."""
+        return self.stem_flops(size) + sum(self._block_flops(size))
+
+    @nn.nowrap
+    def stem_flops(self, size: int) -> int:
+        """Operations of the first convolution."""
+        return 2 * _half(size) ** 2 * 7 * 7 * 3 * self.stem
+
+    def _block_flops(self, size: int) -> Iterator[int]:
+        side, channels = _half(_half(size)), self.stem
+        for _, inner, stride in self._layout():
+            after, total, into = side if stride == 1 else _half(side), 0, channels
+            now = side
+            for window, features, step in convolutions(inner, stride, self.bottleneck):
+                now = now if step == 1 else _half(now)
+                total += 2 * now**2 * window**2 * channels * features
+                channels = features
+            if stride != 1 or into != channels:
+                total += 2 * after**2 * into * channels
+            yield total
+            side = after
+
+
+def _half(side: int) -> int:
+    """Side of an image behind a stride of 2."""
+    return -(-side // 2)

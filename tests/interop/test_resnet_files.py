@@ -1,0 +1,138 @@
+"""Residual networks saved by PyTorch under torchvision's names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+
+import big_retrieval
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.errors import UserError
+from big_retrieval.interop.folder import write
+from big_retrieval.interop.model import import_model
+from big_retrieval.interop.read import read
+from big_retrieval.loading import restore_params
+from big_retrieval.train.loop import train
+from tests.train.test_batch_stats import flat, resnet
+
+torch = pytest.importorskip("torch")
+from tests import torch_resnet  # noqa: E402
+
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+SMALL: dict[str, Any] = {"blocks": (1, 1), "bottleneck": True, "stem": 8}
+
+
+def saved(folder: Path, prefix: str = "", change: Any = None, **sizes: Any) -> tuple[Any, str]:
+    """A network and the file that it was saved to."""
+    model = torch_resnet.drawn(**{**SMALL, **sizes}).eval()
+    arrays = {prefix + name: x for name, x in model.state_dict().items()}
+    if change is not None:
+        change(arrays)
+    torch.save(arrays, folder / "model.pth")
+    return model, str(folder / "model.pth")
+
+
+@pytest.mark.parametrize("prefix", ["", "visual.trunk."])
+@pytest.mark.parametrize("sizes", [{}, {"blocks": (2, 1, 3), "bottleneck": False, "stem": 6}])
+def test_what_is_read(tmp_path: Path, prefix: str, sizes: dict[str, Any]) -> None:
+    _, path = saved(tmp_path, prefix, **sizes)
+    source = read(path)
+    part = source.parts["image"]
+    assert part.tower == configs.ResNet(**{**SMALL, **sizes})
+    assert source.unknown == []
+    assert f"{prefix}fc.weight" in source.unused
+    assert f"{prefix}bn1.num_batches_tracked" in source.unused
+    assert len(source.unused) == 2 + sum(path.endswith("/mean") for path in part.stats)
+
+
+def test_a_folder_of_timm(tmp_path: Path) -> None:
+    """Pixels are prepared as its config.json says."""
+    model = torch_resnet.drawn(**SMALL)
+    save_file(torch_resnet.arrays(model), tmp_path / "model.safetensors")
+    made = {"input_size": [3, 176, 176], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
+    settings = {"architecture": "resnet50", "num_classes": 10, "pretrained_cfg": made}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    imported = import_model(str(tmp_path))
+    field = imported.config.fields["document"]
+    assert isinstance(field, configs.ImageField)
+    assert (field.size, field.mean, field.std) == (176, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    assert imported.config.towers["image"] == configs.ResNet(**SMALL)
+
+
+def test_the_whole_model(tmp_path: Path) -> None:
+    """Pixels to vectors, with the mean and deviation of ImageNet; and as a folder of ours."""
+    theirs, path = saved(tmp_path)
+    model = import_model(path)
+    field = model.config.fields["document"]
+    assert isinstance(field, configs.ImageField)
+    assert field.size == 224
+    np.testing.assert_allclose([field.mean, field.std], [MEAN, STD])
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (2, 224, 224, 3)).astype(np.uint8)
+    values = ((pixels / 255 - MEAN) / STD).astype(np.float32)
+    expected = theirs(torch_resnet.pixels(values)).detach().numpy()
+    expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
+    images = [Image.fromarray(x) for x in pixels]
+    found = model.encode_images(images, field="document")
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+    write(model, tmp_path / "ours")
+    again = big_retrieval.load(tmp_path / "ours")
+    np.testing.assert_allclose(again.encode_images(images, field="document"), found, atol=1e-6)
+
+
+def test_a_run_starts_from_it(tmp_path: Path) -> None:
+    theirs, path = saved(tmp_path)
+    init = {"image": recipe.entry(configs.Init(), path=path)}
+    config = resnet(
+        {**SMALL, "frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
+    )
+    train(config, tmp_path / "run", jax.devices()[:1])
+    folder = tmp_path / "run" / "checkpoints" / "1"
+    stats, params = (flat(restore_params(folder, name)) for name in ("batch_stats", "params"))
+    arrays = torch_resnet.arrays(theirs)
+    pairs = {
+        "bn1/var": "bn1.running_var",
+        "layer2_0/downsample_bn/mean": "layer2.0.downsample.1.running_mean",
+    }
+    for ours, name in pairs.items():
+        np.testing.assert_array_equal(stats[f"image/{ours}"], arrays[name])
+    kernel = params["image/layer2_0/downsample_conv/kernel"]
+    np.testing.assert_array_equal(
+        kernel.transpose(3, 2, 0, 1), arrays["layer2.0.downsample.0.weight"]
+    )
+
+
+def test_another_network_is_refused(tmp_path: Path) -> None:
+    _, path = saved(tmp_path, stem=6)
+    init = {"image": recipe.entry(configs.Init(), path=path)}
+    with pytest.raises(UserError, match=r"--config\.towers\.image\.stem=6"):
+        train(resnet(total_steps=1, init=init), tmp_path / "run", jax.devices()[:1])
+
+
+def grouped(arrays: dict[str, Any]) -> None:
+    arrays["layer1.0.conv2.weight"] = arrays["layer1.0.conv2.weight"][:, :4]
+
+
+def short(arrays: dict[str, Any]) -> None:
+    del arrays["layer2.0.bn2.running_var"]
+
+
+def deep(arrays: dict[str, Any]) -> None:
+    arrays["conv1.0.weight"] = arrays.pop("conv1.weight")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(grouped, "layer1_0/conv2/kernel"), (short, "layer2_0/bn2/var"), (deep, "conv1/kernel")],
+)
+def test_what_cannot_be_imported_is_named(tmp_path: Path, change: Any, words: str) -> None:
+    _, path = saved(tmp_path, change=change)
+    with pytest.raises(UserError) as problem:
+        read(path)
+    assert words in str(problem.value)

@@ -1,0 +1,272 @@
+"""The residual network against plain PyTorch: both modes, averages, gradients; sizes, devices."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval import parallel
+from big_retrieval.config import RESNET_SIZES
+from big_retrieval.interop import names
+from big_retrieval.models.resnet import BatchNorm, ResidualNetwork, normalise
+from tests.helpers import tiny
+
+SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 8}
+KINDS = {"bottleneck": SMALL, "basic": {**SMALL, "bottleneck": False}}
+
+
+def images(rows: int = 4, size: int = 37, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(rows, size, size, 3)).astype(dtype)
+
+
+def ours(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The collections of a network of torch's."""
+    tables = {"params": names.RESNET, "batch_stats": names.RESNET_STATS}
+    return {
+        key: traverse_util.unflatten_dict(
+            {path: jnp.asarray(x) for _, path, x in table.to_ours(arrays)}, sep="/"
+        )
+        for key, table in tables.items()
+    }
+
+
+def train(tower: ResidualNetwork, variables: Any, x: Any) -> tuple[jax.Array, Any]:
+    """A pass in training mode: output and moved averages."""
+    run = jax.jit(lambda v, x: tower.apply(v, x, train=True, mutable=["batch_stats"]))
+    out, moved = run(variables, x)  # type: ignore
+    return out, moved["batch_stats"]
+
+
+def flat(tree: Any) -> dict[str, np.ndarray]:
+    return {k: np.asarray(x) for k, x in traverse_util.flatten_dict(tree, sep="/").items()}
+
+
+@pytest.fixture
+def plain() -> Any:
+    pytest.importorskip("torch")
+    from tests import torch_resnet
+
+    return torch_resnet
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [32, 37])
+def test_evaluation(plain: Any, kind: str, size: int) -> None:
+    theirs = plain.drawn(**KINDS[kind]).eval()
+    x = images(size=size)
+    expected = theirs(plain.pixels(x)).detach().numpy()
+    found = ResidualNetwork(**KINDS[kind]).apply(ours(plain.arrays(theirs)), x)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5, atol=1e-5)  # type: ignore
+    assert found.shape == (4, 1, {"bottleneck": 64, "basic": 16}[kind])  # type: ignore
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_and_its_averages(plain: Any, kind: str) -> None:
+    theirs = plain.drawn(**KINDS[kind]).train()
+    variables, tower = ours(plain.arrays(theirs)), ResidualNetwork(**KINDS[kind])
+    for step in range(2):
+        x = images() * (1 + step) + step
+        expected = theirs(plain.pixels(x)).detach().numpy()
+        found, stats = train(tower, variables, x)
+        np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5, atol=1e-5)
+        variables = {**variables, "batch_stats": stats}
+    wanted = flat(ours(plain.arrays(theirs))["batch_stats"])
+    for path, value in flat(variables["batch_stats"]).items():
+        np.testing.assert_allclose(value, wanted[path], rtol=1e-5, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["train", "frozen"])
+def test_gradients(plain: Any, kind: str, mode: str) -> None:
+    """In float64, where two right programs differ by rounding alone."""
+    theirs = plain.drawn(**KINDS[kind]).double().train(mode == "train")
+    with jax.enable_x64(True):
+        variables, x = ours(plain.arrays(theirs)), images(dtype=np.float64)
+        tower = ResidualNetwork(
+            **KINDS[kind], frozen_stats=mode == "frozen", dtype=jnp.float64, param_dtype=jnp.float64
+        )
+        given = plain.pixels(x).requires_grad_()
+        theirs(given).square().sum().backward()
+        gradients = {k: p.grad.numpy() for k, p in theirs.named_parameters() if p.grad is not None}
+        expected = {path: g for _, path, g in names.RESNET.to_ours(gradients)}
+
+        def loss(params: Any, x: Any) -> jax.Array:
+            trees = {**variables, "params": params}
+            out, _ = tower.apply(trees, x, train=True, mutable=["batch_stats"])
+            return jnp.sum(jnp.square(out))  # type: ignore
+
+        params, pixels = jax.jit(jax.grad(loss, argnums=(0, 1)))(variables["params"], x)
+    found = flat(params)
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found[path] / scale, value / scale, atol=1e-9, err_msg=path)
+    wanted = given.grad.numpy().transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(pixels, wanted, rtol=1e-8, atol=1e-9 * np.abs(wanted).max())
+
+
+def test_normalise_against_its_definition() -> None:
+    """In float64; the derivative is that of the plain form by automatic differentiation."""
+
+    def plainly(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+        mean, var = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+        return (x - mean) / jnp.sqrt(var + 1e-5) * scale + bias
+
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        inputs = [jnp.asarray(rng.normal(size=s)) for s in ((3, 4, 5, 6), (6,), (6,))]
+        out, back = jax.vjp(plainly, *inputs)
+        cotangent = jnp.asarray(rng.normal(size=out.shape))
+        found, again = jax.vjp(lambda *a: normalise(*a)[0], *inputs)
+        np.testing.assert_allclose(found, out, rtol=1e-12)
+        for a, b in zip(again(cotangent), back(cotangent), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def start(tower: ResidualNetwork, x: Any) -> Any:
+    return nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
+
+
+def test_frozen_averages_stay_and_serve() -> None:
+    x = images()
+    variables = start(ResidualNetwork(**SMALL), x)
+    _, moved = train(ResidualNetwork(**SMALL), variables, x)
+    assert all(
+        not np.array_equal(a, flat(moved)[k]) for k, a in flat(variables["batch_stats"]).items()
+    )
+    variables["batch_stats"] = moved
+    frozen = ResidualNetwork(**SMALL, frozen_stats=True)
+    out, still = train(frozen, variables, x)
+    np.testing.assert_allclose(out, ResidualNetwork(**SMALL).apply(variables, x), rtol=1e-5)
+    for path, value in flat(still).items():
+        np.testing.assert_array_equal(value, flat(moved)[path])
+
+
+def test_one_value_has_no_deviation() -> None:
+    norm = BatchNorm(average=False)
+    x = jnp.full((1, 1, 1, 3), 2.0)
+    variables = norm.init(jax.random.key(0), x)
+    out, moved = norm.apply(variables, x, mutable=["batch_stats"])
+    np.testing.assert_array_equal(out, np.zeros((1, 1, 1, 3)))
+    np.testing.assert_allclose(moved["batch_stats"]["mean"], 0.2, rtol=1e-6)
+    np.testing.assert_allclose(moved["batch_stats"]["var"], 0.9, rtol=1e-6)
+
+
+def test_bfloat16_keeps_wide_statistics() -> None:
+    x = images()
+    tower = ResidualNetwork(**SMALL, dtype=jnp.bfloat16)
+    variables = start(tower, x)
+    out, stats = train(tower, variables, x)
+    wide, wide_stats = train(ResidualNetwork(**SMALL), variables, x)
+    assert out.dtype == jnp.bfloat16
+    assert {v.dtype for v in flat(stats).values()} == {np.dtype("float32")}
+    np.testing.assert_allclose(out.astype(jnp.float32), wide, atol=0.1)
+    for path, value in flat(wide_stats).items():
+        np.testing.assert_allclose(flat(stats)[path], value, atol=0.02, err_msg=path)
+
+
+def test_remat_changes_no_number() -> None:
+    x = images()
+    variables = start(ResidualNetwork(**SMALL), x)
+    found = []
+    for remat in ("none", "block"):
+        tower = ResidualNetwork(**SMALL, remat=remat)
+
+        def loss(params: Any, tower: Any = tower) -> Any:
+            trees = {**variables, "params": params}
+            out, moved = tower.apply(trees, x, train=True, mutable=["batch_stats"])
+            return jnp.sum(jnp.square(out)), moved
+
+        found.append(jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *found)
+
+
+@pytest.mark.parametrize("shape", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}])
+def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
+    x = images(rows=16, size=32)
+    x += np.arange(16, dtype=np.float32)[:, None, None, None]  # every device sees something else
+    tower = ResidualNetwork(**SMALL)
+    boxed = jax.eval_shape(tower.init, jax.random.key(0), x)
+    variables = start(tower, x)
+    expected, averages = train(tower, variables, x)
+    mesh = parallel.make_mesh(tiny(**{f"mesh__{axis}": n for axis, n in shape.items()}))
+    spread = jax.device_put(variables, parallel.state_shardings(boxed, mesh))
+    rows = jax.device_put(x, parallel.batch_sharding(mesh))
+    with parallel.use(mesh):
+        found, moved = train(tower, spread, rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for path, value in flat(averages).items():
+        np.testing.assert_allclose(flat(moved)[path], value, rtol=1e-5, atol=1e-5, err_msg=path)
+
+
+def test_logical_names_and_initial_deviations() -> None:
+    tower = ResidualNetwork(**{**SMALL, "stem": 32})
+    boxed = jax.jit(tower.init)(jax.random.key(0), images())
+    specs = nn.get_partition_spec(boxed)
+    assert specs["params"]["conv1"]["kernel"] == P(
+        "kernel_row", "kernel_column", "channel", "embed"
+    )
+    assert specs["params"]["layer1_0"]["bn1"]["scale"] == P("embed")
+    assert specs["batch_stats"]["bn1"]["mean"] == P()
+    kernel = nn.unbox(boxed)["params"]["layer2_0"]["conv2"]["kernel"]
+    np.testing.assert_allclose(np.std(kernel), math.sqrt(2 / (9 * 64)), rtol=0.03)
+
+
+SIZES = {  # of torchvision's models without `fc`
+    18: 11_689_512 - 513_000,
+    34: 21_797_672 - 513_000,
+    50: 25_557_032 - 2_049_000,
+    101: 44_549_160 - 2_049_000,
+    152: 60_192_808 - 2_049_000,
+}
+
+
+@pytest.mark.parametrize("depth", SIZES)
+def test_published_parameter_counts(depth: int) -> None:
+    blocks, bottleneck = RESNET_SIZES[depth]
+    tower = ResidualNetwork(blocks, bottleneck)
+    drawn = nn.unbox(jax.eval_shape(tower.init, jax.random.key(0), jnp.zeros((1, 64, 64, 3))))
+    assert sum(x.size for x in jax.tree.leaves(drawn["params"])) == SIZES[depth]
+    norms = sum(x.size for k, x in flat_shapes(drawn["params"]).items() if "bn" in k)
+    assert sum(x.size for x in jax.tree.leaves(drawn["batch_stats"])) == norms
+
+
+def flat_shapes(tree: Any) -> dict[str, Any]:
+    return traverse_util.flatten_dict(tree, sep="/")
+
+
+def count_convolutions(jaxpr: Any) -> int:
+    """Operations of all convolutions in a traced program."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "conv_general_dilated":
+            kernel = eqn.invars[1].aval.shape  # HWIO
+            total += 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[:3])
+        for value in eqn.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                total += count_convolutions(inner)
+    return total
+
+
+@pytest.mark.parametrize("size", [32, 37])
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_are_those_of_the_program(kind: str, size: int) -> None:
+    tower = ResidualNetwork(**{**KINDS[kind], "blocks": (2, 1, 2)})
+    x = jnp.zeros((1, size, size, 3))
+    shapes = nn.unbox(jax.eval_shape(tower.init, jax.random.key(0), x))
+    program = jax.make_jaxpr(tower.apply)(shapes, x)
+    assert tower.flops(size) == count_convolutions(program.jaxpr) > 0
+
+
+def test_operations_of_known_sizes() -> None:
+    """4.09 and 1.81 G multiply-adds at 224 pixels, `fc` included (published tables)."""
+    for depth, total, fc in ((50, 4.09e9, 2048 * 1000), (18, 1.81e9, 512 * 1000)):
+        tower = ResidualNetwork(*RESNET_SIZES[depth])
+        assert tower.flops(224) / 2 + fc == pytest.approx(total, rel=3e-3)

@@ -1,0 +1,265 @@
+"""Batch statistics in the trainer: averages, slices, devices, resuming, use."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import traverse_util
+
+import big_retrieval
+from big_retrieval import config as configs
+from big_retrieval import parallel, recipe
+from big_retrieval.checks import check
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.loading import restore_params
+from big_retrieval.models.towers import make_model
+from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.loop import train
+from big_retrieval.train.setup import build_model
+from big_retrieval.train.state import TrainState
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import losses, results, tiny
+
+ONE = jax.devices()[:1]
+VOCAB = 50
+SIZES: dict[str, Any] = {"stem": 8, "blocks": (1, 1), "bottleneck": False}
+
+
+def resnet(tower: Any = None, **changes: Any) -> configs.Config:
+    """A tiny config with a residual network for its images."""
+    image = recipe.entry(configs.ResNet(), **{**SIZES, **(tower or {})})
+    return tiny(**{"towers__image": image, "towers__text__class_tokens": 1, **changes})
+
+
+def flat(tree: Any) -> dict[str, np.ndarray]:
+    return {k: np.asarray(x) for k, x in traverse_util.flatten_dict(tree, sep="/").items()}
+
+
+def same(a: Any, b: Any, **tolerance: float) -> None:
+    a, b = flat(a), flat(b)
+    assert a.keys() == b.keys()
+    for path, value in a.items():
+        np.testing.assert_allclose(value, b[path], err_msg=path, **{"rtol": 0.0, **tolerance})
+
+
+def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
+    """(compiled step, fresh state, a random batch) on one device."""
+    mesh = parallel.make_mesh(config, ONE)
+    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
+    rng = np.random.default_rng(0)
+
+    def draw(x: Any) -> jax.Array:
+        high = {jnp.dtype(jnp.uint8): 256, jnp.dtype(bool): 2}.get(x.dtype, VOCAB)
+        value = np.ones(x.shape) if high == 2 else rng.integers(0, high, x.shape)
+        return jax.device_put(value.astype(x.dtype), x.sharding)
+
+    batch = abstract_batch(config, mesh)
+    step = compile_step(parts.step, parts.abstract, batch, mesh)
+    return step, parts.draw(), jax.tree.map(draw, batch)
+
+
+def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
+    """(points, averages) of one plain pass over some rows."""
+    model = make_model(config, VOCAB)
+    trees = {"params": {k: v for k, v in state.params.items() if k != "scalars"}}
+    trees["batch_stats"] = state.batch_stats
+    run = jax.jit(lambda v, x: model.apply(v, x, train=True, mutable=["batch_stats"]))
+    reps, after = run(trees, fields)
+    return reps.points, after["batch_stats"]  # type: ignore
+
+
+def test_a_step_moves_the_averages_once() -> None:
+    config = resnet()
+    step, state, batch = prepare(config)
+    _, expected = moved(config, state, batch.fields)
+    before = flat(state.batch_stats)
+    assert all((value == path.endswith("var")).all() for path, value in before.items())
+    state, _ = step(state, batch)
+    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    assert set(state.weights) == {*state.params, "batch_stats"}
+
+
+def test_a_bad_step_leaves_them() -> None:
+    step, state, batch = prepare(resnet())
+    state, _ = step(state, batch)
+    params = jax.tree.map(lambda x: x, state.params)
+    params["text"]["ln_final"]["bias"] = params["text"]["ln_final"]["bias"].at[0].set(jnp.inf)
+    before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
+    state, out = step(state.replace(params=params), batch)
+    assert int(out["first_bad_step"]) == 2
+    same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))
+
+
+def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean() -> None:
+    config = resnet({"batch_stats": "slice"}, microbatch=4)
+    step, state, batch = prepare(config)
+    parts = [
+        moved(config, state, jax.tree.map(lambda x, i=i: x[i : i + 4], batch.fields))[1]
+        for i in range(0, 16, 4)
+    ]
+    expected = jax.tree.map(lambda *x: np.mean(np.stack(x), 0), *parts)
+    whole_step, whole, _ = prepare(resnet())
+    state, out = step(state, batch)
+    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    whole, other = whole_step(whole, batch)
+    assert abs(float(out["loss"]) - float(other["loss"])) > 1e-4  # it is another training
+
+
+def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
+    runs = []
+    for microbatch in (None, 4):
+        step, state, batch = prepare(
+            resnet({"frozen_stats": True, "blocks": (1,)}, microbatch=microbatch)
+        )
+        before = {k: x.copy() for k, x in flat(state.batch_stats).items()}
+        for _ in range(2):
+            state, out = step(state, batch)
+        same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))
+        runs.append(float(out["loss"]))
+    assert runs[0] == pytest.approx(runs[1], rel=1e-5)
+
+
+def test_slices_must_be_asked_for() -> None:
+    with pytest.raises(UserError) as problem:
+        check(resnet(microbatch=4))
+    for word in ("config.microbatch", "config.towers.image.batch_stats", "frozen_stats"):
+        assert word in str(problem.value)
+    check(resnet(microbatch=16))  # the whole batch is one slice
+    check(resnet({"batch_stats": "slice"}, microbatch=4))
+    check(resnet({"frozen_stats": True}, microbatch=4))
+
+
+@pytest.mark.parametrize(
+    ("tower", "words"),
+    [
+        ({"blocks": ()}, "blocks"),
+        ({"blocks": (1, 0)}, "blocks"),
+        ({"stem": 0}, "stem"),
+    ],
+)
+def test_impossible_sizes(tower: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=f"config.towers.image.{words}"):
+        check(resnet(tower))
+
+
+def test_a_text_field_cannot_read_with_it() -> None:
+    with pytest.raises(UserError, match="cannot read fields of kind 'text'"):
+        check(resnet(fields__text__tower="image"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run on one device."""
+    workdir = tmp_path_factory.mktemp("whole")
+    train(resnet(total_steps=20, checkpoint_every=20), workdir, ONE)
+    return workdir
+
+
+def test_it_trains(whole: Path) -> None:
+    found = losses(whole)
+    assert np.mean([found[i] for i in range(16, 21)]) < np.mean([found[i] for i in range(1, 4)])
+
+
+def stats(workdir: Path, step: int) -> Any:
+    return restore_params(workdir / "checkpoints" / str(step), "batch_stats")
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"data": 8}, pytest.param({"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow)]
+)
+def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
+    shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
+    train(resnet(total_steps=20, checkpoint_every=20, **shape), tmp_path)
+    one, many = losses(whole), losses(tmp_path)
+    assert len(one) == 20
+    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    same(stats(tmp_path, 20), stats(whole, 20), rtol=1e-3, atol=1e-4)
+
+
+def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
+    train(resnet(total_steps=20, checkpoint_every=20, stop_after=7), tmp_path, ONE)
+    train(resnet(total_steps=20, checkpoint_every=20), tmp_path, ONE)
+    assert results(tmp_path)["resumed_from"] == 7
+    assert losses(tmp_path) == losses(whole)
+    assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
+    same(stats(tmp_path, 20), stats(whole, 20))
+
+
+def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
+    train(resnet({"batch_stats": "slice"}, microbatch=8, stop_after=1), tmp_path, ONE)
+    with pytest.raises(UserError, match=r"config\.microbatch = 8.*None"):
+        train(resnet({"batch_stats": "slice"}), tmp_path, ONE)
+
+
+def test_a_checkpoint_older_than_batch_statistics(tmp_path: Path) -> None:
+    state = TrainState(
+        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={}, opt_state={"b": 2.0},
+        ema={}, key=jnp.zeros(2), first_bad_step=jnp.asarray(-1),
+    )  # fmt: skip
+    parts = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}  # type: ignore
+    del parts["batch_stats"]
+    with ocp.StandardCheckpointer() as orbax:
+        orbax.save(tmp_path / "3" / "state", parts)
+    checkpoints = Checkpoints(tmp_path, files={})
+    found = checkpoints.restore(3, jax.eval_shape(lambda: state))
+    checkpoints.close()
+    assert jax.tree.structure(found) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, found, state)
+
+
+def test_runlocal_shrinks_a_published_size() -> None:
+    from configs import quickstart
+
+    c = quickstart.get_config()
+    c.unlock()
+    c.towers.image = recipe.resnet(50)
+    c.towers.text.class_tokens = 1
+    config = configs.load(recipe.runlocal(c))
+    check(config)
+    tower = config.towers["image"]
+    assert isinstance(tower, configs.ResNet)
+    assert (tower.blocks, tower.bottleneck, tower.width) == ((1, 1, 1, 1), True, 512)
+    with pytest.raises(UserError, match="18, 34, 50, 101, 152"):
+        recipe.resnet(20)
+
+
+def test_use_goes_by_the_averages(whole: Path) -> None:
+    model = big_retrieval.load(whole, batch_size=8)
+    same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))
+    images = [Scenes("test", count=6)[i]["image"] for i in range(6)]
+    together = model.encode_images(images)
+    alone = np.concatenate([model.encode_images([image]) for image in images])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert together.shape == (6, 1, 4)
+
+
+def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) -> None:
+    evals = {"test": recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))}
+    config = resnet({"blocks": (1,)}, total_steps=2, optimizer__ema_decay=0.5, evals=evals)
+    train(config, tmp_path, ONE)
+    assert "retrieval/test/text_to_image/R@1" in results(tmp_path)
+    model = big_retrieval.load(tmp_path)
+    weights = dict(jax.device_get(model.weights))
+    same(weights.pop("batch_stats"), stats(tmp_path, 2))
+    same(weights, restore_params(model.folder, "ema"))
+
+
+def test_a_run_starts_from_another(whole: Path, tmp_path: Path) -> None:
+    """`config.init` takes the averages with the parameters."""
+    init = {"image": recipe.entry(configs.Init(), path=str(whole))}
+    config = resnet(
+        {"frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
+    )
+    train(config, tmp_path, ONE)
+    same(stats(tmp_path, 1), stats(whole, 20))
+    mine, theirs = (
+        restore_params(folder / "checkpoints" / step)["image"]
+        for folder, step in ((tmp_path, "1"), (whole, "20"))
+    )
+    same(mine, theirs)
