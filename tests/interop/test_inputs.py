@@ -1,0 +1,134 @@
+"""Tokenizers and pixels that come along with a model: as its own library makes them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+from PIL import Image
+
+from big_retrieval.config import ImageField
+from big_retrieval.data.images import evaluation_view
+from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.models.towers import normalise
+from tests.interop.test_model import minilm
+
+LENGTH = 24
+TEXTS = [
+    "two dogs playing with a ball",
+    "Café naïve Über-Straße São Tomé",
+    "ÅNGSTRÖM and ångström, don't they're 3.14 1,000",
+    "emoji 😀👩‍👩‍👧 🇩🇪 and text",
+    "今天天气很好 日本語テスト 한국어",
+    "العربية עברית हिन्दी ไทย",
+    "tabs\tand\nnew lines   and  spaces ",
+    "control \x00\x07\x1f characters \u200b\ufeff\u00ad",
+    "\u0301combining e\u0301 \u1e9b\u0323 ﬁ ²",
+    "antidisestablishmentarianism" * 5,
+    "over long " * 60,
+    "!?!?...--__##$$%%^^&&**(())",
+    "",
+    " ",
+    "brackets [ ] { } < >",
+    "\ud83d".encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
+]
+TRAINING = TEXTS * 3 + ["a ball and two dogs", "the weather is good today", "text and tabs"] * 20
+
+
+def wordpiece(folder: Path, *, lowercase: bool) -> None:
+    words = learn_wordpiece(TRAINING, 400)
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": lowercase, "tokenizer_class": "BertTokenizer"})
+    )
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+
+
+def roberta(folder: Path) -> None:
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore
+    inner.train_from_iterator(TRAINING, trainer)
+    model = json.loads(inner.to_str())["model"]
+    merges = [tuple(each) for each in model["merges"]]
+    made = transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges)
+    made.save_pretrained(folder)
+
+
+def xlm_roberta(folder: Path) -> None:
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        unk_token="<unk>",
+    )  # fmt: skip
+    inner = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()  # type: ignore
+    inner.train_from_iterator(TRAINING, trainer)
+    vocab = [tuple(each) for each in json.loads(inner.to_str())["model"]["vocab"]]
+    transformers.XLMRobertaTokenizer(vocab=vocab).save_pretrained(folder)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "BERT": lambda folder: wordpiece(folder, lowercase=True),
+    "multilingual BERT, cased": lambda folder: wordpiece(folder, lowercase=False),
+    "RoBERTa": roberta,
+    "XLM-RoBERTa": xlm_roberta,
+}
+
+
+def compare(folder: Path) -> None:
+    """Every text of the corpus by both."""
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    found = theirs(TEXTS, padding="max_length", truncation=True, max_length=LENGTH)
+    ids, mask = load_tokenizer("auto", str(folder)).encode(TEXTS, LENGTH)
+    for text, a, b, kept, own in zip(
+        TEXTS, ids, found["input_ids"], mask, found["attention_mask"], strict=True
+    ):
+        assert kept.astype(int).tolist() == own, repr(text)
+        assert a[kept].tolist() == np.asarray(b)[kept].tolist(), repr(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers(kind: str, tmp_path: Path) -> None:
+    KINDS[kind](tmp_path)
+    compare(tmp_path)
+
+
+def test_a_published_tokenizer() -> None:
+    compare(Path(minilm()))
+
+
+def picture(size: tuple[int, int]) -> Image.Image:
+    coarse = np.random.default_rng(sum(size)).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (97, 411), (224, 224), (31, 45), (640, 427)])
+def test_pixels_are_those_of_clip(size: tuple[int, int]) -> None:
+    image = picture(size)
+    short = min(size)
+    width, height = (int(224 * side / short) for side in size)
+    left, top = round((width - 224) / 2), round((height - 224) / 2)
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    expected = np.asarray(resized.crop((left, top, left + 224, top + 224)), float) / 255
+    pixels = np.asarray(normalise(evaluation_view(np.asarray(image), 224)[None], ImageField()))[0]
+    found = pixels * np.asarray(ImageField().std) + np.asarray(ImageField().mean)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (97, 411), (224, 224), (31, 45)])
+def test_pixels_are_those_of_transformers(size: tuple[int, int]) -> None:
+    """Where it cuts off an even number of pixels; of an odd one it cuts the other end."""
+    image, theirs = picture(size), transformers.CLIPImageProcessor()
+    expected = np.asarray(theirs(image, return_tensors="np")["pixel_values"][0])  # [3, 224, 224]
+    pixels = evaluation_view(np.asarray(image), 224)
+    found = np.asarray(normalise(pixels[None], ImageField()))[0].transpose(2, 0, 1)
+    scale = np.asarray(ImageField().std)[:, None, None]
+    np.testing.assert_allclose(found * scale, expected * scale, atol=1.001 / 255)
