@@ -15,7 +15,7 @@ import ml_collections
 from absl import flags
 
 from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, Init
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -48,10 +48,20 @@ class ConfigFile(flags.ArgumentParser):
             )
         given = [(arg, match) for arg in sys.argv[1:] if (match := re.match(OVERRIDE, arg))]
         for arg, match in given:
+            _begin(found, match["key"])
             _switch(found, match["key"], arg.partition("=")[2])
         for arg, match in given:
             _check_key(found, match["key"], arg, negated=bool(match["no"]))
         return found
+
+
+def _begin(config: Any, key: str) -> None:
+    """Adds an entry of `init` that the command line is the first to name."""
+    group, *rest = key.split(".")
+    entries = config.get(group) if group == "init" and len(rest) == 2 else None
+    if isinstance(entries, ml_collections.ConfigDict) and rest[0] not in entries:
+        with config.unlocked():
+            entries[rest[0]] = schema.to_config_dict(Init())
 
 
 def _switch(config: Any, key: str, value: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Bert, Config, TextField, ViT
-from big_retrieval.train.setup import Model, build_model
+from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import ROOT
 

@@ -16,8 +16,8 @@ from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, head_flops, make_tower
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.memory import arrays_bytes, exchange_mode, groups, tower_length
+from big_retrieval.train.build import Model
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.setup import Model
 
 # What a good program reaches of the chip's peak, and how much of the computation can hide traffic.
 ACHIEVABLE = 0.5

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from big_retrieval.config import Config, ResNet
 from big_retrieval.plan import memory
-from big_retrieval.train.setup import Model
+from big_retrieval.train.build import Model
 
 
 class Change(NamedTuple):

@@ -26,7 +26,7 @@ from big_retrieval.losses import blockwise, exchange
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.vocabulary import with_words
-from big_retrieval.train.setup import Model
+from big_retrieval.train.build import Model
 from big_retrieval.train.step import abstract_batch
 
 PARTS = ("parameters", "optimiser", "batch", "activations", "representations", "loss")

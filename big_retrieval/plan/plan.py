@@ -24,7 +24,7 @@ from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.plan import chips, cost, fit, hlo, memory, report
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
-from big_retrieval.train.setup import Model, build_model
+from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs

@@ -11,7 +11,7 @@ from big_retrieval import parallel, recipe
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.plan import cost, hlo, memory
 from big_retrieval.plan.plan import make
-from big_retrieval.train.setup import Model, build_model
+from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import tiny
 from tests.plan.test_memory import compiled

@@ -15,7 +15,7 @@ from big_retrieval.losses.contrastive import Execution, contrastive_loss
 from big_retrieval.plan import memory
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
-from big_retrieval.train.setup import Model, build_model
+from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import lexical_texts, tiny
 

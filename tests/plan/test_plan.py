@@ -18,7 +18,8 @@ from big_retrieval.plan import chips, environment, fit, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.train import announce
-from big_retrieval.train.setup import Model, build_model, set_up
+from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.setup import set_up
 from tests.helpers import ROOT, command, tiny
 from tests.helpers import environment as clean
 from tests.plan.test_memory import sized

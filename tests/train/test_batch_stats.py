@@ -19,9 +19,9 @@ from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.loading import restore_params
 from big_retrieval.models.towers import make_model
+from big_retrieval.train.build import build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import build_model
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import losses, results, tiny

@@ -13,9 +13,9 @@ from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.plan.hlo import collectives
+from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices
-from big_retrieval.train.setup import build_model
 from big_retrieval.train.step import abstract_batch, compile_step, make_loss
 from tests.helpers import losses, tiny
 

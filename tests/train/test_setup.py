@@ -15,8 +15,9 @@ from big_retrieval import parallel, recipe
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.train import announce
+from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import build_model, set_up
+from big_retrieval.train.setup import set_up
 from tests.helpers import losses, results, tiny
 
 ONE = jax.devices()[:1]

@@ -11,8 +11,8 @@ import pytest
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
+from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import losses, tiny
 
