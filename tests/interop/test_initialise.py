@@ -109,6 +109,14 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
     assert any("divided by 16" in note for note in b.notes)
 
 
+def test_sixteen_class_tokens_train_from_a_loss_near_the_models(tmp_path: Path) -> None:
+    for name, m in (("one", 1), ("many", 16)):
+        train(clip_config(m, total_steps=3), tmp_path / name)
+    one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
+    assert np.isfinite(list(many.values())).all()
+    assert many[1] == pytest.approx(one[1], abs=0.02 * one[1])
+
+
 def test_positions_are_resized_and_texts_extended_or_cut() -> None:
     bigger = start(clip_config(size=32, length=9))
     assert bigger.params["image/position_embedding"].shape == (1 + 16, 32)
