@@ -109,6 +109,7 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
     assert any("divided by 16" in note for note in b.notes)
 
 
+@pytest.mark.slow
 def test_sixteen_class_tokens_train_from_a_loss_near_the_models(tmp_path: Path) -> None:
     for name, m in (("one", 1), ("many", 16)):
         train(clip_config(m, total_steps=3), tmp_path / name)
@@ -226,6 +227,7 @@ def test_another_projection() -> None:
         start(dataclasses.replace(c, fields=fields))
 
 
+@pytest.mark.slow
 def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> None:
     place = shutil.copytree(CLIP, tmp_path / "clip")
     init = {"model": recipe.entry(configs.Init(), path=str(place))}
@@ -244,6 +246,7 @@ def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> N
         np.testing.assert_allclose(weights[f"image/{path}"], array, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_own_runs_are_sources_whole_or_by_tower(tmp_path: Path) -> None:
     train(clip_config(init={}, total_steps=2), tmp_path / "run")
     weights = {k: np.asarray(x) for k, x in names_of(load(tmp_path / "run").weights).items()}

@@ -111,6 +111,7 @@ def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean
     assert abs(float(out["loss"]) - float(other["loss"])) > 1e-4  # it is another training
 
 
+@pytest.mark.slow
 def test_frozen_statistics_allow_slices_and_change_nothing() -> None:
     runs = []
     for microbatch in (None, 4):
@@ -170,6 +171,7 @@ def stats(workdir: Path, step: int) -> Any:
     return restore_params(workdir / "checkpoints" / str(step), "batch_stats")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh", [{"data": 8}, pytest.param({"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow)]
 )
@@ -239,6 +241,7 @@ def test_use_goes_by_the_averages(whole: Path) -> None:
     assert together.shape == (6, 1, 4)
 
 
+@pytest.mark.slow
 def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))}
     config = resnet({"blocks": (1,)}, total_steps=2, optimizer__ema_decay=0.5, evals=evals)
@@ -250,6 +253,7 @@ def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) ->
     same(weights, restore_params(model.folder, "ema"))
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_another(whole: Path, tmp_path: Path) -> None:
     """`config.init` takes the averages with the parameters."""
     init = {"image": recipe.entry(configs.Init(), path=str(whole))}

@@ -71,6 +71,7 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}], ids=["data", "all axes"]
 )
