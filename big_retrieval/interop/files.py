@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -155,12 +154,12 @@ def _torch(path: Path) -> Arrays:
         ) from None
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise UserError(
-            f"{path} holds pickled objects that are no tensors, and such files can run code when "
-            "they are opened; it was not. Save its state_dict alone, as safetensors."
-        ) from None
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as problem:
+    except Exception as problem:  # whatever kind it is, the file is not opened
+        if type(problem).__name__ == "UnpicklingError":
+            raise UserError(
+                f"{path} holds pickled objects that are no tensors, and such files can run code "
+                "when they are opened; it was not. Save its state_dict alone, as safetensors."
+            ) from None
         first = str(problem).strip().split("\n")[0][:200]
         raise UserError(f"{path} is no whole torch file ({first}); download it again.") from None
     found = dict(_tensors(_unwrapped(loaded)))
