@@ -15,7 +15,7 @@ import ml_collections
 from absl import flags
 
 from big_retrieval import schema
-from big_retrieval.config import Config, Init
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -56,12 +56,16 @@ class ConfigFile(flags.ArgumentParser):
 
 
 def _begin(config: Any, key: str) -> None:
-    """Adds an entry of `init` that the command line is the first to name."""
+    """Adds an entry that the command line is the first to name, to a group with one kind of them.
+
+    Such is `init`; of fields, towers and evaluators there are several kinds.
+    """
     group, *rest = key.split(".")
-    entries = config.get(group) if group == "init" and len(rest) == 2 else None
+    kind = schema.entry_kind(Config, group)
+    entries = config.get(group) if kind is not None and len(rest) == 2 else None
     if isinstance(entries, ml_collections.ConfigDict) and rest[0] not in entries:
         with config.unlocked():
-            entries[rest[0]] = schema.to_config_dict(Init())
+            entries[rest[0]] = schema.to_config_dict(kind())
 
 
 def _switch(config: Any, key: str, value: str) -> None:

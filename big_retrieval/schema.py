@@ -266,6 +266,14 @@ def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
     return variants(typing.get_type_hints(cls)[keys[0]], raw[keys[0]], keys[1:])
 
 
+def entry_kind(cls: Any, key: str) -> Any:
+    """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
+    hint = typing.get_type_hints(cls).get(key)
+    args = typing.get_args(hint)
+    named_entries = typing.get_origin(hint) is dict and dataclasses.is_dataclass(args[1])
+    return args[1] if named_entries else None
+
+
 def tag_of(cls: Any) -> str:
     """The name of the Literal field that tells the dataclasses of a union apart."""
     hints = typing.get_type_hints(cls)

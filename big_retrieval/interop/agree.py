@@ -145,7 +145,7 @@ def same_names(
     origin: str,
     fitted: Mapping[str, np.ndarray],
     wanted: Mapping[str, tuple[int, ...]],
-    fresh: Iterable[str] = (),
+    fresh: Sequence[str] = (),
 ) -> list[str]:
     """Makes sure that a tower is whole, and gives the parameters that start anew on purpose.
 
@@ -158,9 +158,8 @@ def same_names(
     Raises:
       UserError: names what is missing, left over, or of another shape.
     """
-    patterns = tuple(fresh)
     missing = sorted(set(wanted) - set(fitted))
-    anew = [name for name in missing if _fits(name, patterns)]
+    anew = [name for name in missing if _fits(name, fresh)]
     lost = [name for name in missing if name not in anew]
     extra = sorted(set(fitted) - set(wanted))
     other = [
@@ -170,8 +169,7 @@ def same_names(
     ]
     for what, found in (("lacks", lost), ("has too much", extra), ("has another shape of", other)):
         if found:
-            rest = f" and {len(found) - 5} more" if len(found) > 5 else ""
-            raise UserError(f"{origin} {what}: {', '.join(found[:5])}{rest}.")
+            raise UserError(f"{origin} {what}: {_some(found)}.")
     return anew
 
 
@@ -183,8 +181,12 @@ def no_surprise(source: Source, skip: Sequence[str]) -> None:
     """
     strange = [name for name in source.unknown if not _fits(name, skip)]
     if strange:
-        rest = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
         raise UserError(
-            f"{source.origin} has parameters that are not understood: {', '.join(strange[:5])}"
-            f"{rest}; if they are not wanted, name them in skip of config.init."
+            f"{source.origin} has parameters that are not understood: {_some(strange)}; if they "
+            "are not wanted, name them in skip of config.init."
         )
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + rest

@@ -13,7 +13,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Flat, Part, Source
+from big_retrieval.interop.source import Flat, Part, Source, below
 
 WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
 
@@ -77,8 +77,8 @@ def start(
         if tokenizer is not None and isinstance(tower, Bert):
             agree.same_tokenizer(source, tokenizer)
         fitted = _fitted(config, name, tower, part)
-        anew = agree.same_names(source.origin, fitted.params, _below(shapes, name), init.fresh)
-        anew += agree.same_names(source.origin, part.stats, _below(stats, name), init.fresh)
+        anew = agree.same_names(source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh)
+        anew += agree.same_names(source.origin, part.stats, below(stats, f"{name}/"), init.fresh)
         params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
         averages |= {f"{name}/{path}": x for path, x in part.stats.items()}
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
@@ -90,11 +90,6 @@ def start(
     if WHOLE in config.init:
         notes += _temperature(config, read_once[config.init[WHOLE].path], params)
     return Start(params, notes, averages)
-
-
-def _below(shapes: Mapping[str, Any], tower: str) -> dict[str, Any]:
-    """What belongs to a tower, by the path below it."""
-    return {p[len(tower) + 1 :]: s for p, s in shapes.items() if p.startswith(f"{tower}/")}
 
 
 def _reads_words(config: Config, tower: str, source: Source) -> bool:
@@ -149,7 +144,7 @@ def _heads(
     notes = []
     for field, each in config.fields.items():
         head, path = f"{field}_head/", f"{field}_head/kernel"
-        wanted = {p[len(head) :]: shape for p, shape in shapes.items() if p.startswith(head)}
+        wanted = below(shapes, head)
         if each.tower != tower or not wanted:
             continue
         same = isinstance(each.head, Lexical) == (part.lexical is not None)

@@ -1,10 +1,8 @@
 """From a path to a checkpoint: a file, a model folder of any library, a run of ours, or the hub."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flax import traverse_util
 
 from big_retrieval import manifest
@@ -14,7 +12,7 @@ from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import Table
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
-from big_retrieval.interop.source import Part, Source, understand
+from big_retrieval.interop.source import Part, Source, below, understand
 
 HUB_SECONDS = 10.0  # to wait for the hub's first answer
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
@@ -92,15 +90,15 @@ def _ours(folder: Path) -> Source:
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.fields.items() if each.tower == name)
-        own, head = _below(params, f"{name}/"), config.fields[field].head
+        own, head = below(params, f"{name}/"), config.fields[field].head
         parts[name] = Part(
             kind=Kind("a tower of ours", _side(tower), "", (), Table(())),
             tower=tower,
             params=own,
-            head=_below(params, f"{field}_head/"),
+            head=below(params, f"{field}_head/"),
             names={path: path for path in own},
             lexical=head if isinstance(head, Lexical) else None,
-            stats=_below(params, f"batch_stats/{name}/"),
+            stats=below(params, f"batch_stats/{name}/"),
         )
     return Source(
         origin=str(found),
@@ -121,7 +119,3 @@ def _pixels(config: Any) -> Pixels | None:
         if field.kind == "image":
             return Pixels(field.size, field.mean, field.std)
     return None
-
-
-def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {path[len(prefix) :]: x for path, x in params.items() if path.startswith(prefix)}

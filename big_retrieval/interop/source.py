@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.settings import Settings
 
 Flat = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
     claimed: set[str] = set()
     unused: list[str] = []
     for kind, prefix in kinds_of(arrays, settings.model_type):
-        own = _own(arrays, prefix)
+        own = below(arrays, prefix)
         part = _with_masked(_part(origin, kind, own, settings), arrays)
         parts[kind.side] = part
         unused += part.masked_names
@@ -159,9 +160,9 @@ def _modern(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]
             yield name.replace("encoderblock/", f"encoderblock_{layer}/"), part
 
 
-def _own(arrays: Mapping[str, np.ndarray], prefix: str) -> Flat:
-    """What stands behind a prefix."""
-    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
+def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
+    """What stands behind a prefix, by the rest of its name."""
+    return {path[len(prefix) :]: x for path, x in paths.items() if path.startswith(prefix)}
 
 
 def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
@@ -257,8 +258,8 @@ def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
     _shape(origin, kind, params, "position_embedding")
     types, relative = (params.get(f"{key}") for key in ("token_type_embedding", "relative_bias"))
     found = _common(origin, kind, params, settings, width)
-    pool: Any = settings.pool or found.pop("pool", "first")
-    found.pop("pool", None)
+    usual = found.pop("pool", "first")
+    pool: Any = settings.pool or usual
     found["norm"] = "post" if "ln_embedding/scale" in params else "pre"
     return Bert(
         pool=pool,

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import abstract_params
 from tests.helpers import losses, raw_config, results
+from tests.interop.test_towers import nested
 
 DATA = Path(__file__).parent / "data"
 CLIP = str(DATA / "open_clip")
@@ -65,13 +65,7 @@ def start(config: Config) -> initialise.Start:
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Points of the inputs in data/open_clip/expected.npz."""
-    tree: dict[str, Any] = {}
-    for path, array in params.items():
-        *groups, last = path.split("/")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = jnp.asarray(array)
+    tree = nested(params)
     tree.pop("scalars")
     with np.load(DATA / "open_clip" / "expected.npz") as file:
         ids, mask = file["ids"], file["mask"].astype(bool)

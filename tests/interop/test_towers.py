@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 from safetensors.numpy import save_file
 
 from big_retrieval.config import Bert, ViT
@@ -36,14 +37,7 @@ def case(name: str) -> tuple[Source, dict[str, np.ndarray]]:
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
     """path -> array as nested dictionaries."""
-    tree: dict[str, Any] = {}
-    for path, array in flat.items():
-        *groups, last = path.split("/")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = jnp.asarray(array)
-    return tree
+    return traverse_util.unflatten_dict({k: jnp.asarray(x) for k, x in flat.items()}, sep="/")
 
 
 def text_inputs(expected: dict[str, np.ndarray]) -> tuple[jax.Array, jax.Array]:
