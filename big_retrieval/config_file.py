@@ -62,7 +62,9 @@ def _begin(config: Any, key: str) -> None:
     """
     group, *rest = key.split(".")
     kind = schema.entry_kind(Config, group)
-    entries = config.get(group) if kind is not None and len(rest) == 2 else None
+    if kind is None or len(rest) != 2:
+        return
+    entries = config.get(group)
     if isinstance(entries, ml_collections.ConfigDict) and rest[0] not in entries:
         with config.unlocked():
             entries[rest[0]] = schema.to_config_dict(kind())

@@ -11,13 +11,12 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from big_retrieval import hub
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.data.wordpiece import PREFIX, SPECIALS
 from big_retrieval.errors import UserError
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
-
-HUB_SECONDS = 10.0  # to wait for the hub's first answer
 
 _CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
@@ -171,23 +170,14 @@ def _load_merges(folder: Path) -> Tokenizer:
 
 
 def _load_hub(name: str) -> Tokenizer:
-    import huggingface_hub
     import transformers  # takes seconds to import, and only this needs it
 
-    load = transformers.AutoTokenizer.from_pretrained
-    try:
-        try:
-            found = load(name, local_files_only=True)  # needs no network where it is in the cache
-        except Exception:
-            # One request of few seconds: without network, `load` tries again for a minute.
-            huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)
-            found = load(name)
-    except Exception as error:  # no network, no such name, no permission: all are the user's
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"config.tokenizer.path {name!r} is neither a file or folder nor to be had from the "
-            f"hub ({reason}); with no network, give a local vocab.txt or tokenizer.json."
-        ) from error
+    found = hub.fetch(
+        name,
+        lambda cached: transformers.AutoTokenizer.from_pretrained(name, local_files_only=cached),
+        what="config.tokenizer.path",
+        otherwise="give a local vocab.txt or tokenizer.json",
+    )
     inner = getattr(found, "backend_tokenizer", None)
     if inner is None:
         raise UserError(f"The tokenizer {name!r} has no fast version; use another one.")

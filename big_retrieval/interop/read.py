@@ -5,7 +5,7 @@ from typing import Any
 
 from flax import traverse_util
 
-from big_retrieval import manifest
+from big_retrieval import hub, manifest
 from big_retrieval.config import Bert, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
@@ -14,7 +14,6 @@ from big_retrieval.interop.names import Table
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
 from big_retrieval.interop.source import Part, Source, below, understand
 
-HUB_SECONDS = 10.0  # to wait for the hub's first answer
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
 _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
 
@@ -64,19 +63,13 @@ def _download(name: str) -> Path:
     """A model of the hub, from the cache or the network."""
     import huggingface_hub
 
-    try:
-        try:
-            found = huggingface_hub.snapshot_download(name, local_files_only=True)
-        except Exception:
-            huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)
-            found = huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES))
-    except Exception as error:  # no network, no such name, no permission: all are the user's
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{name!r} is neither a file or folder nor to be had from the hub ({reason}); with no "
-            "network, download it elsewhere and give its folder."
-        ) from error
-    return Path(found)
+    def load(cached: bool) -> str:
+        if cached:
+            return huggingface_hub.snapshot_download(name, local_files_only=True)
+        return huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES))
+
+    otherwise = "download it elsewhere and give its folder"
+    return Path(hub.fetch(name, load, what="the model", otherwise=otherwise))
 
 
 def _ours(folder: Path) -> Source:

@@ -11,6 +11,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from big_retrieval import hub
 from big_retrieval.data import text as text_module
 from big_retrieval.data.text import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
@@ -265,4 +266,4 @@ def test_without_network_the_hub_is_asked_once(monkeypatch):
     message = r"config\.tokenizer\.path 'some/name' is neither .* \(no route to the hub\)"
     with pytest.raises(UserError, match=message):
         load_tokenizer("auto", "some/name")
-    assert asked == ["cache", text_module.HUB_SECONDS]
+    assert asked == ["cache", hub.SECONDS]
