@@ -100,7 +100,7 @@ def same_inputs(
             f"config.tokenizer.path to its tokenizer{f' ({place})' if place else ''}, or, where "
             f"the table has more rows than that, config.towers.{tower}.vocab_size to {rows}."
         )
-    pixels = source.settings.pixels
+    pixels = source.pixels(part)
     for name, field in config.fields.items():
         if field.tower != tower or not isinstance(field, ImageField) or pixels is None:
             continue

@@ -15,10 +15,10 @@ from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
 from big_retrieval.interop.lexical import as_lexical
-from big_retrieval.interop.read import read
+from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source, describe
-from big_retrieval.loading import TrainedModel, put_together
+from big_retrieval.loading import TrainedModel, load, put_together
 
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
 
@@ -36,8 +36,8 @@ def import_model(
     """Opens a model that was not trained here.
 
     Args:
-      path: a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
-        name on the hub.
+      path: a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, a
+        run of ours, or a name on the hub.
       like: a config whose fields (names, columns, sides) and evaluators the model takes over.
       tokenizer: file, folder or hub name, where the checkpoint has none.
       pool: "first", "last" or "mean": how texts are pooled, where the checkpoint does not say.
@@ -50,6 +50,10 @@ def import_model(
       UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer
         that does not fit.
     """
+    if is_ours(Path(path).expanduser()):
+        if tokenizer or pool or head:
+            raise UserError(f"{path} is a run of ours: leave tokenizer, pool and head out.")
+        return _trained_here(path, like, batch_size)
     source = read(path)
     agree.no_surprise(source, ())
     if head:
@@ -62,6 +66,15 @@ def import_model(
         say(line)
     weights = traverse_util.unflatten_dict(_params(source, config), sep="/")
     return put_together(Path(source.origin), config, words, weights, batch_size)
+
+
+def _trained_here(path: str, like: Config | None, batch_size: int) -> TrainedModel:
+    """A run of ours, with the data and evaluators of another config, which name its fields."""
+    model = load(path, batch_size=batch_size)
+    if like is None:
+        return model
+    config = dataclasses.replace(model.config, data=like.data, evals=like.evals)
+    return dataclasses.replace(model, config=config)
 
 
 def _told(source: Source, config: Config) -> Iterator[str]:
@@ -179,7 +192,7 @@ def _field(source: Source, field: ImageField | TextField) -> Any:
     part = source.parts[field.kind]
     head = part.head_config
     if isinstance(field, ImageField):
-        pixels = source.settings.pixels or part.kind.pixels or Pixels()
+        pixels = source.pixels(part) or Pixels()
         size = part.image_size or pixels.size or USUAL_SIZE
         return dataclasses.replace(
             field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head

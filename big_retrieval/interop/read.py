@@ -8,6 +8,7 @@ from flax import traverse_util
 from big_retrieval import hub, manifest
 from big_retrieval.config import Bert, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
+from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import Table
@@ -15,6 +16,7 @@ from big_retrieval.interop.settings import Pixels, Settings, read_settings
 from big_retrieval.interop.source import Part, Source, below, understand
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
+_TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
 _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
 
 
@@ -23,7 +25,7 @@ def read(path: str) -> Source:
 
     Args:
       path: a weight file; a folder of Hugging Face, open_clip, timm or sentence-transformers; a run
-        or checkpoint folder of ours; or a name on the hub.
+        or checkpoint folder of ours; the name of a published file; or a name on the hub.
 
     Raises:
       UserError: nothing is there, it cannot be read, or it is of no known kind.
@@ -37,14 +39,22 @@ def read(path: str) -> Source:
         return _folder(place)
     if place.is_file():
         return understand(path, read_arrays(place), _beside(place))
+    if (name := published.find(path)) is not None:
+        weights, words = published.fetch(name)
+        return understand(name, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
     if place.suffix in (*TORCH, ".safetensors", ".npz") or place.is_absolute():
         raise UserError(f"there is no file or folder {path}.")
     return _folder(_download(path), origin=path)
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether a folder is a run, or a checkpoint, of this package."""
+    return (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file()
+
+
 def _folder(folder: Path, origin: str = "") -> Source:
     origin = origin or str(folder)
-    if (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file():
+    if is_ours(folder):
         return _ours(folder)
     if (folder / "modules.json").is_file():
         from big_retrieval.interop.sentence_transformers import read_folder
@@ -66,7 +76,10 @@ def _download(name: str) -> Path:
     def load(cached: bool) -> str:
         if cached:
             return huggingface_hub.snapshot_download(name, local_files_only=True)
-        return huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES))
+        there = huggingface_hub.HfApi().list_repo_files(name)
+        plain = any(file.endswith((".safetensors", ".npz")) for file in there)
+        wanted = [*HUB_FILES, *(() if plain else _TORCH_FILES)]
+        return huggingface_hub.snapshot_download(name, allow_patterns=wanted)
 
     otherwise = "download it elsewhere and give its folder"
     return Path(hub.fetch(name, load, what="the model", otherwise=otherwise))

@@ -14,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
-from big_retrieval.interop.settings import Settings
+from big_retrieval.interop.settings import Pixels, Settings
 
 Flat = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -85,6 +85,10 @@ class Source:
     unused: list[str]
     unknown: list[str]
     settings: Settings = field(default_factory=Settings)
+
+    def pixels(self, part: Part) -> Pixels | None:
+        """How images are prepared for a part: as the settings say, or as is usual for its kind."""
+        return self.settings.pixels or part.kind.pixels
 
 
 def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings) -> Source:

@@ -5,7 +5,7 @@ goes into something that is compared.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax
@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from big_retrieval.interop.kinds import MTOB
+from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
@@ -32,68 +34,23 @@ TOPOLOGIES = {
 }
 both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
 
-# Reference name -> (our path, change). Modules first: what stands before `.weight` and `.bias`.
-DENSE = {
-    "visual.transformer.resblocks.{i}.attn.out_proj": "image/layers_{i}/attention/out",
-    "visual.transformer.resblocks.{i}.mlp.c_fc": "image/layers_{i}/mlp/fc1",
-    "visual.transformer.resblocks.{i}.mlp.c_proj": "image/layers_{i}/mlp/fc2",
-    "transformer.encoder.layers.{i}.self_attn.out_proj": "text/layers_{i}/attention/out",
-    "transformer.encoder.layers.{i}.linear1": "text/layers_{i}/mlp/fc1",
-    "transformer.encoder.layers.{i}.linear2": "text/layers_{i}/mlp/fc2",
-}
-NORMS = {
-    "visual.ln_pre": "image/ln_pre",
-    "visual.ln_post": "image/ln_post",
-    "visual.transformer.resblocks.{i}.ln_1": "image/layers_{i}/ln_1",
-    "visual.transformer.resblocks.{i}.ln_2": "image/layers_{i}/ln_2",
-    "ln_embedding": "text/ln_embedding",
-    "ln_final": "text/ln_final",
-    "transformer.encoder.layers.{i}.norm1": "text/layers_{i}/ln_1",
-    "transformer.encoder.layers.{i}.norm2": "text/layers_{i}/ln_2",
-}
-QKV = {  # three stacked arrays in the reference
-    "visual.transformer.resblocks.{i}.attn": "image/layers_{i}/attention",
-    "transformer.encoder.layers.{i}.self_attn": "text/layers_{i}/attention",
-}
-WEIGHTS = {
-    "logit_scale": ("scale", "same"),
-    "visual.class_embedding": ("image/class_embedding", "same"),
-    "visual.positional_embedding": ("image/position_embedding", "same"),
-    "visual.conv1.weight": ("image/patch_embedding/kernel", "patches"),
-    "visual.proj": ("image_head/kernel", "same"),
-    "token_embedding.weight": ("text/token_embedding", "same"),
-    "positional_embedding": ("text/position_embedding", "same"),
-    "text_projection": ("text_head/kernel", "same"),
-    **{f"{theirs}.weight": (f"{ours}/kernel", "transpose") for theirs, ours in DENSE.items()},
-    **{f"{theirs}.bias": (f"{ours}/bias", "same") for theirs, ours in DENSE.items()},
-    **{f"{theirs}.weight": (f"{ours}/scale", "same") for theirs, ours in NORMS.items()},
-    **{f"{theirs}.bias": (f"{ours}/bias", "same") for theirs, ours in NORMS.items()},
-    **{
-        f"{theirs}.in_proj_weight": (f"{ours}/qkv/kernel", "transpose")
-        for theirs, ours in QKV.items()
-    },
-    **{f"{theirs}.in_proj_bias": (f"{ours}/qkv/bias", "same") for theirs, ours in QKV.items()},
-}
-CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "same": lambda x: x,
-    "transpose": np.transpose,  # [out, in] -> [in, out]
-    "patches": lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),  # [W, 3, P, P] -> [.., W]
-}
-
 
 def to_ours(case: Case, prefix: str) -> dict[str, np.ndarray]:
-    """All arrays of a prefix as {our path: array in our layout}; a name outside WEIGHTS fails."""
-    out: dict[str, np.ndarray] = {}
-    for name in (key.removeprefix(prefix) for key in case if key.startswith(prefix)):
-        layer = next((part for part in name.split(".") if part.isdigit()), "")
-        general = name.replace(f".{layer}.", ".{i}.") if layer else name
-        path, change = WEIGHTS[general]
-        pieces = {path: case[prefix + name]}
-        if "/qkv/" in path:
-            split = np.split(case[prefix + name], 3)
-            parts = ("query", "key", "value")
-            pieces = {path.replace("qkv", p): x for p, x in zip(parts, split, strict=True)}
-        out |= {p.format(i=layer): CHANGES[change](x) for p, x in pieces.items()}
+    """All arrays of a prefix by our paths, in our layout, as an import of the model reads them."""
+    arrays = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
+    out = {"scale": arrays["logit_scale"]} if "logit_scale" in arrays else {}
+    known = {"logit_scale"} & set(arrays)
+    for kind in MTOB:
+        assert kind.head is not None
+        for name, path, array in kind.table.to_ours(arrays):
+            out[f"{kind.side}/{path}"] = array
+            known.add(name)
+        if kind.head.theirs in arrays:
+            (out[f"{kind.side}_head/kernel"],) = LAYOUTS[kind.head.layout].ours(
+                arrays[kind.head.theirs]
+            )
+            known.add(kind.head.theirs)
+    assert known == set(arrays)
     return out
 
 

@@ -18,6 +18,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop.folder import write
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
+from tests.helpers import tiny
 from tests.interop.test_towers import DATA, run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##s", "red"]
@@ -172,6 +173,18 @@ def test_written_and_loaded(tmp_path: Path) -> None:
     for name, part in read(str(DATA / "open_clip")).parts.items():
         for path, array in part.params.items():
             np.testing.assert_array_equal(parts[name].params[path], array)
+
+
+def test_a_run_of_ours_with_other_evaluators(tmp_path: Path) -> None:
+    model = import_model(str(with_words("open_clip", tmp_path)))
+    write(model, tmp_path / "ours")
+    like = tiny()
+    again = import_model(str(tmp_path / "ours"), like=like)
+    assert (again.config.evals, again.config.data) == (like.evals, like.data)
+    assert again.config.fields == model.config.fields
+    np.testing.assert_array_equal(again.encode_texts(TEXTS), model.encode_texts(TEXTS))
+    with pytest.raises(UserError, match=r"a run of ours: leave tokenizer, pool and head out"):
+        import_model(str(tmp_path / "ours"), pool="mean")
 
 
 def command(*args: Any) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,6 @@
 """Weights that cannot be read: one sentence each, and nothing in them is run."""
 
+import fnmatch
 import json
 import os
 import pickle
@@ -125,6 +126,29 @@ def test_a_hub_name_is_a_folder_of_its_cache(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: str(DATA / "bert"))
     assert read("hf-hub:someone/bert").origin == "someone/bert"
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_torch_files_of_the_hub_only_where_there_is_nothing_else(
+    plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    files = ["config.json", "pytorch_model.bin", *(["model.safetensors"] if plain else [])]
+    asked: list[str] = []
+
+    def download(name: str, *, local_files_only: bool = False, allow_patterns: Any = ()) -> str:
+        if local_files_only:
+            raise OSError("not in the cache")
+        asked.extend(allow_patterns)
+        return str(DATA / "bert")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *a, **k: None)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *a, **k: files)
+    assert read("someone/bert").origin == "someone/bert"
+    matched = {f for f in files if any(fnmatch.fnmatch(f, pattern) for pattern in asked)}
+    assert matched == set(files) - ({"pytorch_model.bin"} if plain else set())
 
 
 def test_settings_that_are_spoilt(tmp_path: Path) -> None:
