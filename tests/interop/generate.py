@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.interop import make_masked, make_resnets
+from tests.interop import make_masked, make_resnets, make_tokenizer
 from tests.interop.torch_models import (
     BERT,
     DATA,
@@ -173,6 +173,7 @@ KINDS: dict[str, Callable[[Path], Arrays]] = {
     "open_clip_custom": lambda folder: open_clip(folder, custom=True),
     **{name: partial(make_masked.language, name) for name in make_masked.MODELS},
     **{name: partial(make, name) for name, make in make_resnets.KINDS.items()},
+    "clip_tokenizer": make_tokenizer.clip_tokenizer,
 }
 
 
