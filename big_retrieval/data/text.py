@@ -18,7 +18,7 @@ from big_retrieval.errors import UserError
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
 
-_CLIP_MERGES = 49152 - 256 - 2
+CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
@@ -56,23 +56,28 @@ def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Toke
     return Tokenizer(inner, pad_id=ids["[PAD]"], standalone=standalone)
 
 
-def clip_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> Tokenizer:
     """CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, padded with 0.
 
-    Texts are lower-cased and framed by <|startoftext|> and <|endoftext|>. Unlike the first
-    implementation, HTML entities and broken Unicode are not repaired.
+    Texts are cleaned (`clean.clip_text`), lower-cased and framed by <|startoftext|> and
+    <|endoftext|>, which are also recognised inside of a text. The ids are those of open_clip's
+    SimpleTokenizer.
+
+    Args:
+      path: the file.
+      merges: how many it has; lines behind them are left out.
 
     Raises:
-      UserError: the file is missing or not a list of merges.
+      UserError: the file is missing or not a list of so many merges.
     """
-    lines = _read(path).split("\n")[1 : _CLIP_MERGES + 1]
-    merges = [(pair[0], pair[1]) for pair in (line.split() for line in lines) if len(pair) == 2]
-    if len(merges) != _CLIP_MERGES:
-        raise UserError(f"{path} has {len(merges)} merges, CLIP's file has {_CLIP_MERGES}.")
+    lines = _read(path).split("\n")[1 : merges + 1]
+    pairs = [(pair[0], pair[1]) for pair in (line.split() for line in lines) if len(pair) == 2]
+    if len(pairs) != merges:
+        raise UserError(f"{path} has {len(pairs)} merges, CLIP's file has {merges}.")
     letters = _byte_letters()
-    entries = [*letters, *(letter + "</w>" for letter in letters), *map("".join, merges)]
+    entries = [*letters, *(letter + "</w>" for letter in letters), *map("".join, pairs)]
     entries += [CLIP_START, CLIP_END]
-    return _clip({token: number for number, token in enumerate(entries)}, merges)
+    return _clip({token: number for number, token in enumerate(entries)}, pairs, clean="clip")
 
 
 def _byte_letters() -> list[str]:
@@ -82,7 +87,7 @@ def _byte_letters() -> list[str]:
     return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
 
 
-def _clip(ids: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+def _clip(ids: dict[str, int], merges: list[tuple[str, str]], clean: str = "") -> Tokenizer:
     for special in (CLIP_START, CLIP_END):
         if special not in ids:
             raise UserError(f"The CLIP vocabulary has no {special}; it is another tokenizer's.")
@@ -109,7 +114,7 @@ def _clip(ids: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
         add_prefix_space=False,
     )
     inner.add_special_tokens([CLIP_START, CLIP_END])
-    return Tokenizer(inner, pad_id=0)
+    return Tokenizer(inner, pad_id=0, clean=clean)
 
 
 def load_tokenizer(kind: str, path: str) -> Tokenizer:

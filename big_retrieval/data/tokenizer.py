@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
+from big_retrieval.data.clean import CLEANERS
 from big_retrieval.errors import UserError
 
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
@@ -22,10 +23,16 @@ class Tokenizer:
       pad_id: the id behind the end of short texts.
       standalone: special tokens that are recognised in a text where they stand alone as a word
         (between white space), and are plain characters elsewhere.
+      clean: the name of what is done to texts first, of data/clean.py; "": nothing.
     """
 
     def __init__(
-        self, inner: tokenizers.Tokenizer, *, pad_id: int = 0, standalone: Sequence[str] = ()
+        self,
+        inner: tokenizers.Tokenizer,
+        *,
+        pad_id: int = 0,
+        standalone: Sequence[str] = (),
+        clean: str = "",
     ):
         self._inner = inner
         self._standalone = {name: inner.token_to_id(name) for name in standalone}
@@ -33,6 +40,7 @@ class Tokenizer:
         self._split = re.compile(rf"(?<!\S)({choices})(?!\S)") if standalone else None
         self._before, self._after = _frame(inner)
         self._pad_id = pad_id
+        self._clean = clean
 
     def __reduce__(self) -> tuple:
         return Tokenizer.from_json, (self.to_json(),)
@@ -85,6 +93,8 @@ class Tokenizer:
 
     def _bodies(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text without start and end token."""
+        if self._clean:
+            texts = [CLEANERS[self._clean](text) for text in texts]
         parts, owners = [], []  # a text is one part, or several around its special tokens
         for row, text in enumerate(texts):
             pieces = self._split.split(text) if self._split and "[" in text else [text]
@@ -124,6 +134,8 @@ class Tokenizer:
             }
             for name, number in self._standalone.items()
         ]
+        if self._clean:
+            content["normalizer"]["clean"] = self._clean  # a key that other readers pass over
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
@@ -141,7 +153,9 @@ class Tokenizer:
             content = json.loads(text)
             padding = content.get("padding") or {}
             content["padding"] = content["truncation"] = None
-            standalone = []
+            standalone, clean = [], (content.get("normalizer") or {}).pop("clean", "")
+            if clean and clean not in CLEANERS:
+                raise ValueError(f"its texts are cleaned by {clean!r}, which is not known")
             if content["model"].get("type") == "WordPiece":
                 added = content["added_tokens"]
                 standalone = [t["content"] for t in added if t["special"] and t["single_word"]]
@@ -153,7 +167,7 @@ class Tokenizer:
             named = [inner.token_to_id(name) for name in _PAD_NAMES]
             fallback = next((number for number in named if number is not None), 0)
             pad_id = int(padding.get("pad_id", fallback))
-        return cls(inner, pad_id=pad_id, standalone=standalone)
+        return cls(inner, pad_id=pad_id, standalone=standalone, clean=clean)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `tokenizer.json`, which `load` and the Hugging Face libraries read."""

@@ -155,7 +155,7 @@ def test_saved_tokenizers_are_the_same(tmp_path, kind):
         if kind == "clip"
         else wordpiece_tokenizer(VOCAB, lowercase=kind == "wordpiece")
     )
-    texts = ["Cats [MASK] café", "", "a [SEP]! <|endoftext|> 中文", "don't " * 9]
+    texts = ["Cats [MASK] café", "", "a [SEP]! <|endoftext|> 中文", "don't " * 9, "“&amp;amp;”\x07"]
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     for other in (
@@ -176,6 +176,22 @@ def test_other_libraries_read_a_saved_tokenizer(tmp_path):
     ids, mask = wordpiece_tokenizer(VOCAB).encode(["Cats [MASK] café", "a"], 6)
     assert [one.ids for one in found] == ids.tolist()
     assert [one.attention_mask for one in found] == mask.astype(int).tolist()
+
+
+def test_other_libraries_read_a_saved_clip_tokenizer(tmp_path):
+    """They do not clean, but know the rest."""
+    tokenizer = clip_tokenizer(clip_file(tmp_path))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ids, mask = tokenizer.encode(["A photo, cats é12"], 20)
+    assert other.encode("A  Photo,\ncats é12").ids == ids[mask].tolist()
+
+
+def test_an_unknown_way_of_cleaning_is_refused(tmp_path):
+    content = json.loads(clip_tokenizer(clip_file(tmp_path)).to_json())
+    content["normalizer"]["clean"] = "other"
+    with pytest.raises(UserError, match="cleaned by 'other'"):
+        Tokenizer.from_json(json.dumps(content))
 
 
 def test_a_foreign_tokenizer_without_frame_or_padding(tmp_path):

@@ -7,38 +7,34 @@ holds what the library wrote, and expected.npz: inputs, outputs and, for some, g
 whose library is missing are left as they are.
 """
 
-import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
 
-DATA = Path(__file__).parent / "data"
-IDS = np.array([[3, 7, 9, 4, 8, 39], [3, 5, 39, 1, 1, 1], [3, 6, 11, 12, 39, 1]])
-MASK = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])
-PIXELS = np.random.default_rng(0).normal(size=(2, 24, 24, 3)).astype(np.float32)
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-BERT = {**SIZES, "intermediate_size": 48, "vocab_size": 40, "max_position_embeddings": 16}
-ROBERTA = {"max_position_embeddings": 18, "type_vocab_size": 1, "pad_token_id": 1}
-WITH_GRADIENTS = ("bert", "mpnet", "open_clip", "timm_vit")  # one of each family
-Arrays = dict[str, np.ndarray]
+from tests.interop import make_masked, make_resnets, make_tokenizer
+from tests.interop.torch_models import (
+    BERT,
+    DATA,
+    DISTILBERT,
+    IDS,
+    MASK,
+    PIXELS,
+    ROBERTA,
+    SIZES,
+    Arrays,
+    gradients,
+    perturbed,
+    weighted,
+    write,
+)
 
-
-def perturbed(model: Any) -> Any:
-    """A model in evaluation mode whose norms and biases are not 1 and 0."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-        for name, buffer in model.named_buffers():
-            if buffer.dtype.is_floating_point and "mask" not in name:
-                buffer += 0.1 * torch.rand(buffer.shape, generator=generator)
-    return model.eval()
+WITH_GRADIENTS = ("bert", "mpnet", "open_clip", "timm_vit", "masked_bert")  # one of each family
 
 
 def built(name: str, **changes: Any) -> Any:
@@ -48,14 +44,7 @@ def built(name: str, **changes: Any) -> Any:
 
 
 def distilbert() -> Any:
-    return perturbed(
-        transformers.DistilBertModel(
-            transformers.DistilBertConfig(
-                dim=32, n_layers=2, n_heads=4, hidden_dim=48, vocab_size=40,
-                max_position_embeddings=16,
-            )
-        )
-    )  # fmt: skip
+    return perturbed(transformers.DistilBertModel(transformers.DistilBertConfig(**DISTILBERT)))
 
 
 TEXT: dict[str, Callable[[], Any]] = {
@@ -66,17 +55,6 @@ TEXT: dict[str, Callable[[], Any]] = {
     "distilbert": distilbert,
     "mpnet": lambda: built("MPNet", max_position_embeddings=302, pad_token_id=1),
 }
-
-
-def gradients(model: Any) -> Arrays:
-    """What `backward` left, by name."""
-    return {f"grad.{n}": p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
-
-
-def weighted(out: Any, seed: int = 1) -> tuple[Any, np.ndarray]:
-    """A scalar that depends on every output in its own way, and the weights."""
-    weights = np.random.default_rng(seed).normal(size=out.shape).astype(np.float32)
-    return (out * torch.tensor(weights)).sum(), weights
 
 
 def text(name: str, folder: Path) -> Arrays:
@@ -184,22 +162,8 @@ def open_clip(folder: Path, *, quick: bool = False, custom: bool = False) -> Arr
     return pair(model, model.encode_image, model.encode_text)
 
 
-def write(
-    folder: Path,
-    state: dict[str, Any],
-    name: str,
-    config: dict[str, Any],
-    weights: str = "model.safetensors",
-) -> None:
-    """A model folder as the hub has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {key: value.detach().contiguous().clone() for key, value in state.items()}
-    save_file(state, folder / weights, {"format": "pt"})
-    (folder / name).write_text(json.dumps(config, indent=1))
-
-
 KINDS: dict[str, Callable[[Path], Arrays]] = {
-    **{name: (lambda folder, name=name: text(name, folder)) for name in TEXT},
+    **{name: partial(text, name) for name in TEXT},
     "hf_vit": hf_vit,
     "hf_clip": lambda folder: hf_clip(folder, "gelu"),
     "hf_clip_quick": lambda folder: hf_clip(folder, "quick_gelu"),
@@ -207,6 +171,9 @@ KINDS: dict[str, Callable[[Path], Arrays]] = {
     "open_clip": open_clip,
     "open_clip_quick": lambda folder: open_clip(folder, quick=True),
     "open_clip_custom": lambda folder: open_clip(folder, custom=True),
+    **{name: partial(make_masked.language, name) for name in make_masked.MODELS},
+    **{name: partial(make, name) for name, make in make_resnets.KINDS.items()},
+    "clip_tokenizer": make_tokenizer.clip_tokenizer,
 }
 
 
@@ -221,7 +188,8 @@ def main(names: list[str]) -> None:
             continue
         if name not in WITH_GRADIENTS:
             arrays = {key: x for key, x in arrays.items() if not key.startswith("grad.")}
-        np.savez_compressed(DATA / name / "expected.npz", **arrays)
+        if arrays:
+            np.savez_compressed(DATA / name / "expected.npz", **arrays)
         print(f"{name}: {sum(f.stat().st_size for f in (DATA / name).iterdir()):,} bytes")
 
 

@@ -16,27 +16,10 @@ from big_retrieval.data.images import evaluation_view
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.models.towers import normalise
+from tests.interop.hard_texts import TEXTS
 from tests.interop.test_model import minilm
 
 LENGTH = 24
-TEXTS = [
-    "two dogs playing with a ball",
-    "Café naïve Über-Straße São Tomé",
-    "ÅNGSTRÖM and ångström, don't they're 3.14 1,000",
-    "emoji 😀👩‍👩‍👧 🇩🇪 and text",
-    "今天天气很好 日本語テスト 한국어",
-    "العربية עברית हिन्दी ไทย",
-    "tabs\tand\nnew lines   and  spaces ",
-    "control \x00\x07\x1f characters \u200b\ufeff\u00ad",
-    "\u0301combining e\u0301 \u1e9b\u0323 ﬁ ²",
-    "antidisestablishmentarianism" * 5,
-    "over long " * 60,
-    "!?!?...--__##$$%%^^&&**(())",
-    "",
-    " ",
-    "brackets [ ] { } < >",
-    "\ud83d".encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
-]
 TRAINING = TEXTS * 3 + ["a ball and two dogs", "the weather is good today", "text and tabs"] * 20
 
 

@@ -1,8 +1,11 @@
-"""Masked-language heads and SPLADE folders: saved by their library, lexical encoders here."""
+"""Masked-language heads and SPLADE folders: saved by their library, lexical encoders here.
+
+What they computed is in data/, made by `python -m tests.interop.generate`.
+"""
 
 import dataclasses
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from big_retrieval.config import Config, Head, Init, Lexical, TextField
 from big_retrieval.errors import UserError
@@ -22,41 +26,28 @@ from big_retrieval.interop.source import Source
 from big_retrieval.loading import TrainedModel, load
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.train.optimizer import names_of
-from tests.interop.test_towers import TOLERANCE, nested
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from tests.interop.generate import BERT, IDS, MASK, ROBERTA, perturbed  # noqa: E402
+from tests.interop.test_towers import DATA, TOLERANCE, nested
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(5, 40))]
-
-
-def config(name: str, **changes: Any) -> Any:
-    return getattr(transformers, f"{name}Config")(**{**BERT, **changes})
-
-
-def masked(name: str, **changes: Any) -> Any:
-    """A small masked-language model whose biases are not 0; the same one at every call."""
-    torch.manual_seed(0)
-    return perturbed(getattr(transformers, f"{name}ForMaskedLM")(config(name, **changes)))
-
-
-def distilbert() -> Any:
-    sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 40}
-    settings = transformers.DistilBertConfig(**sizes, max_position_embeddings=16)
-    return perturbed(transformers.DistilBertForMaskedLM(settings))
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "BERT": lambda: masked("Bert"),
-    "BERT, tanh": lambda: masked("Bert", hidden_act="gelu_new", layer_norm_eps=1e-3),
-    "BERT, a table of its own": lambda: masked("Bert", tie_word_embeddings=False),
-    "RoBERTa": lambda: masked("Roberta", **ROBERTA),
-    "RoBERTa, ReLU": lambda: masked("Roberta", **ROBERTA, hidden_act="relu"),
-    "DistilBERT": distilbert,
-    "MPNet": lambda: masked("MPNet", max_position_embeddings=18, pad_token_id=1),
+MODELS = {
+    "BERT": "masked_bert",
+    "BERT, tanh": "masked_bert_tanh",
+    "BERT, a table of its own": "masked_bert_untied",
+    "RoBERTa": "masked_roberta",
+    "RoBERTa, ReLU": "masked_roberta_relu",
+    "DistilBERT": "masked_distilbert",
+    "MPNet": "masked_mpnet",
 }
+
+
+def expected(name: str) -> dict[str, np.ndarray]:
+    """Ids, mask, and log(1 + relu) of the largest logit among the tokens; gradients for BERT."""
+    with np.load(DATA / MODELS[name] / "expected.npz") as file:
+        return {key: file[key] for key in file.files}
+
+
+def lexical(name: str) -> Source:
+    return as_lexical(read(str(DATA / MODELS[name])))
 
 
 def model_of(source: Source) -> tuple[RetrievalModel, Any]:
@@ -69,25 +60,16 @@ def model_of(source: Source) -> tuple[RetrievalModel, Any]:
     return model, nested(flat)
 
 
-def encoded(model: RetrievalModel, params: Any) -> jax.Array:
+def encoded(model: RetrievalModel, params: Any, given: dict[str, np.ndarray]) -> jax.Array:
     """[B, V] by our model."""
-    inputs = {"text": {"ids": jnp.asarray(IDS), "mask": jnp.asarray(MASK, bool)}}
-    reps: Any = model.apply({"params": params}, inputs)
+    ids, mask = jnp.asarray(given["ids"]), jnp.asarray(given["mask"], bool)
+    reps: Any = model.apply({"params": params}, {"text": {"ids": ids, "mask": mask}})
     return reps.points["text"][:, 0]
 
 
-def splade(theirs: Any, ids: np.ndarray = IDS, mask: np.ndarray = MASK) -> Any:
-    """The same by torch: log(1 + relu) of the largest logit among the tokens."""
-    logits = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).logits
-    values = torch.log1p(torch.relu(logits))
-    return values.masked_fill(torch.tensor(mask)[:, :, None] == 0, 0.0).amax(1)
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_as_torch_has_it(name: str, tmp_path: Path) -> None:
-    theirs = MODELS[name]()
-    theirs.save_pretrained(tmp_path)
-    plain = read(str(tmp_path))
+def test_as_torch_has_it(name: str) -> None:
+    plain = read(str(DATA / MODELS[name]))
     assert plain.unknown == []
     assert plain.parts["text"].head_config == Head(dim=None)
     assert any("dense" in each or "vocab_transform" in each for each in plain.unused)
@@ -96,45 +78,49 @@ def test_as_torch_has_it(name: str, tmp_path: Path) -> None:
     part = source.parts["text"]
     assert part.lexical is not None
     assert part.lexical.tied == (name != "BERT, a table of its own")
-    with torch.no_grad():
-        expected = splade(theirs).numpy()
-    assert (expected > 0.1).mean() > 0.2
-    np.testing.assert_allclose(encoded(*model_of(source)), expected, **TOLERANCE)
+    theirs = expected(name)
+    assert (theirs["out"] > 0.1).mean() > 0.2
+    np.testing.assert_allclose(encoded(*model_of(source), theirs), theirs["out"], **TOLERANCE)
 
 
-def test_gradients_of_bert(tmp_path: Path) -> None:
-    theirs = MODELS["BERT"]()
-    theirs.save_pretrained(tmp_path)
-    source = as_lexical(read(str(tmp_path)))
+def test_gradients_of_bert() -> None:
+    source, theirs = lexical("BERT"), expected("BERT")
     part = source.parts["text"]
-    weights = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
-    (splade(theirs) * torch.tensor(weights)).sum().backward()
-    gradients = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    gradients = {k.removeprefix("grad."): x for k, x in theirs.items() if k.startswith("grad.")}
     own = {name.removeprefix("bert."): x for name, x in gradients.items()}
-    expected = {f"text/{path}": x for _, path, x in part.kind.table.to_ours(own)}
+    wanted = {f"text/{path}": x for _, path, x in part.kind.table.to_ours(own)}
     assert part.kind.masked is not None
     head = part.kind.masked.table.to_ours(gradients)
-    expected |= {f"text_head/{path}": x for _, path, x in head}
+    wanted |= {f"text_head/{path}": x for _, path, x in head}
     model, params = model_of(source)
-    found = jax.grad(lambda params: jnp.sum(encoded(model, params) * weights))(params)
-    names = names_of(found)
-    assert set(names) == set(expected)
-    for path, value in expected.items():
+
+    @jax.jit
+    def differentiate(params: Any) -> Any:
+        return jax.grad(lambda p: jnp.sum(encoded(model, p, theirs) * theirs["weights"]))(params)
+
+    names = names_of(differentiate(params))
+    assert set(names) == set(wanted)
+    for path, value in wanted.items():
         scale = max(1.0, float(np.abs(value).max()))
         np.testing.assert_allclose(names[path] / scale, value / scale, atol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize("name", ["BERT", "RoBERTa", "DistilBERT", "MPNet"])
-def test_tables_read_both_ways(name: str, tmp_path: Path) -> None:
-    theirs = MODELS[name]()
-    theirs.save_pretrained(tmp_path)
-    part = as_lexical(read(str(tmp_path))).parts["text"]
+def test_tables_read_both_ways(name: str) -> None:
+    part = lexical(name).parts["text"]
     assert part.kind.masked is not None
     back = part.kind.masked.table.to_theirs(part.head)
-    state = {key: value.numpy() for key, value in theirs.state_dict().items()}
+    state = load_file(DATA / MODELS[name] / "model.safetensors")
     assert len(back) == 5
     for key, value in back.items():
         np.testing.assert_array_equal(value, state[key], err_msg=key)
+
+
+def bert_folder(root: Path, name: str = "masked_bert") -> Path:
+    """A stored model of BERT's kind, with a tokenizer."""
+    shutil.copytree(DATA / name, root, dirs_exist_ok=True)
+    (root / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    return root
 
 
 def write(path: Path, content: Any) -> None:
@@ -151,8 +137,7 @@ NEW = (
 
 def splade_folder(root: Path, types: tuple[str, str], **pooling: Any) -> Path:
     """A SPLADE model as sentence-transformers saves it, with a tokenizer."""
-    masked("Bert").save_pretrained(root)
-    (root / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    bert_folder(root)
     places = zip(("", "1_SpladePooling"), types, strict=True)
     modules = [
         {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.{kind}"}
@@ -183,16 +168,15 @@ def test_splade_folders_of_old_and_new_versions(tmp_path: Path) -> None:
         assert a.keys() == b.keys()
         for path in a:
             np.testing.assert_array_equal(a[path], b[path])
-    with torch.no_grad():
-        expected = splade(masked("Bert")).numpy()
-    np.testing.assert_allclose(encoded(*model_of(sources[1])), expected, **TOLERANCE)
+    theirs = expected("BERT")
+    np.testing.assert_allclose(encoded(*model_of(sources[1]), theirs), theirs["out"], **TOLERANCE)
 
 
 def test_splade_with_two_logarithms(tmp_path: Path) -> None:
     source = read(str(splade_folder(tmp_path, OLD, activation_function="log1p_relu")))
-    with torch.no_grad():
-        expected = torch.log1p(splade(masked("Bert"))).numpy()
-    np.testing.assert_allclose(encoded(*model_of(source)), expected, **TOLERANCE)
+    theirs = expected("BERT")
+    found = encoded(*model_of(source), theirs)
+    np.testing.assert_allclose(found, np.log1p(theirs["out"]), **TOLERANCE)
 
 
 def test_what_a_splade_model_drops_is_told(tmp_path: Path) -> None:
@@ -227,24 +211,15 @@ def test_splade_with_other_modules(tmp_path: Path) -> None:
         read(str(tmp_path))
 
 
-def bert_folder(root: Path) -> Path:
-    """A masked-language model with a tokenizer."""
-    masked("Bert").save_pretrained(root)
-    (root / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    return root
-
-
 def test_imported_written_and_loaded(tmp_path: Path) -> None:
     said: list[str] = []
     model = import_model(str(bert_folder(tmp_path / "bert")), head="lexical", say=said.append)
     assert model.config.topology == "inner"
     assert any("lexical, log1p_relu" in line for line in said)
     assert not any("left out" in line for line in said)
-    texts = ["w7 w9", "w30"]
-    ids = np.array([[2, 7, 9, 3], [2, 30, 3, 0]])
-    with torch.no_grad():
-        expected = splade(masked("Bert"), ids, np.array([[1, 1, 1, 1], [1, 1, 1, 0]])).numpy()
-    np.testing.assert_allclose(model.encode_texts(texts)[:, 0], expected, **TOLERANCE)
+    texts, theirs = ["w7 w9", "w30"], expected("BERT")
+    assert theirs["short_ids"].tolist() == [[2, 7, 9, 3], [2, 30, 3, 0]]
+    np.testing.assert_allclose(model.encode_texts(texts)[:, 0], theirs["short_out"], **TOLERANCE)
     folder.write(model, tmp_path / "ours")
     again = load(tmp_path / "ours")
     np.testing.assert_array_equal(again.encode_texts(texts), model.encode_texts(texts))
@@ -263,8 +238,10 @@ def test_without_being_asked_the_masked_language_head_is_left_out(tmp_path: Path
 
 
 def test_no_masked_language_head(tmp_path: Path) -> None:
-    perturbed(transformers.BertModel(config("Bert"))).save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    file = bert_folder(tmp_path, "bert") / "model.safetensors"
+    weight = np.ones((32, 32), np.float32)
+    pooler = {"pooler.dense.weight": weight, "pooler.dense.bias": weight[0]}
+    save_file({**load_file(file), **pooler}, file)
     with pytest.raises(UserError, match="no masked-language head"):
         import_model(str(tmp_path), head="lexical")
     with pytest.raises(UserError, match="does not go with a lexical head"):
@@ -286,14 +263,14 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     """A masked-language model, a SPLADE model, and a run of ours."""
     bert = bert_folder(tmp_path / "bert")
     c, model = started_from(bert, activation="elu1p")
-    expected = names_of(model.weights)
-    shapes = {path: x.shape for path, x in expected.items()}
+    wanted = names_of(model.weights)
+    shapes = {path: x.shape for path, x in wanted.items()}
     folder.write(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
         found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
-        assert set(found.params) == set(expected) - {"scalars/temperature"}
+        assert set(found.params) == set(wanted) - {"scalars/temperature"}
         for name, value in found.params.items():
-            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+            np.testing.assert_array_equal(value, wanted[name], err_msg=name)
         assert not any("anew" in note or "of no use" in note for note in found.notes)
         assert sum("head: the lexical head of" in note for note in found.notes) == 2
 

@@ -53,15 +53,16 @@ def test_pickled_arrays_in_npz(tmp_path: Path) -> None:
         read(str(tmp_path / "model.npz"))
 
 
-def test_torch_file_is_read_like_safetensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bert", "resnet_small"])
+def test_torch_file_is_read_like_safetensors(name: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    arrays = load_file(DATA / "bert" / "model.safetensors")
-    state = {f"module.{name}": torch.tensor(x) for name, x in arrays.items()}
+    arrays = load_file(DATA / name / "model.safetensors")
+    state = {f"module.{key}": torch.tensor(x) for key, x in arrays.items()}
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "model.pt")
     found = read_arrays(tmp_path / "model.pt")
     assert set(found) == set(arrays)
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name], array)
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(found[key], array)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])

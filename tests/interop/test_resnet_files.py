@@ -1,4 +1,7 @@
-"""Residual networks saved by PyTorch under torchvision's names."""
+"""Residual networks under torchvision's names, as PyTorch saved them.
+
+The files and what they compute are in data/, made by `python -m tests.interop.generate`.
+"""
 
 import json
 from pathlib import Path
@@ -8,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import big_retrieval
 from big_retrieval import config as configs
@@ -19,32 +22,34 @@ from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.loading import restore_params
 from big_retrieval.train.loop import train
+from tests.helpers import noise
+from tests.interop.test_towers import DATA
 from tests.train.test_batch_stats import flat, resnet
-
-torch = pytest.importorskip("torch")
-from tests import torch_resnet  # noqa: E402
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 SMALL: dict[str, Any] = {"blocks": (1, 1), "bottleneck": True, "stem": 8}
+DEEP: dict[str, Any] = {"blocks": (2, 1, 3), "bottleneck": False, "stem": 4}
+STORED = {"resnet_small": SMALL, "resnet_deep": DEEP}
 
 
-def saved(folder: Path, prefix: str = "", change: Any = None, **sizes: Any) -> tuple[Any, str]:
-    """A network and the file that it was saved to."""
-    model = torch_resnet.drawn(**{**SMALL, **sizes}).eval()
-    arrays = {prefix + name: x for name, x in model.state_dict().items()}
-    if change is not None:
-        change(arrays)
-    torch.save(arrays, folder / "model.pth")
-    return model, str(folder / "model.pth")
+def arrays(name: str = "resnet_small") -> dict[str, np.ndarray]:
+    """A network's state by torchvision's names."""
+    return load_file(DATA / name / "model.safetensors")
+
+
+def saved(folder: Path, state: dict[str, np.ndarray], prefix: str = "") -> str:
+    """The file that a state was saved to."""
+    path = folder / "weights.safetensors"
+    save_file({prefix + name: np.ascontiguousarray(x) for name, x in state.items()}, path)
+    return str(path)
 
 
 @pytest.mark.parametrize("prefix", ["", "visual.trunk."])
-@pytest.mark.parametrize("sizes", [{}, {"blocks": (2, 1, 3), "bottleneck": False, "stem": 6}])
-def test_what_is_read(tmp_path: Path, prefix: str, sizes: dict[str, Any]) -> None:
-    _, path = saved(tmp_path, prefix, **sizes)
-    source = read(path)
+@pytest.mark.parametrize("name", STORED)
+def test_what_is_read(tmp_path: Path, prefix: str, name: str) -> None:
+    source = read(saved(tmp_path, arrays(name), prefix))
     part = source.parts["image"]
-    assert part.tower == configs.ResNet(**{**SMALL, **sizes})
+    assert part.tower == configs.ResNet(**STORED[name])
     assert source.unknown == []
     assert f"{prefix}fc.weight" in source.unused
     assert f"{prefix}bn1.num_batches_tracked" in source.unused
@@ -53,8 +58,7 @@ def test_what_is_read(tmp_path: Path, prefix: str, sizes: dict[str, Any]) -> Non
 
 def test_a_folder_of_timm(tmp_path: Path) -> None:
     """Pixels are prepared as its config.json says."""
-    model = torch_resnet.drawn(**SMALL)
-    save_file(torch_resnet.arrays(model), tmp_path / "model.safetensors")
+    save_file(arrays(), tmp_path / "model.safetensors")
     made = {"input_size": [3, 176, 176], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
     settings = {"architecture": "resnet50", "num_classes": 10, "pretrained_cfg": made}
     (tmp_path / "config.json").write_text(json.dumps(settings))
@@ -67,18 +71,15 @@ def test_a_folder_of_timm(tmp_path: Path) -> None:
 
 def test_the_whole_model(tmp_path: Path) -> None:
     """Pixels to vectors, with the mean and deviation of ImageNet; and as a folder of ours."""
-    theirs, path = saved(tmp_path)
-    model = import_model(path)
+    model = import_model(saved(tmp_path, arrays()))
     field = model.config.fields["document"]
     assert isinstance(field, configs.ImageField)
     assert field.size == 224
     np.testing.assert_allclose([field.mean, field.std], [MEAN, STD])
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (2, 224, 224, 3)).astype(np.uint8)
-    values = ((pixels / 255 - MEAN) / STD).astype(np.float32)
-    expected = theirs(torch_resnet.pixels(values)).detach().numpy()
+    with np.load(DATA / "resnet_small" / "expected.npz") as file:
+        expected = file["out"]
     expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
-    images = [Image.fromarray(x) for x in pixels]
+    images = [Image.fromarray(x) for x in noise(2, 224, 224, 3)]
     found = model.encode_images(images, field="document")
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
     write(model, tmp_path / "ours")
@@ -87,7 +88,8 @@ def test_the_whole_model(tmp_path: Path) -> None:
 
 
 def test_a_run_starts_from_it(tmp_path: Path) -> None:
-    theirs, path = saved(tmp_path)
+    theirs = arrays()
+    path = saved(tmp_path, theirs)
     init = {"image": recipe.entry(configs.Init(), path=path)}
     config = resnet(
         {**SMALL, "frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
@@ -95,36 +97,35 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     train(config, tmp_path / "run", jax.devices()[:1])
     folder = tmp_path / "run" / "checkpoints" / "1"
     stats, params = (flat(restore_params(folder, name)) for name in ("batch_stats", "params"))
-    arrays = torch_resnet.arrays(theirs)
     pairs = {
         "bn1/var": "bn1.running_var",
         "layer2_0/downsample_bn/mean": "layer2.0.downsample.1.running_mean",
     }
     for ours, name in pairs.items():
-        np.testing.assert_array_equal(stats[f"image/{ours}"], arrays[name])
+        np.testing.assert_array_equal(stats[f"image/{ours}"], theirs[name])
     kernel = params["image/layer2_0/downsample_conv/kernel"]
     np.testing.assert_array_equal(
-        kernel.transpose(3, 2, 0, 1), arrays["layer2.0.downsample.0.weight"]
+        kernel.transpose(3, 2, 0, 1), theirs["layer2.0.downsample.0.weight"]
     )
 
 
 def test_another_network_is_refused(tmp_path: Path) -> None:
-    _, path = saved(tmp_path, stem=6)
+    path = saved(tmp_path, arrays("resnet_deep"))
     init = {"image": recipe.entry(configs.Init(), path=path)}
-    with pytest.raises(UserError, match=r"--config\.towers\.image\.stem=6"):
+    with pytest.raises(UserError, match=r"--config\.towers\.image\.stem=4"):
         train(resnet(total_steps=1, init=init), tmp_path / "run", jax.devices()[:1])
 
 
-def grouped(arrays: dict[str, Any]) -> None:
-    arrays["layer1.0.conv2.weight"] = arrays["layer1.0.conv2.weight"][:, :4]
+def grouped(state: dict[str, Any]) -> None:
+    state["layer1.0.conv2.weight"] = state["layer1.0.conv2.weight"][:, :4]
 
 
-def short(arrays: dict[str, Any]) -> None:
-    del arrays["layer2.0.bn2.running_var"]
+def short(state: dict[str, Any]) -> None:
+    del state["layer2.0.bn2.running_var"]
 
 
-def deep(arrays: dict[str, Any]) -> None:
-    arrays["conv1.0.weight"] = arrays.pop("conv1.weight")
+def deep(state: dict[str, Any]) -> None:
+    state["conv1.0.weight"] = state.pop("conv1.weight")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,8 @@ def deep(arrays: dict[str, Any]) -> None:
     [(grouped, "layer1_0/conv2/kernel"), (short, "layer2_0/bn2/var"), (deep, "conv1/kernel")],
 )
 def test_what_cannot_be_imported_is_named(tmp_path: Path, change: Any, words: str) -> None:
-    _, path = saved(tmp_path, change=change)
+    state = arrays()
+    change(state)
     with pytest.raises(UserError) as problem:
-        read(path)
+        read(saved(tmp_path, state))
     assert words in str(problem.value)

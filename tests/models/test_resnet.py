@@ -1,4 +1,7 @@
-"""The residual network against plain PyTorch: both modes, averages, gradients; sizes, devices."""
+"""The residual network against plain PyTorch: both modes, averages, gradients; sizes, devices.
+
+What PyTorch computed is in tests/interop/data, made by `python -m tests.interop.generate`.
+"""
 
 import math
 from typing import Any
@@ -10,24 +13,27 @@ import numpy as np
 import pytest
 from flax import traverse_util
 from jax.sharding import PartitionSpec as P
+from safetensors.numpy import load_file
 
 from big_retrieval import parallel
 from big_retrieval.config import RESNET_SIZES
-from big_retrieval.interop import names
+from big_retrieval.interop import image_names
 from big_retrieval.models.resnet import BatchNorm, ResidualNetwork, normalise
-from tests.helpers import tiny
+from tests.helpers import noise, tiny
+from tests.interop.test_towers import DATA
 
-SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 8}
+SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 4}
 KINDS = {"bottleneck": SMALL, "basic": {**SMALL, "bottleneck": False}}
 
 
 def images(rows: int = 4, size: int = 37, dtype: Any = np.float32) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(rows, size, size, 3)).astype(dtype)
+    """[rows, size, size, 3], from -2 to 2: those of the stored results."""
+    return (noise(rows, size, size, 3) / 64 - 2).astype(dtype)
 
 
 def ours(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """The collections of a network of torch's."""
-    tables = {"params": names.RESNET, "batch_stats": names.RESNET_STATS}
+    tables = {"params": image_names.RESNET, "batch_stats": image_names.RESNET_STATS}
     return {
         key: traverse_util.unflatten_dict(
             {path: jnp.asarray(x) for _, path, x in table.to_ours(arrays)}, sep="/"
@@ -47,54 +53,54 @@ def flat(tree: Any) -> dict[str, np.ndarray]:
     return {k: np.asarray(x) for k, x in traverse_util.flatten_dict(tree, sep="/").items()}
 
 
-@pytest.fixture
-def plain() -> Any:
-    pytest.importorskip("torch")
-    from tests import torch_resnet
+def stored(kind: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A network of torch's, and what it computed."""
+    folder = DATA / f"resnet_{kind}"
+    with np.load(folder / "expected.npz") as file:
+        return load_file(folder / "model.safetensors"), {key: file[key] for key in file.files}
 
-    return torch_resnet
+
+def below(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {key.removeprefix(prefix): x for key, x in found.items() if key.startswith(prefix)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [32, 37])
-def test_evaluation(plain: Any, kind: str, size: int) -> None:
-    theirs = plain.drawn(**KINDS[kind]).eval()
-    x = images(size=size)
-    expected = theirs(plain.pixels(x)).detach().numpy()
-    found = ResidualNetwork(**KINDS[kind]).apply(ours(plain.arrays(theirs)), x)
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5, atol=1e-5)  # type: ignore
-    assert found.shape == (4, 1, {"bottleneck": 64, "basic": 16}[kind])  # type: ignore
+def test_evaluation(kind: str, size: int) -> None:
+    arrays, expected = stored(kind)
+    found = ResidualNetwork(**KINDS[kind]).apply(ours(arrays), images(size=size))
+    np.testing.assert_allclose(found[:, 0], expected[f"eval{size}"], rtol=1e-5, atol=1e-5)  # type: ignore
+    assert found.shape == (4, 1, {"bottleneck": 32, "basic": 8}[kind])  # type: ignore
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_and_its_averages(plain: Any, kind: str) -> None:
-    theirs = plain.drawn(**KINDS[kind]).train()
-    variables, tower = ours(plain.arrays(theirs)), ResidualNetwork(**KINDS[kind])
+def test_training_and_its_averages(kind: str) -> None:
+    arrays, expected = stored(kind)
+    variables, tower = ours(arrays), ResidualNetwork(**KINDS[kind])
     for step in range(2):
-        x = images() * (1 + step) + step
-        expected = theirs(plain.pixels(x)).detach().numpy()
-        found, stats = train(tower, variables, x)
-        np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5, atol=1e-5)
+        found, stats = train(tower, variables, images() * (1 + step) + step)
+        np.testing.assert_allclose(found[:, 0], expected[f"train{step}"], rtol=1e-5, atol=1e-5)
         variables = {**variables, "batch_stats": stats}
-    wanted = flat(ours(plain.arrays(theirs))["batch_stats"])
-    for path, value in flat(variables["batch_stats"]).items():
+    moved = image_names.RESNET_STATS.to_ours(below(expected, "moved."))
+    wanted = {path: x for _, path, x in moved}
+    stats = flat(variables["batch_stats"])
+    assert stats.keys() == wanted.keys()
+    for path, value in stats.items():
         np.testing.assert_allclose(value, wanted[path], rtol=1e-5, atol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["train", "frozen"])
-def test_gradients(plain: Any, kind: str, mode: str) -> None:
+def test_gradients(kind: str, mode: str) -> None:
     """In float64, where two right programs differ by rounding alone."""
-    theirs = plain.drawn(**KINDS[kind]).double().train(mode == "train")
+    arrays, theirs = stored(kind)
+    expected = {p: g for _, p, g in image_names.RESNET.to_ours(below(theirs, f"{mode}.grad."))}
+    wide = {key: x.astype(np.float64) for key, x in arrays.items()}
     with jax.enable_x64(True):
-        variables, x = ours(plain.arrays(theirs)), images(dtype=np.float64)
+        variables, x = ours(wide), images(size=21, dtype=np.float64)
         tower = ResidualNetwork(
             **KINDS[kind], frozen_stats=mode == "frozen", dtype=jnp.float64, param_dtype=jnp.float64
         )
-        given = plain.pixels(x).requires_grad_()
-        theirs(given).square().sum().backward()
-        gradients = {k: p.grad.numpy() for k, p in theirs.named_parameters() if p.grad is not None}
-        expected = {path: g for _, path, g in names.RESNET.to_ours(gradients)}
 
         def loss(params: Any, x: Any) -> jax.Array:
             trees = {**variables, "params": params}
@@ -107,7 +113,7 @@ def test_gradients(plain: Any, kind: str, mode: str) -> None:
     for path, value in expected.items():
         scale = np.abs(value).max()
         np.testing.assert_allclose(found[path] / scale, value / scale, atol=1e-9, err_msg=path)
-    wanted = given.grad.numpy().transpose(0, 2, 3, 1)
+    wanted = theirs[f"{mode}.pixels"]
     np.testing.assert_allclose(pixels, wanted, rtol=1e-8, atol=1e-9 * np.abs(wanted).max())
 
 

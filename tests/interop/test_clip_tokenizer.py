@@ -1,0 +1,77 @@
+"""CLIP's byte pairs: the ids of open_clip's SimpleTokenizer, and those of transformers.
+
+What open_clip made is in data/clip_tokenizer, by `python -m tests.interop.generate`.
+"""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+from big_retrieval.data.clean import clip_text
+from big_retrieval.data.text import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
+from big_retrieval.data.tokenizer import Tokenizer
+from tests.interop.hard_texts import BROKEN, TEXTS
+from tests.interop.test_towers import DATA
+
+FILE = DATA / "clip_tokenizer" / "merges.txt.gz"
+LINES = gzip.decompress(FILE.read_bytes()).decode().split("\n")
+FULL = os.environ.get("BIG_RETRIEVAL_CLIP_BPE")
+
+
+def small() -> Tokenizer:
+    return clip_tokenizer(FILE, merges=len(LINES) - 1)
+
+
+def compare(tokenizer: Tokenizer, name: str, length: int) -> None:
+    """Whole rows, padding included, against open_clip's."""
+    with np.load(DATA / "clip_tokenizer" / "expected.npz") as file:
+        expected = file[f"{name}_{length}"]
+    ids, mask = tokenizer.encode(TEXTS + BROKEN, length)
+    for text, found, wanted in zip(TEXTS + BROKEN, ids, expected, strict=True):
+        assert found.tolist() == wanted.tolist(), repr(text)
+    ends = mask.sum(1) - 1
+    end = tokenizer.vocab_size - 1
+    assert (ids[np.arange(len(ids)), ends] == end).all()  # the cut ones too
+    assert (ids == end).sum() == len(ids)
+
+
+@pytest.mark.parametrize("length", [77, 9])
+def test_as_open_clip_has_it(length: int) -> None:
+    compare(small(), "small", length)
+
+
+def test_saved_it_makes_the_same_ids(tmp_path: Path) -> None:
+    small().save(tmp_path / "tokenizer.json")
+    compare(load_tokenizer("auto", str(tmp_path)), "small", 77)
+
+
+@pytest.mark.skipif(not FULL, reason="BIG_RETRIEVAL_CLIP_BPE names no bpe_simple_vocab_16e6.txt.gz")
+@pytest.mark.parametrize("length", [77, 9])
+def test_the_published_file(length: int) -> None:
+    compare(load_tokenizer("auto", str(FULL)), "full", length)
+
+
+def test_what_differs_from_open_clip() -> None:
+    """Mojibake stays as it is, and OpenAI's names of the special tokens are known."""
+    assert clip_text("cafÃ© itâ€™s") == "cafÃ© itâ€™s"
+    ids, _ = small().encode([f"a {CLIP_END} b", "a <end_of_text> b"], 30)
+    assert (ids == small().vocab_size - 1).sum(1).tolist() == [2, 1]
+
+
+def test_a_folder_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
+    """`vocab.json` and `merges.txt`: nothing is cleaned there."""
+    tokenizer = small()
+    names = map(tokenizer.id_to_token, range(tokenizer.vocab_size))
+    (tmp_path / "vocab.json").write_text(json.dumps({name: k for k, name in enumerate(names)}))
+    (tmp_path / "merges.txt").write_text("\n".join(LINES) + "\n")
+    marks = {"bos_token": CLIP_START, "eos_token": CLIP_END, "unk_token": CLIP_END}
+    theirs = transformers.CLIPTokenizer.from_pretrained(tmp_path, **marks)
+    found = theirs(TEXTS, truncation=True, max_length=24)["input_ids"]
+    ids, mask = load_tokenizer("auto", str(tmp_path)).encode(TEXTS, 24)
+    for text, row, kept, wanted in zip(TEXTS, ids, mask, found, strict=True):
+        assert row[kept].tolist() == wanted, repr(text)
