@@ -3,6 +3,7 @@
 The files and what they compute are in data/, made by `python -m tests.interop.generate`.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,14 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     theirs = arrays()
     path = saved(tmp_path, theirs)
     init = {"image": recipe.entry(configs.Init(), path=path)}
-    config = resnet(
-        {**SMALL, "frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
+    changes = {"total_steps": 1, "init": init, "optimizer__freeze": ("image/.*",)}
+    config = resnet({**SMALL, "frozen_stats": True}, **changes)
+    with pytest.raises(UserError, match=r"fields.image.mean is .* was trained with \(0.485, "):
+        train(config, tmp_path / "run", jax.devices()[:1])
+    image = dataclasses.replace(
+        config.fields["image"], mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
     )
+    config = dataclasses.replace(config, fields={**config.fields, "image": image})
     train(config, tmp_path / "run", jax.devices()[:1])
     folder = tmp_path / "run" / "checkpoints" / "1"
     stats, params = (flat(restore_params(folder, name)) for name in ("batch_stats", "params"))
