@@ -90,7 +90,7 @@ def test_training_and_its_averages(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["train", "frozen"])
+@pytest.mark.parametrize("mode", ["train", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_gradients(kind: str, mode: str) -> None:
     """In float64, where two right programs differ by rounding alone."""
     arrays, theirs = stored(kind)
@@ -193,7 +193,10 @@ def test_remat_changes_no_number() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *found)
 
 
-@pytest.mark.parametrize("shape", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}])
+@pytest.mark.parametrize(
+    "shape",
+    [{"data": 8}, pytest.param({"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow)],
+)
 def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
     x = images(rows=16, size=32)
     x += np.arange(16, dtype=np.float32)[:, None, None, None]  # every device sees something else

@@ -86,6 +86,7 @@ def test_slices_change_nothing(whole: Path, tmp_path: Path) -> None:
     agree(losses(tmp_path), losses(whole))
 
 
+@pytest.mark.slow
 def test_own_kernel_mean_and_one_tower(tmp_path: Path) -> None:
     """The other keys, and one tower for both fields."""
     head = {"tied": False, "pooling": "mean", "activation": "elu1p", "transform": "none"}

@@ -44,7 +44,8 @@ def gradient(microbatch: int | None, scan: bool) -> Any:
     return jax.device_get((value, grads))
 
 
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [False, True])
 def test_same_gradients_with_dropout(scan: bool) -> None:
     """Random bits belong to a row of the global batch, whatever slice it is in."""
     whole, sliced = gradient(None, scan), gradient(4, scan)

@@ -44,7 +44,9 @@ def same(a: Path, b: Path) -> None:
     assert results(a)["params_sha256"] == results(b)["params_sha256"]
 
 
-@pytest.mark.parametrize("extra", [{}, {"optimizer__ema_decay": 0.9}])
+@pytest.mark.parametrize(
+    "extra", [{}, pytest.param({"optimizer__ema_decay": 0.9}, marks=pytest.mark.slow)]
+)
 def test_stop_and_go_on_is_bit_identical(tmp_path: Path, extra: dict[str, float]) -> None:
     train(tiny(**extra), tmp_path / "whole", ONE)
     train(tiny(stop_after=4, **extra), tmp_path / "parts", ONE)
