@@ -20,6 +20,7 @@ import pytest
 
 from big_retrieval import clock
 from big_retrieval.errors import UserError
+from big_retrieval.manifest import to_json, write_bytes
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all
 from big_retrieval.sweep.locks import locked, try_lock
@@ -464,9 +465,9 @@ def csv_rows(folder: Path) -> list[dict[str, str]]:
 
 
 def fill(run: spec.Run, **values: Any) -> None:
-    """Makes a run a finished one."""
+    """Makes a run a finished one; its results are there whole or not at all, as a run's own are."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / "results.json").write_text(json.dumps(values))
+    write_bytes(run.folder / "results.json", to_json(values))
 
 
 def test_means_and_deviations(tmp_path: Path) -> None:
