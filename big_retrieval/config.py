@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from big_retrieval import schema
 from big_retrieval.config_data import (  # noqa: F401 - config files take all parts from here
+    Graded,
+    GradedScenes,
     Karpathy,
     Loader,
     Mixture,
@@ -20,6 +22,15 @@ from big_retrieval.config_data import (  # noqa: F401 - config files take all pa
     Source,
     Tar,
     Tfds,
+)
+from big_retrieval.config_evals import Evaluation, Ranking, Retrieval, ZeroShot  # noqa: F401
+from big_retrieval.config_loss import (  # noqa: F401
+    Contrastive,
+    Exchange,
+    FalseNegatives,
+    PairLabels,
+    Sigmoid,
+    Temperature,
 )
 from big_retrieval.config_towers import RESNET_SIZES, ResNet  # noqa: F401
 
@@ -135,6 +146,9 @@ class ImageField:
     flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    weight: float = 1.0  # in the average of its side's fields, which divides by their sum
+    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
+    shares_head: str = ""  # another field, whose head is this one's, too
     head: Head | Lexical = field(default_factory=Head)
 
 
@@ -147,6 +161,10 @@ class TextField:
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
+    prefix: str = ""  # put before every text, such as "query: "
+    weight: float = 1.0  # in the average of its side's fields, which divides by their sum
+    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
+    shares_head: str = ""  # another field, whose head is this one's, too
     head: Head | Lexical = field(default_factory=Head)
 
 
@@ -157,41 +175,6 @@ class Tokenizer:
     type: Literal["wordpiece", "clip", "auto"] = "wordpiece"
     path: str = ""  # file, folder or hub name; empty: learned from the training captions
     vocab_size: int = 8192  # of a learned vocabulary, at most
-
-
-@dataclass(frozen=True)
-class Temperature:
-    """The multiplier tau = exp(t) of the scores; `t` is the parameter `scalars/temperature`."""
-
-    init: float = 1 / 0.07
-    learnable: bool = True
-    min: float | None = None
-    max: float | None = 100.0
-
-
-Exchange = Literal["auto", "gather", "ring"]
-FalseNegatives = Literal["keep", "mask", "positives"]
-
-
-@dataclass(frozen=True)
-class Contrastive:
-    """Symmetric cross-entropy over the global batch."""
-
-    type: Literal["contrastive"] = "contrastive"
-    false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
-    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
-    block: int | None = None  # rows and columns scored at a time; None: by the size of a score
-
-
-@dataclass(frozen=True)
-class Sigmoid:
-    """Sigmoid loss of every cell of the global batch (SigLIP)."""
-
-    type: Literal["sigmoid"] = "sigmoid"
-    bias: float = -10.0  # start of the learned bias, `scalars/bias`
-    false_negatives: FalseNegatives = "keep"
-    exchange: Exchange = "auto"
-    block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -223,34 +206,6 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Retrieval:
-    """Recall and rank, both ways, between two fields."""
-
-    type: Literal["retrieval"] = "retrieval"
-    data: Source = field(default_factory=lambda: Scenes(split="test"))
-    query: str = "text"
-    document: str = "image"
-    recall_at: tuple[int, ...] = (1, 5, 10)
-    group: str = ""  # column; records with the same value are right answers to each other
-    chunk: int = 1024  # queries scored at a time
-    every: int | None = None  # None: `eval_every`; 0: at the end only
-
-
-@dataclass(frozen=True)
-class ZeroShot:
-    """Classification by the nearest class prompts; distances are averaged over the prompts."""
-
-    type: Literal["zeroshot"] = "zeroshot"
-    data: Source = field(default_factory=lambda: Scenes(split="colours"))
-    label: str = "colour"  # column with the class, as its number or its name
-    image: str = "image"
-    text: str = "text"
-    classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
-    prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
-    every: int | None = None
-
-
-@dataclass(frozen=True)
 class Config:
     """A run. `total_steps` wins over `total_examples`, that over `total_epochs`."""
 
@@ -275,12 +230,13 @@ class Config:
     init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
     topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
+    labels: PairLabels = field(default_factory=PairLabels)
     loss: Contrastive | Sigmoid = field(default_factory=Contrastive)
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=Scenes)
     loader: Loader = field(default_factory=Loader)
-    evals: dict[str, Retrieval | ZeroShot] = field(default_factory=dict)
+    evals: dict[str, Evaluation] = field(default_factory=dict)
 
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory.

@@ -74,7 +74,51 @@ class Karpathy:
     how_to_get: str = ""
 
 
-OneSource = Scenes | Pairs | Tar | Tfds | Karpathy
+@dataclass(frozen=True)
+class Graded:
+    """Judged pairs of queries and documents, with how well they fit.
+
+    A record is a pair with the columns of its query and its document; evaluations rank all
+    documents for each query.
+    """
+
+    type: Literal["graded"] = "graded"
+    path: str = ""  # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels
+    query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
+    document: str = "document_id"  # column of the document's id in the pairs
+    score: str = "score"  # column of the score, rank or clicks
+    score_from: Literal["score", "rank", "clicks"] = (
+        "score"  # rank 1: s_max; clicks: by their order
+    )
+    s_max: float = 100.0  # of scores from ranks and clicks
+    where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
+    queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
+    query_key: str = ""  # its column of ids; empty: named as in the pairs
+    documents: str = ""  # file with a row a document; empty: its columns are those of the pairs
+    document_key: str = ""
+    where_documents: tuple[str, ...] = ()  # such as "corpus=A": the documents that are ranked
+    text: tuple[str, ...] = ("query", "title")  # columns of texts, of queries and documents
+    image: str = ""  # column of the documents' images: a path, bytes, or one or several keys
+    images: str = ""  # file (npz, Parquet, ...) of the images with these keys
+    image_key: str = "image_id"  # its column of keys
+    image_value: str = "images"  # its column of images
+    root: str = ""  # folder that image paths start from; empty: that of the documents' file
+    drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
+    how_to_get: str = ""
+
+
+@dataclass(frozen=True)
+class GradedScenes:
+    """Generated judged pairs: queries such as "red circle" and scenes with images and titles."""
+
+    type: Literal["graded_scenes"] = "graded_scenes"
+    split: Literal["in_domain", "novel_query", "novel_document", "zero_shot"] = "in_domain"
+    size: int = 32
+    count: int = 400  # documents
+    seed: int = 0
+
+
+OneSource = Scenes | Pairs | Tar | Tfds | Karpathy | Graded | GradedScenes
 
 
 @dataclass(frozen=True)
@@ -93,7 +137,7 @@ class Mixture:
     parts: dict[str, Part] = field(default_factory=dict)
 
 
-Source = Scenes | Pairs | Tar | Tfds | Karpathy | Mixture
+Source = OneSource | Mixture
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Configuration of evaluators; see `big_retrieval.config`."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from big_retrieval.config_data import Scenes, Source
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Recall and rank, both ways, between two fields."""
+
+    type: Literal["retrieval"] = "retrieval"
+    data: Source = field(default_factory=lambda: Scenes(split="test"))
+    query: str = "text"
+    document: str = "image"
+    recall_at: tuple[int, ...] = (1, 5, 10)
+    group: str = ""  # column; records with the same value are right answers to each other
+    chunk: int = 1024  # queries scored at a time
+    every: int | None = None  # None: `eval_every`; 0: at the end only
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """Classification by the nearest class prompts; distances are averaged over the prompts."""
+
+    type: Literal["zeroshot"] = "zeroshot"
+    data: Source = field(default_factory=lambda: Scenes(split="colours"))
+    label: str = "colour"  # column with the class, as its number or its name
+    image: str = "image"
+    text: str = "text"
+    classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
+    prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
+    every: int | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Graded ranking metrics of judged queries against all documents of a source."""
+
+    type: Literal["ranking"] = "ranking"
+    data: Source = field(default_factory=Scenes)  # a graded one
+    queries: Literal["all", "dev", "test"] = "all"
+    dev_share: float = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
+    dev_seed: int = 0
+    # the documents' fields and their weights, a name for each way to weigh them; one encoding
+    # serves all. "multi": ("image=0.5", "title=0.5"); empty: the config's fields with their weights
+    documents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
+    err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
+    depth: int = 1000  # documents of a query that are ranked
+    traffic: float = 0.0  # share of this evaluator in `ranking/traffic`, the average over all
+    chunk: int = 256
+    every: int | None = None
+
+
+Evaluation = Retrieval | ZeroShot | Ranking
