@@ -20,14 +20,20 @@ class Batch:
 
     Attributes:
       fields: field name -> its arrays. An image field has `pixels` uint8 [B, S, S, 3]; a text
-        field has `ids` int32 [B, L] and `mask` bool [B, L].
+        field has `ids` int32 [B, L] and `mask` bool [B, L]. An optional one has `there` bool [B],
+        too: False where the record lacks it.
       valid: bool [B]; False marks the padding rows of a last, incomplete batch.
-      document_id: int32 [B], the record that a row comes from.
+      document_id: int32 [B], the number of the row's document: equal for equal ones. The record
+        that a row comes from, where `config.labels` names no column.
+      query_id: int32 [B], the same of the query; None where no column says.
+      weight: float32 [B], how much the row's pair counts; None: all alike.
     """
 
     fields: Mapping[str, Arrays]
     valid: jax.Array
     document_id: jax.Array
+    query_id: jax.Array | None = None
+    weight: jax.Array | None = None
 
 
 @flax.struct.dataclass

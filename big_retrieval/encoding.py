@@ -68,18 +68,16 @@ class Encoder:
                 pulse.beat()
         return np.concatenate(points), np.concatenate(records)
 
-    def map_rows(
-        self, function: Callable[..., jax.Array], rows: Iterable[np.ndarray], *rest: Any
-    ) -> np.ndarray:
+    def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
         """Applies a function to row-sharded arrays and whole ones.
 
         Args:
-          function: jit-able, of (row arrays..., whole arrays...), to [rows, ...].
+          function: jit-able, of (row arrays..., whole arrays...), to arrays [rows, ...].
           rows: arrays [C, ...], C a multiple of the mesh's row groups.
           *rest: arrays that every device gets whole.
 
         Returns:
-          The result on every process.
+          The result on every process, as numpy arrays.
         """
         sharded, whole = parallel.batch_sharding(self._mesh), parallel.replicated(self._mesh)
 
@@ -88,7 +86,7 @@ class Encoder:
 
         args = [put(np.asarray(x), sharded) for x in rows]
         args += [x if isinstance(x, jax.Array) else put(np.asarray(x), whole) for x in rest]
-        out = np.asarray(jax.jit(function, out_shardings=whole)(*args))
+        out = jax.tree.map(np.asarray, jax.jit(function, out_shardings=whole)(*args))
         pulse.beat()
         return out
 

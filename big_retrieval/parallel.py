@@ -19,6 +19,7 @@ from big_retrieval.checks import mesh_shape
 from big_retrieval.config import Config
 
 AXES = ("data", "fsdp", "tensor")
+LABELS = ("query_id", "document_id", "weight")  # what a batch may say of its rows
 ROWS = PartitionSpec(("data", "fsdp"))  # of a batch: its first axis
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),
@@ -104,7 +105,8 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
     """This process's rows of a batch, as one global `Batch` over the mesh.
 
     Args:
-      arrays: what `data.pipeline` yields: field name -> arrays [b, ...], `record` and `valid` [b].
+      arrays: what `data.pipeline` yields: field name -> arrays [b, ...], `record` and `valid` [b],
+        and labels [b] where there are some.
       mesh: the devices.
       rows: the rows of the global batch that `arrays` holds (`local_rows`).
       batch_size: B.
@@ -121,11 +123,9 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
         return jax.make_array_from_callback((batch_size, *local.shape[1:]), sharding, rows_of)
 
     fields = {name: part for name, part in arrays.items() if isinstance(part, Mapping)}
-    return Batch(
-        fields=jax.tree.map(put, fields),
-        valid=put(arrays["valid"]),
-        document_id=put(arrays["record"].astype(np.int32)),
-    )
+    labels = {name: put(arrays[name]) for name in LABELS if name in arrays}
+    labels.setdefault("document_id", put(arrays["record"].astype(np.int32)))
+    return Batch(fields=jax.tree.map(put, fields), valid=put(arrays["valid"]), **labels)
 
 
 def fetch(x: jax.Array) -> np.ndarray:

@@ -22,7 +22,9 @@ so they can be static arguments; all methods work under jit, grad, vmap and shar
 
 import abc
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -63,23 +65,27 @@ class Topology(abc.ABC):
         del shape
         return 1
 
-    def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
+    def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """Weighted average of the fields of a document.
 
         Inner products keep the plain average, so that the score of the average is the average of
         the scores; `ObliqueGeodesic` brings it back onto its spheres.
 
         Args:
-          points: points of F fields, [F, ..., M, N].
-          weights: [F], not all zero; divided by their sum here.
+          points: points of F fields, [..., M, N] each; they are not stacked.
+          weights: [F], or [F, rows] with one for each row of points [rows, ...]; not negative,
+            divided by their sum here. Where all are 0 the average is 0.
 
         Returns:
           [..., M, N].
         """
-        points = _promote(points)
-        weights = jnp.asarray(weights, points.dtype)
-        share = weights / jnp.sum(weights)
-        return jnp.tensordot(share, points, axes=1, precision="highest")  # [..., M, N]
+        fields = [_promote(x) for x in points]
+        weights = jnp.asarray(weights, fields[0].dtype)
+        total = jnp.sum(weights, axis=0)  # [] or [rows]
+        shares = weights / jnp.where(total > 0, total, 1)
+        shape = (*total.shape, *(1,) * (fields[0].ndim - total.ndim))
+        parts = [share.reshape(shape) * x for share, x in zip(shares, fields, strict=True)]
+        return functools.reduce(jnp.add, parts)  # [..., M, N]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +204,7 @@ class ObliqueGeodesic(Topology):
         """See `Topology.numbers_per_cell`: one per sub-sphere."""
         return shape[-2]
 
-    def combine(self, points: jax.Array, weights: jax.Array) -> jax.Array:
+    def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
         return self.project(super().combine(points, weights))
 

@@ -12,15 +12,27 @@ from typing import Any, Literal
 
 import numpy as np
 
+from big_retrieval.config import PairLabels
 from big_retrieval.data import images
 from big_retrieval.data.damage import Lost, note
 from big_retrieval.data.decoding import Decoder
+from big_retrieval.data.labels import Label, label_types, read_labels
 from big_retrieval.data.order import Order, stand_in
-from big_retrieval.data.sources import Record, Source, as_texts, column_of, place_of, texts_of
+from big_retrieval.data.sources import (
+    Record,
+    Source,
+    as_texts,
+    column_of,
+    is_absent,
+    place_of,
+    texts_of,
+)
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
+Example = tuple[dict[str, Any], dict[str, Label]]
+NO_LABELS = PairLabels()
 TRIES = 100  # records that may stand in for a damaged one, and that are tried at the start
 
 
@@ -41,6 +53,8 @@ class FieldSpec:
       tokenizer: of a text field.
       decoder: what decodes and resizes training images.
       reduced: whether training decodes large JPEG files at a smaller scale.
+      prefix: put before every text.
+      optional: whether a record may lack the column; its arrays then have {"there": bool [b]}, too.
     """
 
     kind: Literal["image", "text"]
@@ -54,28 +68,42 @@ class FieldSpec:
     tokenizer: Tokenizer | None = None
     decoder: Decoder = "pillow"
     reduced: bool = True
+    prefix: str = ""
+    optional: bool = False
 
 
-def try_record(source: Source, fields: Mapping[str, FieldSpec]) -> None:
+def try_record(
+    source: Source, fields: Mapping[str, FieldSpec], labels: PairLabels = NO_LABELS
+) -> None:
     """Reads a record as training would, so that what does not fit shows before it starts.
 
     Args:
       source: the records.
       fields: field name -> how it is read.
+      labels: which columns say what the pair is.
 
     Raises:
-      UserError: a field does not fit the records, or none of the first ones can be read.
+      UserError: a field does not fit the records, or none of the first ones can be read; an
+        optional field that all of the first ones lack.
     """
-    first = None
+    first, unseen, read = None, {name for name, spec in fields.items()}, False
     for index in range(min(TRIES, len(source))):
         try:
-            found = _example(source, index, fields, np.random.default_rng(0))
+            found, _ = _example(source, index, fields, labels, np.random.default_rng(0))
         except Damaged as problem:
             first = first or problem
             continue
         for name, value in found.items():
             _stack(fields[name], [value])
-        return
+        unseen -= set(found)
+        read = True
+        if not unseen:
+            return
+    for name in sorted(unseen if read else ()):
+        raise UserError(
+            f"config.fields.{name}.column {fields[name].column!r} is in none of the first "
+            f"{min(TRIES, len(source))} records of {source.name}; name a column that they have."
+        )
     tried = min(TRIES, len(source))
     raise UserError(
         f"{source.name} has no usable record among its first {tried:,}; the first one: {first}"
@@ -104,32 +132,41 @@ def train_batch(
     order: Order,
     batch_size: int,
     rows: np.ndarray,
+    labels: PairLabels,
     number: int,
 ) -> Batch:
     """The rows [b] of batch `number`; see `pipeline.train_batches`."""
-    columns: dict[str, list[Any]] = {name: [] for name in fields}
+    columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in fields}
+    numbers = {name: np.zeros(len(rows), dtype) for name, dtype in label_types(labels).items()}
     records = np.empty(len(rows), np.int64)  # [b]
     lost: list[Lost] = []
     for place, row in enumerate(rows.tolist()):
         epoch, index = order.record(int(number) * batch_size + row)
-        index, example, found = _usable(source, epoch, index, order.seed, fields)
+        index, (example, known), found = _usable(source, epoch, index, order.seed, fields, labels)
         records[place] = index
         lost += found
         for name, value in example.items():
-            columns[name].append(value)
+            columns[name][place] = value
+        for name, value in known.items():
+            numbers[name][place] = value
     batch: Batch = {name: _stack(fields[name], values) for name, values in columns.items()}
-    batch |= {"damaged": lost} if lost else {}
+    batch |= numbers | ({"damaged": lost} if lost else {})
     return {**batch, "record": records, "valid": np.ones(len(rows), bool)}
 
 
 def _usable(
-    source: Source, epoch: int, index: int, seed: int, fields: Mapping[str, FieldSpec]
-) -> tuple[int, dict[str, Any], list[Lost]]:
+    source: Source,
+    epoch: int,
+    index: int,
+    seed: int,
+    fields: Mapping[str, FieldSpec],
+    labels: PairLabels,
+) -> tuple[int, Example, list[Lost]]:
     """(record, its example, damaged ones on the way): this record, or one that stands in for it."""
     lost: list[Lost] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
-            return candidate, _example(source, candidate, fields, rng), lost
+            return candidate, _example(source, candidate, fields, labels, rng), lost
         except Damaged as problem:
             lost.append(note(candidate, problem))
     raise UserError(
@@ -139,22 +176,33 @@ def _usable(
 
 
 def _example(
-    source: Source, index: int, fields: Mapping[str, FieldSpec], rng: np.random.Generator
-) -> dict[str, Any]:
-    """Draws an example: field name -> str or uint8 [size, size, 3].
+    source: Source,
+    index: int,
+    fields: Mapping[str, FieldSpec],
+    labels: PairLabels,
+    rng: np.random.Generator,
+) -> Example:
+    """Draws an example: field name -> str or uint8 [size, size, 3]; and its labels.
 
     Texts are drawn before images and both by name, so that the draws do not depend on how the
-    fields are ordered.
+    fields are ordered. Optional fields that the record lacks are left out.
     """
     record: Record = source[index]
+    place = place_of(source, index)
+    known = read_labels(record, labels, place)
+    wanted = {
+        name: spec
+        for name, spec in sorted(fields.items())
+        if not (spec.optional and is_absent(record.get(spec.column)))
+    }
     chosen: dict[str, Any] = {}
-    for name, spec in sorted(fields.items()):
+    for name, spec in wanted.items():
         if spec.kind == "text":
             found = column_of(record, spec.column, source.name)
-            texts = as_texts(found, spec.column, place_of(source, index))
+            texts = as_texts(found, spec.column, place)
             chosen[name] = texts[int(rng.integers(len(texts)))]
     said = tuple(chosen.values())
-    for name, spec in sorted(fields.items()):
+    for name, spec in wanted.items():
         if spec.kind == "image":
             image = images.training_view(
                 column_of(record, spec.column, source.name),
@@ -164,11 +212,11 @@ def _example(
                 rng=rng,
                 reduced=spec.reduced,
                 decoder=spec.decoder,
-                place=place_of(source, index),
+                place=place,
             )  # [S, S, 3]
             mirrored = rng.random() < spec.flip and not has_word(said, spec.flip_unsafe_words)
             chosen[name] = images.flip(image) if mirrored else image
-    return chosen
+    return chosen, known
 
 
 def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:
@@ -193,13 +241,13 @@ def eval_batch(
     valid = places < len(items)  # [b]
     records = np.full(len(rows), -1, np.int64)  # [b]
     records[valid] = items[places[valid], 0]
-    filler = "" if spec.kind == "text" else np.zeros((spec.size, spec.size, 3), np.uint8)
-    values: list[Any] = [filler] * len(rows)
+    values: list[Any] = [None] * len(rows)
     lost: list[Lost] = []
     for row in np.flatnonzero(valid).tolist():
         index, text = items[places[row]].tolist()
         try:
             values[row] = _item(source, spec, index, text)
+            valid[row] = values[row] is not None
         except Damaged as problem:
             lost.append(note(index, problem))
     batch: Batch = {field: _stack(spec, values), "record": records, "valid": valid}
@@ -207,10 +255,16 @@ def eval_batch(
 
 
 def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
-    """A text of a record, or its image as evaluation sees it: uint8 [size, size, 3]."""
+    """A text of a record, or its image as evaluation sees it: uint8 [size, size, 3].
+
+    None for an optional image that the record lacks.
+    """
     if spec.kind == "text":
         return texts_of(source, index, spec.column)[text]
-    value = column_of(source[index], spec.column, source.name)
+    record = source[index]
+    if spec.optional and is_absent(record.get(spec.column)):
+        return None
+    value = column_of(record, spec.column, source.name)
     return images.evaluation_view(value, spec.size, place=place_of(source, index))
 
 
@@ -222,11 +276,16 @@ def _text_count(source: Source, index: int, column: str) -> int:
 
 
 def _stack(spec: FieldSpec, values: list[Any]) -> dict[str, np.ndarray]:
-    """Images or texts as the arrays of a field, [n, ...]."""
+    """Images or texts as a field's arrays, [n, ...]; None is a black image or an empty text."""
+    there = {"there": np.array([x is not None for x in values], bool)} if spec.optional else {}
     if spec.kind == "image":
-        shape = (len(values), spec.size, spec.size, 3)
-        return {"pixels": np.stack(values) if values else np.zeros(shape, np.uint8)}  # [n, S, S, 3]
+        pixels = np.zeros((len(values), spec.size, spec.size, 3), np.uint8)  # [n, S, S, 3]
+        for row, value in enumerate(values):
+            if value is not None:
+                pixels[row] = value
+        return {"pixels": pixels, **there}
     if spec.tokenizer is None:
         raise UserError(f"The text field of column {spec.column!r} has no tokenizer; give it one.")
-    ids, mask = spec.tokenizer.encode(values, spec.length)  # [n, L]
-    return {"ids": ids, "mask": mask}
+    texts = ["" if x is None else spec.prefix + x for x in values]
+    ids, mask = spec.tokenizer.encode(texts, spec.length)  # [n, L]
+    return {"ids": ids, "mask": mask, **there}

@@ -89,9 +89,15 @@ def field_specs(config: Config, tokenizer: Tokenizer) -> Mapping[str, FieldSpec]
                 flip_unsafe_words=field.flip_unsafe_words,
                 decoder=config.loader.decoder,
                 reduced=config.loader.reduced,
+                optional=field.optional,
             )
         else:
             specs[name] = FieldSpec(
-                kind="text", column=field.column, length=field.length, tokenizer=tokenizer
+                kind="text",
+                column=field.column,
+                length=field.length,
+                tokenizer=tokenizer,
+                prefix=field.prefix,
+                optional=field.optional,
             )
     return specs

@@ -18,7 +18,15 @@ import grain
 import numpy as np
 from absl import flags
 
-from big_retrieval.data.batches import Batch, FieldSpec, eval_batch, eval_items, train_batch
+from big_retrieval.config import PairLabels
+from big_retrieval.data.batches import (
+    NO_LABELS,
+    Batch,
+    FieldSpec,
+    eval_batch,
+    eval_items,
+    train_batch,
+)
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
@@ -56,6 +64,7 @@ def train_batches(
     rows: np.ndarray,
     start_batch: int,
     stop_batch: int,
+    labels: PairLabels = NO_LABELS,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """This process's rows of the training batches start_batch .. stop_batch - 1.
@@ -72,17 +81,18 @@ def train_batches(
       rows: which of the B rows to load, [b].
       start_batch: the first batch; batch k begins at position k * B.
       stop_batch: behind the last batch.
+      labels: which columns say what a pair is and how much it counts.
       reading: by what, and who counts damaged records.
 
     Yields:
       Field name -> arrays as `FieldSpec` says, `record` int64 [b] (record index) and `valid` bool
-      [b], all True.
+      [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b].
 
     Raises:
       UserError: a field does not fit the records, or too many are damaged. What the source raises
         besides comes through as it is.
     """
-    make = partial(train_batch, source, dict(fields), order, batch_size, np.asarray(rows))
+    make = partial(train_batch, source, dict(fields), order, batch_size, np.asarray(rows), labels)
     return (reading or Reading()).batches(make, start_batch, stop_batch)
 
 

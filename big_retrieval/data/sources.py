@@ -102,6 +102,15 @@ def column_of(record: Record, column: str, source: str) -> Any:
     return record[column]
 
 
+def is_absent(value: Any) -> bool:
+    """Whether a record has nothing there: None, NaN, a blank text, or a list of nothing else."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return True
+    if isinstance(value, list | tuple):
+        return all(is_absent(each) for each in value)
+    return isinstance(value, str | bytes) and not value.strip()
+
+
 def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
     """One or several texts as a tuple, without empty ones; any Unicode.
 

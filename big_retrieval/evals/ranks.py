@@ -1,7 +1,8 @@
 """Ranks of the right answers, in chunks of queries, with ties against the model."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,17 +27,17 @@ def _ranker(score: Score) -> Callable[..., jax.Array]:
 
 
 def by_chunks(
-    function: Callable[..., jax.Array],
+    function: Callable[..., Any],
     queries: np.ndarray,
     query_ids: np.ndarray,
     *whole: jax.Array,
     encoder: Encoder,
     chunk: int,
-) -> np.ndarray:
+) -> Any:
     """A function of some queries and all documents, `chunk` queries at a time.
 
     Args:
-      function: jit-able, of (points [C, M, N], ids [C], *whole) to [C, ...].
+      function: jit-able, of (points [C, M, N], ids [C], *whole) to arrays [C, ...].
       queries: points [Q, M, N].
       query_ids: [Q]; padding rows get -1.
       *whole: what `encoder.whole` gives.
@@ -44,7 +45,7 @@ def by_chunks(
       chunk: queries at a time.
 
     Returns:
-      [Q, ...].
+      The function's arrays [Q, ...].
     """
     multiple = encoder.row_multiple()
     size = -(-min(chunk, len(queries)) // multiple) * multiple
@@ -56,8 +57,13 @@ def by_chunks(
             np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
             np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
         ]
-        out.append(encoder.map_rows(function, rows, *whole)[: len(part)])
-    return np.concatenate(out)
+        found = encoder.map_rows(function, rows, *whole)
+        out.append(jax.tree.map(partial(_head, rows=len(part)), found))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
+
+
+def _head(x: np.ndarray, rows: int) -> np.ndarray:
+    return x[:rows]
 
 
 def ranks(
@@ -93,3 +99,68 @@ def ranks(
         _ranker(score), queries, query_ids, *whole, encoder=encoder, chunk=chunk
     )  # [Q]
     return found.astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def _top(score: Score, depth: int) -> Callable[..., Any]:
+    def top(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> Any:
+        scores = _without_nan(score(queries, documents))  # [C, D]
+        best, found = jax.lax.top_k(scores, depth)  # [C, depth] each
+        last = best[:, -1:]
+        alike = jnp.sum(scores == last, axis=1) - jnp.sum(best == last, axis=1)  # [C]
+        return found, best, alike
+
+    return top
+
+
+@lru_cache(maxsize=32)
+def _all(score: Score) -> Callable[..., jax.Array]:
+    return lambda queries, ids, documents: _without_nan(score(queries, documents))
+
+
+def _without_nan(scores: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
+
+
+def best(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    *,
+    score: Score,
+    encoder: Encoder,
+    depth: int,
+    chunk: int,
+    grades: Callable[[int], np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best documents of each query, best first.
+
+    Ties: without grades, the document with the lower number first; with them, the one of the lower
+    grade, also among those that do not fit into the depth any more. A score of NaN is the lowest.
+
+    Args:
+      queries: points [Q, M, N].
+      documents: points [D, M, N].
+      score: a topology's score on blocks.
+      encoder: knows the devices.
+      depth: documents of a query, at most.
+      chunk: queries at a time.
+      grades: of the documents [D] for a query's number, to break ties against the model.
+
+    Returns:
+      int32 [Q, min(depth, D)] and their scores.
+    """
+    whole, depth = encoder.whole(documents), min(depth, len(documents))
+    how = {"encoder": encoder, "chunk": chunk}
+    ids = np.arange(len(queries), dtype=np.int32)
+    found, scores, alike = by_chunks(_top(score, depth), queries, ids, whole, **how)
+    if grades is None:
+        return found, scores
+    found, scores = np.array(found), np.array(scores)
+    tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
+    for start in range(0, len(tied), chunk):
+        part = tied[start : start + chunk]
+        rows = by_chunks(_all(score), queries[part], ids[part], whole, **how)  # [C, D]
+        for query, row in zip(part.tolist(), rows, strict=True):
+            order = np.lexsort((grades(query), -row))[:depth]
+            found[query], scores[query] = order, row[order]
+    return found, scores

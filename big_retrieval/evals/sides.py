@@ -36,6 +36,25 @@ def encode_source(
     return encoder.points(weights, name, batches)
 
 
+def encode_first(
+    encoder: Encoder,
+    weights: Any,
+    source: Source,
+    name: str,
+    spec: FieldSpec,
+    reading: Reading | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `encode_source`, but of several texts of a record the first only."""
+    if spec.kind == "image":
+        return encode_source(encoder, weights, source, name, spec, reading)
+    items = eval_items(source, spec)  # [n, 2]
+    items = items[items[:, 1] == 0]
+    if not len(items):
+        raise UserError(f"{source.name} has no text in {spec.column!r}: nothing can be encoded.")
+    points, places = encode_source(encoder, weights, _Chosen(source, items), name, spec, reading)
+    return points, items[places, 0]
+
+
 @dataclass(frozen=True)
 class Side:
     """What one field brings to a retrieval evaluation.

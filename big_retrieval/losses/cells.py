@@ -214,7 +214,12 @@ class Sigmoid:
 
     The first is a negative's cost -log sigmoid(-logit), the second a known positive's. Finished:
     `cost` (travelling rows only: every cell once) and `best` as in `Softmax`.
+
+    Attributes:
+      inside: a known positive costs softplus(-share * logit) instead.
     """
+
+    inside: bool = False
 
     def start(self, side: Side) -> Stats:
         """See `Reduction.start`."""
@@ -225,7 +230,7 @@ class Sigmoid:
         """See `Reduction.read`."""
         cost = jnp.where(cells.negative, jax.nn.softplus(logits), 0)
         if cells.share is not None:
-            cost = cost + cells.share * jax.nn.softplus(-logits)
+            cost = cost + positive_cost(logits, cells.share, self.inside)
         rivals = jnp.where(cells.negative, logits, EXCLUDED)
         best = jnp.max(rivals, axis=1)
         resident = {"best": best, "cost": jnp.zeros_like(best)}
@@ -251,8 +256,24 @@ class Sigmoid:
         del resident
         slope = jnp.where(cells.negative, jax.nn.sigmoid(logits), 0)
         if cells.share is not None:
-            slope = slope - cells.share * jax.nn.sigmoid(-logits)
+            factor = cells.share if self.inside else 1
+            slope = slope - cells.share * jax.nn.sigmoid(-factor * logits)
         return travelling.grads["cost"][None, :] * slope
+
+
+def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Array:
+    """What positives cost in the sigmoid loss: w softplus(-x), or inside softplus(-w x).
+
+    A weight of 0 costs nothing in both forms.
+
+    Args:
+      logits: x.
+      weight: w, of the same shape, not negative.
+      inside: as GCL's Eq. 6 is written.
+    """
+    if inside:
+        return jnp.where(weight > 0, jax.nn.softplus(-weight * logits), 0)
+    return weight * jax.nn.softplus(-logits)
 
 
 def _scatter(x: jax.Array, axes: Axes) -> jax.Array:

@@ -8,7 +8,7 @@ semantics everywhere: N devices give what one gives.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import flax.struct
 import jax
@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax
-from big_retrieval.losses.exchange import Inputs, Labels
+from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax, positive_cost
+from big_retrieval.losses.core import Inputs, Labels, make_core
 from big_retrieval.similarity import Topology
 
 Result = tuple[jax.Array, dict[str, jax.Array]]
+There = tuple[jax.Array | None, jax.Array | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,8 @@ def contrastive_loss(
     scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
+    there: There = (None, None),
+    divide_by: Literal["weights", "rows"] = "weights",
     negatives: Negatives | None = None,
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
@@ -77,8 +80,10 @@ def contrastive_loss(
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
-    H the cross-entropy, t the target: all on the own pair. Extra negatives are further columns of
-    the first softmax. The sides may change places, e.g. for negatives among the queries.
+    H the cross-entropy, t the target: all on the own pair. With `divide_by` "rows" the divisor is
+    the number of valid rows ("Generalized contrastive learning", Eq. 4). Extra negatives are
+    further columns of the first softmax. The sides may change places, e.g. for negatives among the
+    queries.
 
     Two different pairs with the same query or the same document make a known pair, a false
     negative of each other. "keep": it counts as a negative, as in the papers. "mask": it leaves
@@ -94,6 +99,9 @@ def contrastive_loss(
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
+      there: bool [B] of the queries and of the documents, None where all are: one that is not there
+        is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      divide_by: "weights", sum w of the pairs that are there; or "rows", the valid rows.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
       document_id: int [B], equal for equal documents; negative where unknown.
@@ -109,7 +117,7 @@ def contrastive_loss(
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
         devices of the mesh.
     """
-    labels = _labels(query, valid, weight, negatives, query_id, document_id, false_negatives)
+    labels = _labels(query, valid, there, weight, negatives, query_id, document_id, false_negatives)
     found, own = _statistics(
         Softmax(false_negatives == "positives"), query, document, topology, scale, None,
         negatives, labels, false_negatives, execution,
@@ -125,8 +133,11 @@ def contrastive_loss(
         return partition - (mass * own + stats["dot"]) / jnp.where(total > 0, total, 1)
 
     losses = 0.5 * (entropy("query") + entropy("document"))
-    loss = _mean(jnp.where(labels.valid, losses, 0), jnp.where(labels.valid, mass, 0))
-    return loss, {"accuracy": _accuracy(found, own, labels.valid)}
+    pairs = labels.pairs_counted()
+    losses, mass = jnp.where(pairs, losses, 0), jnp.where(pairs, mass, 0)
+    total = jnp.sum(mass if divide_by == "weights" else labels.valid.astype(mass.dtype))
+    loss = jnp.sum(mass * losses) / jnp.where(total > 0, total, 1)
+    return loss, {"accuracy": _accuracy(found, own, pairs)}
 
 
 def sigmoid_loss(
@@ -137,7 +148,9 @@ def sigmoid_loss(
     scale: jax.Array | float,
     bias: jax.Array | float,
     weight: jax.Array | None = None,
+    weight_inside: bool = False,
     valid: jax.Array | None = None,
+    there: There = (None, None),
     negatives: Negatives | None = None,
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
@@ -151,8 +164,9 @@ def sigmoid_loss(
 
       loss = -1/n sum_ij w_ij log sigmoid(z_ij s_ij),    n the number of valid pairs
 
-    where w is the pair's weight for own pairs and 1 for negatives ("Generalized contrastive
-    learning", Eq. 6 with the weight outside). Known pairs (see `contrastive_loss`) count as
+    where w is the pair's weight for own pairs and 1 for negatives. "Generalized contrastive
+    learning", Eq. 6, has the weight of own pairs inside, log sigmoid(w_ii s_ii), and -b where the
+    bias is added here. Known pairs (see `contrastive_loss`) count as
     negatives, not at all, or as own pairs with the weight of the pair that they are.
 
     Args:
@@ -162,7 +176,9 @@ def sigmoid_loss(
       topology: scores them.
       scale: multiplier of the scores.
       weight: weights of the pairs, [B].
+      weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
       valid: bool [B].
+      there: bool [B] of both sides.
       negatives: extra documents: further cells of every query.
       query_id: int [B].
       document_id: int [B].
@@ -175,20 +191,22 @@ def sigmoid_loss(
     Raises:
       UserError: see `contrastive_loss`.
     """
-    labels = _labels(query, valid, weight, negatives, query_id, document_id, false_negatives)
+    labels = _labels(query, valid, there, weight, negatives, query_id, document_id, false_negatives)
     found, own = _statistics(
-        Sigmoid(), query, document, topology, scale, bias,
+        Sigmoid(weight_inside), query, document, topology, scale, bias,
         negatives, labels, false_negatives, execution,
     )  # fmt: skip
     mass = _mass(labels, own)
-    cost = found["query"]["cost"] + mass * jax.nn.softplus(-own)
+    pairs = labels.pairs_counted()
+    cost = found["query"]["cost"] + jnp.where(pairs, positive_cost(own, mass, weight_inside), 0)
     loss = _mean(jnp.where(labels.valid, cost, 0), labels.valid.astype(own.dtype))
-    return loss, {"accuracy": _accuracy(found, own, labels.valid)}
+    return loss, {"accuracy": _accuracy(found, own, pairs)}
 
 
 def _labels(
     query: jax.Array,
     valid: jax.Array | None,
+    there: There,
     weight: jax.Array | None,
     negatives: Negatives | None,
     query_id: jax.Array | None,
@@ -203,8 +221,11 @@ def _labels(
             "pair is known."
         )
     keep = false_negatives == "keep"
+    query_there, document_there = (None if x is None else jnp.asarray(x, bool) for x in there)
     return Labels(
         valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
+        query_there=query_there,
+        document_there=document_there,
         negatives_valid=None if negatives is None else negatives.valid,
         query_id=None if keep else query_id,
         document_id=None if keep else document_id,
@@ -248,7 +269,7 @@ def _statistics(
         block=execution.block or blockwise.block_size(topology, query.shape),
         feature_axis=execution.feature_axis,
     )
-    core = exchange.make_core(sweep, inputs, execution.exchange)
+    core = make_core(sweep, inputs, execution.exchange)
     found: dict[str, Any] = exchange.statistics(core, inputs, labels)
     own = inputs.scale * found["own"]
     return found, own if inputs.bias is None else own + inputs.bias

@@ -15,142 +15,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config import Exchange
-from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise
-from big_retrieval.losses.blockwise import Sweep
-from big_retrieval.losses.cells import Axes, Saved, Side
-
-ROW_AXES = ("data", "fsdp")
-GATHER_BYTES = 2**28  # "auto": largest travelling side that every device holds whole
-
-
-@flax.struct.dataclass
-class Inputs:
-    """What the cells of a batch depend on.
-
-    Attributes:
-      documents: points [B, M, N] or [B, V].
-      queries: points of the same shape; row i belongs to document i.
-      negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
-      scale: multiplier of the scores, [].
-      bias: added to the scaled scores, [], or None.
-    """
-
-    documents: jax.Array
-    queries: jax.Array
-    negatives: jax.Array | None
-    scale: jax.Array
-    bias: jax.Array | None
-
-
-@flax.struct.dataclass
-class Labels:
-    """What is known of the rows; nothing here has a gradient.
-
-    Attributes:
-      valid: bool [B].
-      negatives_valid: bool [B, K] or None.
-      query_id: int32 [B] or None.
-      document_id: int32 [B] or None.
-      negatives_id: int32 [B, K] or None, document ids of the extra negatives.
-      weight: [B] or None, weights of the pairs.
-    """
-
-    valid: jax.Array
-    negatives_valid: jax.Array | None = None
-    query_id: jax.Array | None = None
-    document_id: jax.Array | None = None
-    negatives_id: jax.Array | None = None
-    weight: jax.Array | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Core:
-    """The static part of a computation.
-
-    Attributes:
-      sweep: what happens to each block.
-      axes: mesh axes that rows are spread over; empty without a mesh.
-      devices: their product.
-      ring: pass the queries around instead of gathering them.
-    """
-
-    sweep: Sweep
-    axes: Axes
-    devices: int
-    ring: bool
-
-    @property
-    def gathers(self) -> bool:
-        """Whether every device holds all queries at once."""
-        return self.devices > 1 and not self.ring
-
-    def points_spec(self, ndim: int, spread: bool = True) -> P:
-        """How points are laid out: rows over the devices, or all of them on each."""
-        rows = (self.axes or None) if spread else None
-        return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
-
-    def inputs_spec(self, inputs: Inputs) -> Inputs:
-        """How inputs and their gradients are laid out."""
-        return jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
-
-    def everyone_spec(self, inputs: Inputs, labels: Labels) -> Side | None:
-        """How the gathered queries are laid out, where they are."""
-        if not self.gathers:
-            return None
-        queries = Side(inputs.queries, labels.valid, labels.valid, labels.query_id,
-                       labels.document_id, labels.weight)  # fmt: skip
-        whole: Any = jax.tree.map(lambda x: P(), queries)
-        return whole.replace(points=self.points_spec(inputs.queries.ndim, spread=False))
-
-    def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
-        """`function` of (core, ...) on every device's own rows; as it is where there is no mesh."""
-        local = functools.partial(function, self)
-        if jax.sharding.get_abstract_mesh().empty:
-            return local
-        return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-
-
-def make_core(
-    sweep: Sweep, inputs: Inputs, exchange: Exchange = "auto", row_axes: Axes = ROW_AXES
-) -> Core:
-    """Chooses how a computation runs on the mesh of the context (`jax.set_mesh`), if there is one.
-
-    Args:
-      sweep: what happens to each block.
-      inputs: for the size of what travels.
-      exchange: how it travels; "auto" gathers up to 256 MiB.
-      row_axes: mesh axes that rows are spread over.
-
-    Raises:
-      UserError: the rows do not divide over the devices.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    axes = tuple(axis for axis in row_axes if axis in mesh.shape)
-    devices = 1
-    for axis in axes:
-        devices *= mesh.shape[axis]
-    rows = inputs.queries.shape[0]
-    if rows % devices:
-        raise UserError(
-            f"a batch of {rows} rows does not divide over {devices} devices: pad it with rows "
-            "that are not valid."
-        )
-    size = inputs.queries.size * inputs.queries.dtype.itemsize
-    return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
-
-
-def chosen(exchange: Exchange, size: int) -> Exchange:
-    """ "gather" or "ring": what "auto" stands for, with a travelling side of so many bytes."""
-    if exchange != "auto":
-        return exchange
-    return "ring" if size > GATHER_BYTES else "gather"
+from big_retrieval.losses.cells import Saved, Side
+from big_retrieval.losses.core import Core, Inputs, Labels
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -194,8 +65,10 @@ def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
     first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
     index = first + jnp.arange(rows, dtype=jnp.int32)
     known = {"query_id": labels.query_id, "document_id": labels.document_id}
-    queries = Side(inputs.queries, index, labels.valid, **known, weight=labels.weight)
-    documents = dataclasses.replace(queries, points=inputs.documents)
+    queries = Side(inputs.queries, index, labels.queries_counted(), **known, weight=labels.weight)
+    documents = dataclasses.replace(
+        queries, points=inputs.documents, counted=labels.documents_counted()
+    )
     if inputs.negatives is None:
         return documents, queries
     shape = inputs.negatives.shape[:2]  # [b, K]
@@ -221,7 +94,7 @@ def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
 
 def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
     """This device's part of the own pairs' scores [b], as a function of both sides' points."""
-    mask = labels.valid.reshape(-1, *(1,) * (inputs.queries.ndim - 1))
+    mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
     def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
         return core.sweep.topology.paired(

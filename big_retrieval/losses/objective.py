@@ -4,18 +4,19 @@ A new loss is a module of this room, a dataclass in `big_retrieval.config` and a
 `make_objective`. It never sees a tower, an optimiser or a mesh.
 """
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import similarity
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, Contrastive, Sigmoid, Temperature
-from big_retrieval.losses.contrastive import Execution, contrastive_loss, sigmoid_loss
+from big_retrieval.losses.contrastive import Execution, Result, contrastive_loss, sigmoid_loss
+from big_retrieval.losses.fields import Sides, make_sides, pair_weights
 
 Scalars = Mapping[str, jax.Array]
 
@@ -72,16 +73,14 @@ class _PairObjective:
     """What both losses read and learn.
 
     Attributes:
-      topology: scores points.
-      temperature: the multiplier.
-      query: field of the query side.
-      document: field of the document side.
+      sides: the fields of both sides; scores points.
+      temperature: the multiplier, one for all terms.
+      normalise: whether the weights of a batch are divided by their mean.
     """
 
-    topology: similarity.Topology
+    sides: Sides
     temperature: LearnedTemperature
-    query: str
-    document: str
+    normalise: bool
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
@@ -91,20 +90,39 @@ class _PairObjective:
         """The temperature within its bounds; a bias has none."""
         return self.temperature.bound(scalars)
 
-    def _arguments(
-        self, reps: Reps, batch: Batch, config: Contrastive | Sigmoid, tau: jax.Array
-    ) -> dict[str, Any]:
-        """The arguments that `contrastive_loss` and `sigmoid_loss` share."""
-        return {
-            "query": reps.points[self.query],
-            "document": reps.points[self.document],
-            "topology": self.topology,
+    def _sum_of_terms(
+        self,
+        loss: Callable[..., Result],
+        reps: Reps,
+        batch: Batch,
+        config: Contrastive | Sigmoid,
+        tau: jax.Array,
+    ) -> Result:
+        """A loss summed over the terms that the fields make (GCL, Eq. 5).
+
+        The metrics are those of the first term, and `loss_<term>` of each where there are several.
+        """
+        common = {
+            "topology": self.sides.topology,
             "scale": tau,
+            "weight": pair_weights(batch, self.normalise),
             "valid": batch.valid,
+            "query_id": batch.query_id,
             "document_id": batch.document_id,
             "false_negatives": config.false_negatives,
             "execution": Execution(config.exchange, config.block),
         }
+        terms = self.sides.terms(config.terms)
+        values, metrics = {}, {}
+        for term in terms:
+            query, query_there = self.sides.points(reps, batch, term.query)
+            document, document_there = self.sides.points(reps, batch, term.document)
+            there = query_there, document_there
+            values[term.name], found = loss(query, document, there=there, **common)
+            metrics = metrics or found
+        if len(terms) > 1:
+            metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
+        return functools.reduce(jnp.add, values.values()), metrics
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ class ContrastiveObjective(_PairObjective):
     """Symmetric cross-entropy of tau * score over the global batch (oblique paper, Eq. 2).
 
     Attributes:
-      config: what known pairs count as, and how the loss is computed.
+      config: what known pairs count as, what is divided by, and how the loss is computed.
     """
 
     config: Contrastive
@@ -122,7 +140,8 @@ class ContrastiveObjective(_PairObjective):
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `contrastive_loss`; adds tau to the metrics."""
         tau = self.temperature.tau(scalars)
-        loss, metrics = contrastive_loss(**self._arguments(reps, batch, self.config, tau))
+        one = functools.partial(contrastive_loss, divide_by=self.config.divide_by)
+        loss, metrics = self._sum_of_terms(one, reps, batch, self.config, tau)
         return loss, {**metrics, "temperature": tau}
 
 
@@ -145,15 +164,15 @@ class SigmoidObjective(_PairObjective):
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `sigmoid_loss`; adds tau and the bias to the metrics."""
         tau, bias = self.temperature.tau(scalars), scalars["bias"]
-        loss, metrics = sigmoid_loss(bias=bias, **self._arguments(reps, batch, self.config, tau))
+        inside = self.config.weight_inside
+        one = functools.partial(sigmoid_loss, bias=bias, weight_inside=inside)
+        loss, metrics = self._sum_of_terms(one, reps, batch, self.config, tau)
         return loss, {**metrics, "temperature": tau, "bias": bias}
 
 
 def make_objective(config: Config) -> Objective:
     """The objective of a checked config."""
-    sides = {field.side: name for name, field in config.fields.items()}
-    topology = similarity.topology(config.topology)
-    parts = (topology, LearnedTemperature(config.temperature), sides["query"], sides["document"])
+    parts = make_sides(config), LearnedTemperature(config.temperature), config.labels.normalise
     if isinstance(config.loss, Sigmoid):
         return SigmoidObjective(*parts, config.loss)
     return ContrastiveObjective(*parts, config.loss)

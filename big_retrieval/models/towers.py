@@ -60,9 +60,12 @@ class RetrievalModel(nn.Module):
         """
         topology = similarity.topology(self.topology)
         towers = {
-            name: make_tower(tower, self.vocab_size, dtype=self.dtype, name=name)
+            name: make_tower(
+                tower, self.vocab_size, dtype=self.dtype, name=name, **self._longest(name)
+            )
             for name, tower in self.towers.items()
         }
+        heads: dict[str, Projection | LexicalHead] = {}
         points = {}
         for name in sorted(inputs):
             field, arrays = self.fields[name], inputs[name]
@@ -72,20 +75,31 @@ class RetrievalModel(nn.Module):
                 tokens = tower(images.astype(self.dtype), train=train, rows=rows)  # [B, M, D]
             else:
                 tokens = tower(arrays["ids"], arrays["mask"], train=train, rows=rows)
-            raw = self._raw_points(name, tower, tokens, arrays)  # [B, M, N]
+            owner = field.shares_head or name
+            if owner not in heads:
+                words, config = self._words(owner), self.fields[owner].head
+                heads[owner] = make_head(config, words, dtype=self.dtype, name=f"{owner}_head")
+            raw = self._raw_points(heads[owner], tower, tokens, arrays)  # [B, M, N]
             points[name] = topology.project(raw)
         return Reps(points=points)
 
     def _raw_points(
-        self, name: str, tower: Any, tokens: jax.Array, arrays: Mapping[str, jax.Array]
+        self, head: Any, tower: Any, tokens: jax.Array, arrays: Mapping[str, jax.Array]
     ) -> jax.Array:
         """A field's tokens [B, M, W] behind its head."""
-        rows = self._words(name)
-        head = make_head(self.fields[name].head, rows, dtype=self.dtype, name=f"{name}_head")
         if isinstance(head, Projection):
             return head(tokens)  # [B, M, N]
         table = tower.word_table() if head.tied else None
         return head(tokens, arrays["mask"], table)[:, None]  # [B, 1, V]
+
+    @nn.nowrap
+    def _longest(self, tower: str) -> dict[str, int]:
+        """`max_length` of a text tower: the longest text of the fields that it reads."""
+        if not isinstance(self.towers[tower], Bert):
+            return {}
+        fields = [f for f in self.fields.values() if f.tower == tower]
+        lengths = [f.length for f in fields if not isinstance(f, ImageField)]
+        return {"max_length": max(lengths)} if lengths else {}
 
     @nn.nowrap
     def _words(self, field: str) -> int:

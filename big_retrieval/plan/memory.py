@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from big_retrieval import similarity
 from big_retrieval.checks import point_shape
 from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
-from big_retrieval.losses import blockwise, exchange
+from big_retrieval.losses import blockwise, core
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.vocabulary import with_words
@@ -187,9 +187,9 @@ def tower_length(tower: Any, field: Any) -> int:
 
 
 def exchange_mode(config: Config) -> str:
-    """ "gather" or "ring", as `losses/exchange.py` chooses."""
+    """ "gather" or "ring", as `losses/core.py` chooses."""
     shape = point_shape(config, next(iter(config.fields)))
-    return exchange.chosen(config.loss.exchange, config.batch_size * math.prod(shape) * 4)
+    return core.chosen(config.loss.exchange, config.batch_size * math.prod(shape) * 4)
 
 
 def _effective(tower: Any, platform: str) -> Any:

@@ -93,6 +93,7 @@ class Run:
             rows=self.rows,
             start_batch=first,
             stop_batch=last,
+            labels=c.labels,
             reading=self.reading,
         )
         return Batches(arrays, self)
@@ -243,7 +244,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
-    try_record(source, specs)
+    try_record(source, specs, config.labels)
     total_steps = run_length(config, len(source))
     parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
     encoder = Encoder(parts.model, mesh, config.batch_size)

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config
+from big_retrieval.data.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, without_scalars
 from big_retrieval.train.microbatch import in_slices
@@ -145,4 +146,8 @@ def abstract_batch(config: Config, mesh: Mesh) -> Batch:
         else:
             ids, mask = array(jnp.int32, field.length), array(jnp.bool_, field.length)
             fields[name] = {"ids": ids, "mask": mask}
-    return Batch(fields=fields, valid=array(jnp.bool_), document_id=array(jnp.int32))  # type: ignore
+        if field.optional:
+            fields[name]["there"] = array(jnp.bool_)
+    labels = {"document_id": array(jnp.int32)}
+    labels |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
+    return Batch(fields=fields, valid=array(jnp.bool_), **labels)  # type: ignore

@@ -1,0 +1,115 @@
+"""Sides of several fields, and the terms of a loss over them.
+
+"Generalized contrastive learning", Eq. 5: with m fields of the query and n of the document a loss
+has m n + 1 terms, one for the averages of both sides and one for every pair of fields. The terms
+read the fields' points where they are; nothing is stacked.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Config
+from big_retrieval.similarity import Topology, topology
+
+Terms = Literal["all", "average", "pairs"]
+Points = tuple[jax.Array, jax.Array | None]  # [B, M, N], and bool [B] of the rows that have some
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One comparison of the two sides.
+
+    Attributes:
+      name: `average`, or `<query field>_<document field>`.
+      query: the fields that make the query's points.
+      document: those that make the document's.
+    """
+
+    name: str
+    query: tuple[str, ...]
+    document: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """The fields of both sides.
+
+    Attributes:
+      topology: averages points.
+      weights: field name -> its weight in the average of its side.
+      query: names of the query's fields.
+      document: names of the document's.
+      renormalise: whether an average is brought back onto the topology.
+    """
+
+    topology: Topology
+    weights: dict[str, float]
+    query: tuple[str, ...]
+    document: tuple[str, ...]
+    renormalise: bool = False
+
+    def terms(self, which: Terms) -> tuple[Term, ...]:
+        """The terms of a loss, the average's first; one only where each side has one field."""
+        pairs = itertools.product(self.query, self.document)
+        single = [Term(f"{q}_{d}", (q,), (d,)) for q, d in pairs]
+        if len(single) == 1:
+            return tuple(single)
+        average = [Term("average", self.query, self.document)] if which != "pairs" else []
+        return (*average, *(single if which != "average" else ()))
+
+    def points(self, reps: Reps, batch: Batch, fields: Sequence[str]) -> Points:
+        """The weighted average of some fields of a side, or the one field itself.
+
+        A field that a row lacks has no part in it; the weights of the others are divided by their
+        sum. A row without any of the fields is not there.
+
+        Args:
+          reps: points by field.
+          batch: `fields[name]["there"]`, bool [B], says where an optional field is.
+          fields: their names, of one side.
+        """
+        there = [batch.fields[name].get("there") for name in fields]
+        if len(fields) == 1:
+            return reps.points[fields[0]], there[0]
+        points = [reps.points[name] for name in fields]
+        rows = points[0].shape[0]
+        shares = jnp.stack(
+            [
+                jnp.full(rows, self.weights[name], points[0].dtype) * (1 if mask is None else mask)
+                for name, mask in zip(fields, there, strict=True)
+            ]
+        )  # [F, B]
+        average = self.topology.combine(points, shares)  # [B, M, N]
+        if self.renormalise:
+            average = self.topology.project(average)
+        return average, None if any(mask is None for mask in there) else jnp.sum(shares, axis=0) > 0
+
+
+def make_sides(config: Config) -> Sides:
+    """The sides of a checked config."""
+    names = {
+        side: tuple(name for name, field in config.fields.items() if field.side == side)
+        for side in ("query", "document")
+    }
+    weights = {name: field.weight for name, field in config.fields.items()}
+    return Sides(topology(config.topology), weights, **names, renormalise=config.loss.renormalise)
+
+
+def pair_weights(batch: Batch, normalise: bool) -> jax.Array | None:
+    """The weights of the batch's pairs [B], or None where all are 1.
+
+    Args:
+      batch: with or without `weight`.
+      normalise: divide them by their mean over the valid rows.
+    """
+    if batch.weight is None or not normalise:
+        return batch.weight
+    count = jnp.sum(batch.valid)
+    total = jnp.sum(jnp.where(batch.valid, batch.weight, 0))
+    return batch.weight * jnp.where(total > 0, count / jnp.where(total > 0, total, 1), 0)

@@ -1,0 +1,190 @@
+"""Reference values of "Generalized contrastive learning": losses, fields and their search.
+
+What the arrays are and the tolerances: data/gcl/README.md. The metrics and weights of the same
+folder: test_gcl_metrics.py. Every array of a file is compared or goes into something that is.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Contrastive, PairLabels, Temperature
+from big_retrieval.evals.fields import average
+from big_retrieval.evals.ranks import best
+from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
+from big_retrieval.losses.fields import Sides
+from big_retrieval.losses.objective import ContrastiveObjective, LearnedTemperature
+from big_retrieval.similarity import topology
+
+Case = Mapping[str, np.ndarray]
+SPHERE = topology("sphere")
+both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
+
+
+def close(ours: Any, expected: Any, precision: str) -> None:
+    """The README's tolerances."""
+    rtol, atol = (1e-9, 1e-12) if precision == "float64" else (1e-4, 1e-5)
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=rtol, atol=atol)
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Points [n, 1, N] of plain vectors [n, N]."""
+    return SPHERE.project(x[:, None, :])
+
+
+def with_gradients(
+    function: Callable[..., jax.Array], inputs: dict[str, np.ndarray], precision: str
+) -> tuple[Any, dict[str, Any]]:
+    """A scalar function of named arrays and its gradients, in a precision."""
+    with jax.enable_x64(precision == "float64"):
+        cast = {name: jnp.asarray(x, precision) for name, x in inputs.items()}
+        run = jax.jit(jax.value_and_grad(lambda x: function(**x)))
+        value, grads = jax.device_get(run(cast))
+    return value, grads
+
+
+@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=True)
+@both_precisions
+def test_weighted_cross_entropy(case: Case, precision: str) -> None:
+    """Eq. 4; with weights of 1 also open_clip's loss."""
+
+    def loss(queries: jax.Array, docs: jax.Array, log_logit_scale: jax.Array) -> jax.Array:
+        return contrastive_loss(
+            unit(queries), unit(docs), topology=SPHERE, scale=jnp.exp(log_logit_scale),
+            weight=jnp.asarray(case["weights"], queries.dtype), divide_by="rows",
+        )[0]  # fmt: skip
+
+    inputs = {name: case[name] for name in ("queries", "docs", "log_logit_scale")}
+    value, grads = with_gradients(loss, inputs, precision)
+    close(value, case["loss"], precision)
+    for name, grad in grads.items():
+        close(grad, case[f"grad_{name}"], precision)
+    if "open_clip_cliploss" in case:
+        np.testing.assert_array_equal(case["weights"], 1)
+        close(value, case["open_clip_cliploss"], "float32")
+
+
+@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=True)
+def test_gradient_of_the_logits(case: Case) -> None:
+    """`Z` and `grad_Z`, the logits as points whose score is their product with unit vectors."""
+    rows = len(case["Z"])
+    inner = topology("inner")
+
+    def loss(z: jax.Array) -> jax.Array:
+        columns = jnp.eye(rows, dtype=z.dtype)[:, None]
+        weight = jnp.asarray(case["weights"], z.dtype)
+        return contrastive_loss(
+            z[:, None], columns, topology=inner, scale=1.0, weight=weight, divide_by="rows"
+        )[0]
+
+    value, grads = with_gradients(loss, {"z": case["Z"]}, "float64")
+    close(value, case["loss"], "float64")
+    close(grads["z"], case["grad_Z"], "float64")
+    with jax.enable_x64(True):
+        points = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
+        logits = np.exp(case["log_logit_scale"]) * SPHERE.score(*points)
+    close(logits, case["Z"], "float64")
+
+
+@pytest.mark.golden("gcl", "multifield_loss.npz", prefixes=True)
+@both_precisions
+def test_multi_field_loss(case: Case, precision: str) -> None:
+    """Eq. 5: the loss, all of its terms and all gradients, through the objective of a run."""
+    names = {side: tuple(f"{side}{i}" for i in range(int(case[f"num_{side}"]))) for side in SIDES}
+    gammas = {
+        name: float(gamma)
+        for side in SIDES
+        for name, gamma in zip(names[side], case[f"gamma_{side}"], strict=True)
+    }
+
+    def objective(inputs: dict[str, jax.Array], renormalise: bool) -> Any:
+        inputs = dict(inputs)
+        scale = inputs.pop("log_logit_scale")
+        rows = len(case["weights"])
+        batch: Any = Batch(
+            fields={name: {} for name in inputs},
+            valid=jnp.ones(rows, bool),
+            document_id=jnp.arange(rows),
+            weight=jnp.asarray(case["weights"], scale.dtype),
+        )  # type: ignore
+        reps: Any = Reps(points={name: unit(x) for name, x in inputs.items()})  # type: ignore
+        sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
+        temperature = LearnedTemperature(Temperature(max=None))
+        config = Contrastive(divide_by="rows")
+        run = ContrastiveObjective(sides, temperature, PairLabels().normalise, config)
+        return run(reps, batch, {"temperature": scale})
+
+    inputs = {name: case[name] for name in (*names["lhs"], *names["rhs"], "log_logit_scale")}
+    value, grads = with_gradients(lambda **x: objective(x, False)[0], inputs, precision)
+    close(value, case["loss"], precision)
+    for name, grad in grads.items():
+        close(grad, case[f"grad_{name}"], precision)
+    with jax.enable_x64(precision == "float64"):
+        cast = {name: jnp.asarray(x, precision) for name, x in inputs.items()}
+        terms = {k: v for k, v in objective(cast, False)[1].items() if k.startswith("loss_")}
+        again = objective(cast, True)[1]["loss_average"]
+    order = ["average", *(f"{q}_{d}" for q in names["lhs"] for d in names["rhs"])]
+    close([terms[f"loss_{name}"] for name in order], case["terms"], precision)
+    close(again, case["avg_term_if_average_renormalised"], precision)
+
+
+SIDES = ("lhs", "rhs")
+
+
+@pytest.mark.golden("gcl", "wsig_loss.npz", prefixes=True)
+@both_precisions
+def test_weighted_sigmoid(case: Case, precision: str) -> None:
+    """Eq. 6, whose b is minus our bias; the weight outside too, and SigLIP's where all are 1."""
+
+    def loss(
+        queries: jax.Array, docs: jax.Array, log_t: jax.Array, b: jax.Array, inside: bool = True
+    ) -> jax.Array:
+        return sigmoid_loss(
+            unit(queries), unit(docs), topology=SPHERE, scale=jnp.exp(log_t), bias=-b,
+            weight=jnp.asarray(case["weights"], queries.dtype), weight_inside=inside,
+        )[0]  # fmt: skip
+
+    inputs = {name: case[name] for name in ("queries", "docs", "log_t")}
+    inputs["b"] = case["b_eq6_sign"]
+    value, grads = with_gradients(loss, inputs, precision)
+    close(value, case["loss"], precision)
+    for name, grad in grads.items():
+        close(grad, case[f"grad_{name}"], precision)
+    outside, _ = with_gradients(functools.partial(loss, inside=False), inputs, precision)
+    close(outside, case["loss_if_weight_outside_log"], precision)
+    if "open_clip_sigliploss_with_bias_minus_b" in case:
+        np.testing.assert_array_equal(case["weights"], 1)
+        close(value, case["open_clip_sigliploss_with_bias_minus_b"], "float32")
+    with jax.enable_x64(True):
+        points = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
+        close(SPHERE.score(*points), case["Z"], "float64")
+
+
+@pytest.mark.golden("gcl", "multifield_eval.npz")
+def test_averages_of_documents_and_their_search(case: Case) -> None:
+    """Averages of fields, a missing one left out, and the best documents of every query."""
+    points = {
+        name: np.asarray(unit(jnp.asarray(case[f"{name}_emb"]))) for name in ("image", "title")
+    }
+    weights = dict(zip(("image", "title"), case["field_weights"].tolist(), strict=True))
+    documents = average(SPHERE, points, weights, {"title": ~case["title_missing"]})  # [D, 1, N]
+    np.testing.assert_allclose(documents[:, 0], case["doc_features"], atol=1e-5)
+    queries = np.asarray(unit(jnp.asarray(case["query_features"])))
+    devices: Any = SimpleNamespace(
+        whole=jnp.asarray,
+        row_multiple=lambda: 1,
+        map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
+    )
+    depth = int(case["top_k"])
+    found, scores = best(
+        queries, documents, score=SPHERE.score, encoder=devices, depth=depth, chunk=2
+    )
+    np.testing.assert_array_equal(found, case["topk_doc_index"])
+    np.testing.assert_allclose(scores, case["topk_scores"], atol=1e-5)
