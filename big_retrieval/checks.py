@@ -7,9 +7,12 @@ so that a mistake shows within a second and not after an hour of start-up.
 import dataclasses
 from collections.abc import Iterator
 
-from big_retrieval.checks_data import LIMIT, data, evals, loader
+from big_retrieval.checks_data import LIMIT, data, loader
+from big_retrieval.checks_evals import evals
+from big_retrieval.checks_fields import fields, sides
+from big_retrieval.checks_labels import labels
 from big_retrieval.checks_lexical import lexical
-from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, ViT
+from big_retrieval.config import Bert, Config, ResNet, ViT
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
@@ -178,44 +181,6 @@ def _pooling(path: str, tower: ViT | Bert) -> Iterator[str]:
         )
 
 
-def _fields(c: Config) -> Iterator[str]:
-    for name, field in c.fields.items():
-        path = f"config.fields.{name}"
-        if field.tower not in c.towers:
-            known = ", ".join(sorted(c.towers)) or "none"
-            yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
-            continue
-        tower = c.towers[field.tower]
-        if isinstance(tower, Bert) == isinstance(field, ImageField):
-            yield (
-                f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
-                f"kind {field.kind!r}; name another of config.towers."
-            )
-        if isinstance(field, ImageField) and field.size < 1:
-            yield f"{path}.size is {field.size}; it must be at least 1."
-        if isinstance(field, ImageField) and isinstance(tower, ViT) and field.size % tower.patch:
-            yield (
-                f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
-                f"{tower.patch}."
-            )
-        if isinstance(field, ImageField):
-            low, high = field.crop_scale
-            if not 0 < low <= high <= 1:
-                yield f"{path}.crop_scale is {field.crop_scale}; it must be 0 < low <= high <= 1."
-            if not 0 < field.crop_ratio[0] <= field.crop_ratio[1]:
-                yield f"{path}.crop_ratio is {field.crop_ratio}; it must be 0 < low <= high."
-            if not 0 <= field.flip <= 1:
-                yield f"{path}.flip is {field.flip}; it is a probability, 0 to 1."
-            if min(field.std) <= 0:
-                yield f"{path}.std is {field.std}; its elements must be positive."
-        elif field.length < 3:
-            yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
-        if isinstance(field.head, Head):
-            if field.head.dim is not None and field.head.dim < 1:
-                yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
-            yield from _spheres(path, tower, field)
-
-
 def _init(c: Config) -> Iterator[str]:
     for name, init in c.init.items():
         if name != "model" and name not in c.towers:
@@ -235,58 +200,6 @@ def _unused(c: Config) -> Iterator[str]:
             )
 
 
-def _spheres(path: str, tower: ViT | Bert | ResNet, field) -> Iterator[str]:
-    spheres = field.head.spheres
-    if spheres is None:
-        return
-    dim = field.head.dim or tower.width
-    if tower.class_tokens > 1:
-        yield (
-            f"{path}.head.spheres is for towers with one class token; config.towers.{field.tower} "
-            f"has {tower.class_tokens}, each a sub-sphere already: set it to None."
-        )
-    elif spheres < 1 or dim % spheres:
-        yield f"{path}.head.dim {dim} is no multiple of {path}.head.spheres {spheres}."
-
-
-def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
-    """The shape (M, N) of a field's points; (1, V) behind a lexical head.
-
-    Args:
-      c: checked.
-      field: its name.
-      vocab_size: of the tokenizer; V where the tower's config leaves it open.
-    """
-    part = c.fields[field]
-    tower, head = c.towers[part.tower], part.head
-    if isinstance(head, Lexical):
-        return 1, (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
-    dim = head.dim or tower.width
-    tokens = 1 if tower.pool == "mean" else tower.class_tokens
-    return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
-
-
-def _sides(c: Config) -> Iterator[str]:
-    for side in ("query", "document"):
-        names = [name for name, field in c.fields.items() if field.side == side]
-        if len(names) != 1:
-            found = ", ".join(sorted(names)) or "none"
-            yield (
-                f"config.loss {c.loss.type!r} needs one field of side {side!r} in config.fields; "
-                f"found: {found}."
-            )
-    shapes = {name: point_shape(c, name) for name in c.fields}
-    if len(set(shapes.values())) > 1:
-        text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
-        yield (
-            f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
-            "same towers.<tower>.class_tokens and fields.<field>.head."
-        )
-    for name in ("scalars", "batch_stats", "model", *(f"{field}_head" for field in c.fields)):
-        if name in c.towers:
-            yield f"config.towers.{name}: another part of the model has this name; rename it."
-
-
 def _temperature(c: Config) -> Iterator[str]:
     t = c.temperature
     for name, value in (("init", t.init), ("min", t.min), ("max", t.max)):
@@ -302,6 +215,6 @@ def _temperature(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, lexical, _sides,
-    _temperature, evals, data, loader,
+    _mesh, _run, _slices, _optimizer, _towers, fields, _unused, _init, lexical, sides,
+    _temperature, labels, evals, data, loader,
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Checks of the data, the evaluators and the loader; see `big_retrieval.checks`."""
 
-import difflib
 import importlib.util
 from collections.abc import Iterator
 
@@ -9,82 +8,14 @@ from big_retrieval.config import (
     ImageField,
     Mixture,
     Pairs,
-    Retrieval,
     Scenes,
     Source,
-    TextField,
     Tfds,
-    ZeroShot,
 )
 
 LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
 MOST_SCENES = 10_000_000  # their parameters are held in memory
 SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
-
-
-def evals(c: Config) -> Iterator[str]:
-    """What is wrong with `config.evals`, a sentence each."""
-    for name, ev in c.evals.items():
-        path = f"config.evals.{name}"
-        wanted = (
-            {"query": ev.query, "document": ev.document}
-            if isinstance(ev, Retrieval)
-            else {"image": ev.image, "text": ev.text}
-        )
-        for key, field in wanted.items():
-            if field not in c.fields:
-                known = ", ".join(sorted(c.fields))
-                yield f"{path}.{key} is {field!r}, which config.fields lacks (it has: {known})."
-        if ev.every is not None and ev.every < 0:
-            yield f"{path}.every is {ev.every}; it must be 0 (at the end only) or more."
-        yield from _retrieval(path, ev) if isinstance(ev, Retrieval) else _zero_shot(c, path, ev)
-    known = sorted(metric for name in c.evals for metric in metrics_of(c, name))
-    if c.best_metric and c.best_metric not in known:
-        near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
-        yield f"config.best_metric {c.best_metric!r} is of no evaluator in config.evals; {hint}"
-
-
-def metrics_of(c: Config, name: str) -> list[str]:
-    """The names of the metrics of one evaluator of `config.evals`."""
-    ev = c.evals[name]
-    if not isinstance(ev, Retrieval):
-        return [f"{ev.type}/{name}/{metric}" for metric in ("accuracy", "top5_accuracy")]
-    ways = (f"{ev.query}_to_{ev.document}", f"{ev.document}_to_{ev.query}")
-    metrics = [*(f"R@{k}" for k in ev.recall_at), "mean_rank", "median_rank"]
-    return [f"{ev.type}/{name}/{way}/{metric}" for way in ways for metric in metrics]
-
-
-def _retrieval(path: str, ev: Retrieval) -> Iterator[str]:
-    if ev.query == ev.document:
-        yield f"{path}.query and {path}.document are both {ev.query!r}; give it two fields."
-    if not ev.recall_at or min(ev.recall_at) < 1:
-        yield f"{path}.recall_at is {ev.recall_at}; it must hold ranks from 1 on."
-    if ev.chunk < 1:
-        yield f"{path}.chunk is {ev.chunk}; it must be at least 1."
-
-
-def _zero_shot(c: Config, path: str, ev: ZeroShot) -> Iterator[str]:
-    for key, name, kind in (("image", ev.image, ImageField), ("text", ev.text, TextField)):
-        if not isinstance(c.fields.get(name), kind):
-            yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
-    for prompt in ev.prompts:
-        if "{}" not in prompt:
-            yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
-    own = bool(ev.classes and ev.prompts)
-    if not isinstance(ev.data, Scenes):
-        if not ev.prompts:
-            yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
-        return
-    label, count = SCENE_LABELS.get(ev.data.split, ("", 0))
-    if ev.label != label and not own:
-        splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
-        yield (
-            f"{path}.label is {ev.label!r}, which {path}.data.split {ev.data.split!r} lacks "
-            f"(labels: {splits}); change one of them."
-        )
-    if ev.label == label and ev.classes and len(ev.classes) != count:
-        yield f"{path}.classes has {len(ev.classes)} names; label {label!r} needs {count}."
 
 
 def data(c: Config) -> Iterator[str]:

@@ -43,13 +43,13 @@ class Ranking:
     queries: Literal["all", "dev", "test"] = "all"
     dev_share: float = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
     dev_seed: int = 0
-    # the documents' fields and their weights, a name for each way to weigh them; one encoding
-    # serves all. "multi": ("image=0.5", "title=0.5"); empty: the config's fields with their weights
-    documents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
+    # those of `config.fields`; nothing is encoded twice
+    documents: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
     depth: int = 1000  # documents of a query that are ranked
-    traffic: float = 0.0  # share of this evaluator in `ranking/traffic`, the average over all
+    traffic: float = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
     chunk: int = 256
     every: int | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from big_retrieval.checks import point_shape
+from big_retrieval.checks_fields import point_shape
 from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, head_flops, make_tower

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval import similarity
-from big_retrieval.checks import point_shape
+from big_retrieval.checks_fields import point_shape
 from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
 from big_retrieval.losses import blockwise, core
 from big_retrieval.models.pooling import block_size

@@ -19,7 +19,7 @@ from typing import Any
 from big_retrieval import cli, schema
 from big_retrieval import config as configs
 from big_retrieval.checks import check
-from big_retrieval.checks_data import metrics_of
+from big_retrieval.checks_evals import metrics_of_all
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json
 from big_retrieval.sweep.spec import Run, Sweep
@@ -104,7 +104,7 @@ def main() -> None:
     """Prints the configuration of this command line, and the names of its metrics."""
     config = cli.load_config()
     check(config)
-    metrics = [metric for name in config.evals for metric in metrics_of(config, name)]
+    metrics = metrics_of_all(config)
     plain = json.loads(to_json(schema.to_plain(config)))
     print(json.dumps({"config": plain, "metrics": metrics}))
 

@@ -1,0 +1,138 @@
+"""Checks of the fields, their heads and their sides; see `big_retrieval.checks`."""
+
+from collections.abc import Iterator
+
+from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
+
+
+def fields(c: Config) -> Iterator[str]:
+    """What is wrong with `config.fields`, a sentence each."""
+    for name, field in c.fields.items():
+        path = f"config.fields.{name}"
+        if field.tower not in c.towers:
+            known = ", ".join(sorted(c.towers)) or "none"
+            yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
+            continue
+        tower = c.towers[field.tower]
+        if isinstance(tower, Bert) == isinstance(field, ImageField):
+            yield (
+                f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
+                f"kind {field.kind!r}; name another of config.towers."
+            )
+        yield from _image(c, path, field) if isinstance(field, ImageField) else _text(path, field)
+        if isinstance(field.head, Head):
+            if field.head.dim is not None and field.head.dim < 1:
+                yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
+            yield from _spheres(path, tower, field)
+        if field.weight < 0:
+            yield f"{path}.weight is {field.weight}; it must be 0 or more."
+        yield from _shared(c, name)
+
+
+def _image(c: Config, path: str, field: ImageField) -> Iterator[str]:
+    tower = c.towers[field.tower]
+    if field.size < 1:
+        yield f"{path}.size is {field.size}; it must be at least 1."
+    if isinstance(tower, ViT) and field.size % tower.patch:
+        yield (
+            f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
+            f"{tower.patch}."
+        )
+    low, high = field.crop_scale
+    if not 0 < low <= high <= 1:
+        yield f"{path}.crop_scale is {field.crop_scale}; it must be 0 < low <= high <= 1."
+    if not 0 < field.crop_ratio[0] <= field.crop_ratio[1]:
+        yield f"{path}.crop_ratio is {field.crop_ratio}; it must be 0 < low <= high."
+    if not 0 <= field.flip <= 1:
+        yield f"{path}.flip is {field.flip}; it is a probability, 0 to 1."
+    if min(field.std) <= 0:
+        yield f"{path}.std is {field.std}; its elements must be positive."
+
+
+def _text(path: str, field: TextField) -> Iterator[str]:
+    if field.length < 3:
+        yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
+
+
+def _shared(c: Config, name: str) -> Iterator[str]:
+    """A head that is another field's."""
+    field, path = c.fields[name], f"config.fields.{name}.shares_head"
+    if not field.shares_head:
+        return
+    owner = c.fields.get(field.shares_head)
+    if owner is None or field.shares_head == name:
+        known = ", ".join(sorted(set(c.fields) - {name}))
+        yield f"{path} is {field.shares_head!r}, which is no other field (there are: {known})."
+        return
+    if owner.shares_head:
+        yield f"{path} is {field.shares_head!r}, which has none of its own: name the one it shares."
+    if owner.tower not in c.towers:
+        return
+    widths = c.towers[field.tower].width, c.towers[owner.tower].width
+    if widths[0] != widths[1] or owner.head != field.head or owner.kind != field.kind:
+        yield (
+            f"{path}: a head can be shared by fields of one kind whose towers are of one width; "
+            f"give {name} and {field.shares_head} the same config.fields.<field>.head, too."
+        )
+    if isinstance(field.head, Lexical) and field.head.tied and field.tower != owner.tower:
+        yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
+
+
+def _spheres(path: str, tower: ViT | Bert | ResNet, field) -> Iterator[str]:
+    spheres = field.head.spheres
+    if spheres is None:
+        return
+    dim = field.head.dim or tower.width
+    if tower.class_tokens > 1:
+        yield (
+            f"{path}.head.spheres is for towers with one class token; config.towers.{field.tower} "
+            f"has {tower.class_tokens}, each a sub-sphere already: set it to None."
+        )
+    elif spheres < 1 or dim % spheres:
+        yield f"{path}.head.dim {dim} is no multiple of {path}.head.spheres {spheres}."
+
+
+def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
+    """The shape (M, N) of a field's points; (1, V) behind a lexical head.
+
+    Args:
+      c: checked.
+      field: its name.
+      vocab_size: of the tokenizer; V where the tower's config leaves it open.
+    """
+    part = c.fields[field]
+    tower, head = c.towers[part.tower], part.head
+    if isinstance(head, Lexical):
+        return 1, (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
+    dim = head.dim or tower.width
+    tokens = 1 if tower.pool == "mean" else tower.class_tokens
+    return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
+
+
+def sides(c: Config) -> Iterator[str]:
+    """What is wrong with how the fields make a query and a document, a sentence each."""
+    for side in ("query", "document"):
+        mine = {name: field for name, field in c.fields.items() if field.side == side}
+        if not mine:
+            yield f"config.fields has no field of side {side!r}; the loss compares both sides."
+        elif not any(field.weight > 0 for field in mine.values()):
+            yield (
+                f"config.fields: all fields of side {side!r} ({', '.join(sorted(mine))}) have "
+                "weight 0; their average needs one above 0."
+            )
+        if len(mine) == 1 and next(iter(mine.values())).optional:
+            name = next(iter(mine))
+            yield (
+                f"config.fields.{name}.optional: it is the only field of its side; a record "
+                "without it has nothing to compare."
+            )
+    shapes = {name: point_shape(c, name) for name in c.fields}
+    if len(set(shapes.values())) > 1:
+        text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
+        yield (
+            f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
+            "same towers.<tower>.class_tokens and fields.<field>.head."
+        )
+    for name in ("scalars", "batch_stats", "model", *(f"{field}_head" for field in c.fields)):
+        if name in c.towers:
+            yield f"config.towers.{name}: another part of the model has this name; rename it."
