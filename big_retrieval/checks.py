@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from big_retrieval.checks_data import LIMIT, data, evals, loader
+from big_retrieval.checks_labels import labels
 from big_retrieval.checks_lexical import lexical
 from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
@@ -303,5 +304,5 @@ def _temperature(c: Config) -> Iterator[str]:
 
 CHECKS = (
     _mesh, _run, _slices, _optimizer, _towers, _fields, _unused, _init, lexical, _sides,
-    _temperature, evals, data, loader,
+    _temperature, labels, evals, data, loader,
 )  # fmt: skip
