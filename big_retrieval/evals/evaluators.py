@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from big_retrieval import similarity
-from big_retrieval.config import Config, Retrieval
+from big_retrieval.config import Config, Ranking, Retrieval
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples as example_files
+from big_retrieval.evals.judged import RankingEvaluator, traffic
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 
@@ -57,6 +58,10 @@ def make_evaluators(
         parts = (sources[name], dict(specs), topology, encoder, reading)
         if isinstance(ev, Retrieval):
             out[f"{ev.type}/{name}"] = RetrievalEvaluator(ev, *parts)
+        elif isinstance(ev, Ranking):
+            judged: Any = sources[name]  # checks.evals saw that it is
+            rest = (dict(config.fields), *parts[1:])
+            out[f"{ev.type}/{name}"] = RankingEvaluator(ev, judged, *rest)
         else:
             out[f"{ev.type}/{name}"] = ZeroShotEvaluator(ev, *parts)
     return out

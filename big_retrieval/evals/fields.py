@@ -27,6 +27,10 @@ class Encoded:
     points: Mapping[str, np.ndarray]
     there: Mapping[str, np.ndarray]
 
+    def any(self, weights: Mapping[str, float]) -> np.ndarray:
+        """bool [n]: which have a field with a weight."""
+        return np.any([there for name, there in self.there.items() if weights.get(name)], axis=0)
+
 
 def encode_fields(
     encoder: Encoder,

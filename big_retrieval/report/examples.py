@@ -185,6 +185,8 @@ def _facts(example: Found) -> str:
     rights = _whole(example.get("right_answers"))
     if rights and rights > 1:
         words += f" · {number(rights)} right answers"
+    if isinstance(example.get("metrics"), dict):
+        return _graded_facts(example, words)
     answers = _dicts(example.get("answers"))
     best = next((a for a in answers if a.get("right")), _dict(example.get("right")))
     if answers and not answers[0].get("right"):
@@ -192,6 +194,19 @@ def _facts(example: Found) -> str:
         if is_number(scores[0]) and is_number(scores[1]):
             words += f" · a wrong one leads by {number(float(scores[0]) - float(scores[1]), 3)}"
     return words
+
+
+def _graded_facts(example: Found, words: str) -> str:
+    """What is said of a query whose documents have grades."""
+    if _whole(example.get("rank")) is None:
+        words = "nothing of a grade above 0 was found"
+    sums = number(example.get("sum"), 4), number(example.get("best_sum"), 4)
+    count = number(_whole(example.get("summed")))
+    metrics = _dict(example.get("metrics")).items()
+    said = [f"{name} {number(value, 3)}" for name, value in metrics if is_number(value)]
+    total = f"grades of the first {count} add up to {sums[0]} of {sums[1]}"
+    judged = number(_whole(example.get("right_answers")))
+    return " · ".join([*said, total, words.split(" · ")[0], f"{judged} documents with a grade"])
 
 
 def _answers(example: Found) -> Html:
@@ -206,7 +221,11 @@ def _answers(example: Found) -> Html:
 
 def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
     right = bool(answer.get("right"))
-    mark = tag("span", "✓ right" if right else "✗ wrong", class_="mark")
+    grade = answer.get("grade")
+    verdict = "✓ right" if right else "✗ wrong"
+    if is_number(grade):
+        verdict = f"✓ grade {number(float(grade), 4)}" if right else "✗ no grade"
+    mark = tag("span", verdict, class_="mark")
     score = answer.get("score")
     shown = number(float(score), 4) if is_number(score) else "NaN"
     return tag(
@@ -229,7 +248,13 @@ def _item(item: Found, role: str) -> Html:
         size = item.get("size")
         if isinstance(size, list) and len(size) == 2:
             name += f", {number(size[0])} × {number(size[1])} pixels"
-        return tag("img", src=picture, alt=f"{role}: {name}", title=name)
+        image = tag("img", src=picture, alt=f"{role}: {name}", title=name)
+        return tag("span", image, _words(item), class_="both") if item.get("text") else image
+    return _words(item)
+
+
+def _words(item: Found) -> Html:
+    """A text, cut where it is very long."""
     words, cut = str(item.get("text", "")), _whole(item.get("characters"))
     if len(words) > MOST_CHARACTERS:
         words, cut = words[:MOST_CHARACTERS], cut or len(words)

@@ -1,0 +1,115 @@
+"""Examples of graded rankings for the report: queries, what was found, grades and their sums."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.judged import JudgedSource
+from big_retrieval.data.sources import Source, value_of
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
+from big_retrieval.evals.thumbnails import show_item
+
+if TYPE_CHECKING:
+    from big_retrieval.evals.judged import Ranked
+
+SUMMED = 10  # documents whose grades are added up
+Specs = Mapping[str, FieldSpec]
+
+
+def describe(
+    kind: str,
+    source: JudgedSource,
+    specs: Mapping[str, Specs],
+    ranked: "Ranked",
+    values: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """Some queries with their best documents, ready for JSON; reads texts and pictures.
+
+    Args:
+      kind: of the evaluator.
+      source: where queries and documents are read from.
+      specs: "query" and "document" -> the fields of the side.
+      ranked: rankings.
+      values: metric -> of every query, [q]; the first one says which did worst.
+    """
+    metric, value = next(iter(values.items()))
+    even = spread(len(ranked.queries), SPREAD)
+    order = np.argsort(value, kind="stable")
+    lowest = order[: np.sum(value < 1)][:DEEPEST]
+    groups = (
+        ("spread", f"{len(even)} of {len(value):,} queries, evenly spaced in the data.", even),
+        ("deepest", f"The queries with the lowest {metric}.", lowest),
+    )
+
+    def example(place: int) -> dict[str, Any]:
+        numbers = {name: round(float(each[place]), 4) for name, each in values.items()}
+        return _example(source, specs, ranked, place, numbers)
+
+    direction = {
+        "name": "query_to_document",
+        "query": "query",
+        "answer": "document",
+        "queries": len(ranked.queries),
+        "answers": len(source.documents),
+        "failed": int(np.sum(ranked.grades[:, 0] <= 0)) if ranked.grades.size else 0,
+        "groups": [
+            {"name": name, "how": how, "examples": [example(p) for p in places.tolist()]}
+            for name, how, places in groups
+        ],
+    }
+    return {"type": kind, "directions": [direction]}
+
+
+def _example(
+    source: JudgedSource,
+    specs: Mapping[str, Specs],
+    ranked: "Ranked",
+    place: int,
+    numbers: Mapping[str, float],
+) -> dict[str, Any]:
+    grades, judged = ranked.grades[place], ranked.judged[place]
+    right = np.flatnonzero(grades > 0)
+    found = ranked.found[place]
+    answers = []
+    for rank in range(min(TOP, int(np.sum(found >= 0)))):
+        item = _item(source.documents, specs["document"], int(found[rank]))
+        grade = float(grades[rank])
+        score = round(float(ranked.scores[place, rank]), 6)
+        answers.append({**item, "score": score, "right": grade > 0, "grade": grade})
+    return {
+        "place": int(ranked.queries[place]),
+        "query": _item(source.queries, specs["query"], int(ranked.queries[place])),
+        "rank": int(right[0]) + 1 if len(right) else None,
+        "right_answers": int(np.sum(judged > 0)),
+        "metrics": dict(numbers),
+        "sum": float(np.sum(grades[:SUMMED])),
+        "best_sum": float(np.sum(-np.sort(-judged)[:SUMMED])),
+        "summed": SUMMED,
+        "answers": answers,
+    }
+
+
+def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
+    """The first picture of a record, if any, and its texts."""
+    out: dict[str, Any] = {"record": record}
+    texts = []
+    for spec in specs.values():
+        if not _has(source, record, spec.column):
+            continue
+        item = show_item(source, spec, record, 0)
+        if spec.kind == "text":
+            texts.append(str(item["text"]))
+        elif "picture" not in out:
+            out |= item
+    return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
+
+
+def _has(source: Source, record: int, column: str) -> bool:
+    try:
+        value = value_of(source, record, column)
+    except (Damaged, UserError):
+        return False
+    return value is not None and value != ""

@@ -1,0 +1,227 @@
+"""Graded ranking metrics of judged queries against all documents, over several fields."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from big_retrieval import config as configs
+from big_retrieval.config import ImageField, TextField
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.judged import JudgedSource
+from big_retrieval.data.pipeline import Reading
+from big_retrieval.data.sources import Source
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals import examples, graded_examples
+from big_retrieval.evals.fields import Encoded, average, encode_fields
+from big_retrieval.evals.graded import graded_metrics, mean_metrics
+from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.ranks import best
+from big_retrieval.evals.weightings import parse_weighting
+from big_retrieval.similarity import Topology
+
+QUERIES = 4096  # whose rankings are held at a time
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The rankings of some queries.
+
+    Attributes:
+      queries: their numbers, [q].
+      found: numbers of the documents, best first, int [q, depth]; -1 behind the last one.
+      scores: of the model, [q, depth].
+      grades: of the documents, [q, depth]; 0 where nobody judged.
+      judged: all grades of each query, [q, J], filled up with 0.
+    """
+
+    queries: np.ndarray
+    found: np.ndarray
+    scores: np.ndarray
+    grades: np.ndarray
+    judged: np.ndarray
+
+
+@dataclass(frozen=True)
+class RankingEvaluator:
+    """nDCG, ERR, RBP and their kin, for the config's weights of fields and for others.
+
+    Every judged query is asked against all documents of its source. What nobody judged has grade 0;
+    ties count against the model; a query or document without any of the fields is never found.
+
+    Attributes:
+      config: the evaluator's configuration.
+      source: judged pairs with their queries and documents.
+      fields: field name -> its configuration.
+      specs: field name -> how it is read.
+      topology: averages and scores points.
+      encoder: encodes on the devices.
+      reading: by what records are read; counts damaged ones.
+    """
+
+    config: configs.Ranking
+    source: JudgedSource
+    fields: Mapping[str, ImageField | TextField]
+    specs: Mapping[str, FieldSpec]
+    topology: Topology
+    encoder: Encoder
+    reading: Reading | None = None
+
+    def check(self) -> None:
+        """Reads the first records of both sides.
+
+        Raises:
+          UserError: a field does not fit them.
+        """
+        try_record(self.source.queries, self._specs("query"))
+        try_record(self.source.documents, self._specs("document"))
+
+    def run(
+        self,
+        weights: Any,
+        say: Callable[[str], None] = lambda text: None,
+        show: examples.Show | None = None,
+    ) -> dict[str, float]:
+        """Encodes all fields once and ranks the documents for every way to weigh them.
+
+        Args:
+          weights: the parameters.
+          say: prints a line to the user.
+          show: takes examples of what was found, where they are wanted.
+
+        Returns:
+          `nDCG@10` and so on; `<weights>/nDCG@10` of every other way.
+        """
+        asked = chosen_queries(self.config, len(self.source.queries))
+        queries = self._encode(weights, self.source.queries, "query")
+        documents = self._encode(weights, self.source.documents, "document")
+        say(
+            f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
+            f"{len(self.source.judgements):,} judgements{_lacking(queries, documents)}"
+        )
+        ways = {"": self._weights("document")} | self._ways()
+        points = average(self.topology, queries.points, self._weights("query"), queries.there)
+        out: dict[str, float] = {}
+        shown: list[Any] = []
+        for way, shares in ways.items():
+            values: dict[str, list[np.ndarray]] = {}
+            for ranked in self._rank(points, queries, documents, shares, asked):
+                found = self.metrics(ranked)
+                for name, value in found.items():
+                    values.setdefault(name, []).append(value)
+                if show is not None and not way and not shown:
+                    shown.append(ranked)
+            means = mean_metrics({name: np.concatenate(v) for name, v in values.items()})
+            out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
+        if show is not None:
+            show(lambda: self._examples(shown[0]))
+        return out
+
+    def metrics(self, ranked: Ranked) -> dict[str, np.ndarray]:
+        """Metric -> its value for each of some queries, [q]."""
+        c = self.config
+        return graded_metrics(ranked.grades, ranked.judged, c.metrics, c.err_gain)
+
+    def _encode(self, weights: Any, source: Source, side: str) -> Encoded:
+        return encode_fields(self.encoder, weights, source, self._specs(side), self.reading)
+
+    def _specs(self, side: str) -> dict[str, FieldSpec]:
+        return {name: self.specs[name] for name, f in self.fields.items() if f.side == side}
+
+    def _weights(self, side: str) -> dict[str, float]:
+        return {name: f.weight for name, f in self.fields.items() if f.side == side}
+
+    def _ways(self) -> dict[str, dict[str, float]]:
+        known, path = self._weights("document"), "config.evals.<name>.documents"
+        return {text: parse_weighting(text, known, path) for text in self.config.documents}
+
+    def _rank(
+        self,
+        points: np.ndarray,
+        queries: Encoded,
+        documents: Encoded,
+        shares: Mapping[str, float],
+        asked: np.ndarray,
+    ) -> Iterator[Ranked]:
+        """The rankings of the queries that are asked, some thousands at a time."""
+        mixed = average(self.topology, documents.points, shares, documents.there)
+        there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
+        sayable = queries.any(self._weights("query"))
+        for start in range(0, len(asked), QUERIES):
+            part = asked[start : start + QUERIES]
+            ids, grades = self.source.judgements.of(part)  # [q, J] each
+            rows = len(self.source.documents)
+            found, scores = best(
+                points[part],
+                mixed[there],
+                score=self.topology.score,
+                encoder=self.encoder,
+                depth=self.config.depth,
+                chunk=self.config.chunk,
+                grades=lambda q, ids=ids, grades=grades: _row(ids[q], grades[q], rows)[there],
+            )
+            found = np.where(sayable[part][:, None], there[found], -1)
+            yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
+
+    def _examples(self, ranked: Ranked) -> dict[str, Any]:
+        values = self.metrics(ranked)
+        sides = {side: self._specs(side) for side in ("query", "document")}
+        return graded_examples.describe(self.config.type, self.source, sides, ranked, values)
+
+
+def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:
+    """The numbers of the queries that are asked, ascending: all, those for dev, or the others.
+
+    Args:
+      config: `queries`, `dev_share` and `dev_seed` count.
+      count: queries that there are.
+    """
+    if config.queries == "all":
+        return np.arange(count)
+    order = np.random.default_rng(config.dev_seed).permutation(count)
+    dev = max(1, round(config.dev_share * count))
+    return np.sort(order[:dev] if config.queries == "dev" else order[dev:])
+
+
+def traffic(config: configs.Config, found: Mapping[str, float]) -> dict[str, float]:
+    """The averages over ranking evaluators by their share of the traffic.
+
+    Args:
+      config: `evals.<name>.traffic` are the weights.
+      found: the metrics of all evaluators that have run.
+
+    Returns:
+      `ranking/traffic/...`, for metrics that all evaluators with a weight have; nothing where one
+      of them has not run.
+    """
+    shares = {
+        f"{ev.type}/{name}/": ev.traffic
+        for name, ev in config.evals.items()
+        if isinstance(ev, configs.Ranking) and ev.traffic > 0
+    }
+    total, out = sum(shares.values()), {}
+    first = next(iter(shares), "")
+    for name in found if shares else ():
+        if not name.startswith(first):
+            continue
+        metric = name.removeprefix(first)
+        if all(prefix + metric in found for prefix in shares):
+            value = sum(share * found[prefix + metric] for prefix, share in shares.items())
+            out[f"ranking/traffic/{metric}"] = value / total
+    return out
+
+
+def _row(ids: np.ndarray, grades: np.ndarray, documents: int) -> np.ndarray:
+    """The grades of all documents for one query, [D]."""
+    out = np.zeros(documents)
+    out[ids[ids >= 0]] = grades[ids >= 0]
+    return out
+
+
+def _lacking(queries: Encoded, documents: Encoded) -> str:
+    """What is said of fields that some rows lack."""
+    sides = {**queries.there, **documents.there}
+    lacking = {name: int(np.sum(~there)) for name, there in sides.items()}
+    words = [f"{count:,} without {name}" for name, count in lacking.items() if count]
+    return f" ({', '.join(words)})" if words else ""
