@@ -29,12 +29,15 @@ BASE = [
 ]
 
 EXTRAS = {
+    "bm25": ["bm25s>=0.3"],
     "dev": [
+        "bm25s>=0.3",
         "hypothesis>=6.100",
         "opencv-python-headless>=4.10",
         "pyright>=1.1.400",
         "pytest>=8.3",
         "pytest-xdist>=3.6",
+        "pytrec-eval-terrier>=0.5.10",
         "ruff>=0.12",
     ],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],

@@ -1,0 +1,85 @@
+"""Rankings by shared words (BM25), to compare models with; computed by the library bm25s."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+
+WORD = r"(?u)\b\w+\b"  # words of one letter, too
+
+
+def bm25_rankings(
+    queries: Sequence[str],
+    documents: Sequence[str],
+    depth: int,
+    *,
+    k1: float = 1.2,
+    b: float = 0.75,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best documents of every query by BM25, in Lucene's form.
+
+    A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
+    f / (f + k1 (1 - b + b length / mean length)), where n of N documents have the word, this one f
+    times. Words are runs of letters and digits in lower case; none is left out or stemmed.
+
+    Args:
+      queries: texts.
+      documents: texts; an empty one is never found.
+      depth: documents of a query at most.
+      k1: how slowly further occurrences of a word stop to count.
+      b: how much long documents are held back, from 0 to 1.
+
+    Returns:
+      Indices of documents, int32 [Q, depth], best first, of equal scores the earlier document; and
+      their scores, float32 [Q, depth]. Documents without a word of the query are not ranked: behind
+      the last one that has, the index is -1 and the score -inf.
+
+    Raises:
+      UserError: the library is not installed, or depth is below 1.
+    """
+    if depth < 1:
+        raise UserError(f"the depth of a BM25 ranking is {depth}; it must be at least 1.")
+    library = _library()
+    indices = np.full((len(queries), depth), -1, np.int32)
+    scores = np.full((len(queries), depth), -np.inf, np.float32)
+    words = _words(library, documents)
+    if not any(words):
+        return indices, scores
+    index = library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
+    index.index(words, show_progress=False)
+    for number, query in enumerate(_words(library, queries)):
+        known = index.get_tokens_ids(query)
+        if not known:
+            continue
+        found, values = _best(index.get_scores_from_ids(known), depth)
+        indices[number, : len(found)], scores[number, : len(found)] = found, values
+    return indices, scores
+
+
+def _library() -> Any:
+    try:
+        import bm25s  # here, not above: it starts jax's backend, which --distributed must do first
+    except ImportError:
+        raise UserError(
+            "BM25 needs the library bm25s, which is not installed; install the extra "
+            "big_retrieval[bm25]."
+        ) from None
+    return bm25s
+
+
+def _words(library: Any, texts: Sequence[str]) -> list[list[str]]:
+    return library.tokenize(
+        list(texts), token_pattern=WORD, stopwords=[], return_ids=False, show_progress=False
+    )
+
+
+def _best(scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """The documents above 0, best first, `depth` at most, and their scores."""
+    found = np.flatnonzero(scores > 0)
+    if len(found) > depth:  # all that equal the last one stay, so that the earlier ones win
+        least = np.partition(scores[found], -depth)[-depth]
+        found = found[scores[found] >= least]
+    found = found[np.lexsort((found, -scores[found]))][:depth]
+    return found, scores[found]

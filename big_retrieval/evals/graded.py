@@ -1,0 +1,190 @@
+"""Metrics of rankings whose documents have grades, in float64.
+
+They see, per query, the grades of the documents in the order of the ranking and the grades of all
+judged documents. Who comes first of documents with equal scores: `graded_order`.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+
+Kind = Literal["nDCG", "ERR", "RBP", "MRR", "MAP", "R", "P"]
+Gain = Literal["exponential", "linear"]
+MeanOver = Literal["judged", "run"]
+
+KINDS: tuple[Kind, ...] = ("nDCG", "ERR", "RBP", "MRR", "MAP", "R", "P")
+NEED_K = ("R", "P")
+EXAMPLES = "nDCG@10, nDCG, ERR, RBP@0.9, MRR, MAP, R@10, P@10"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its name.
+
+    Attributes:
+      kind: what it measures.
+      k: documents that count; None: the whole ranking.
+      p: the persistence of RBP.
+    """
+
+    kind: Kind
+    k: int | None = None
+    p: float = 0.9
+
+
+def parse_metric(name: str) -> Metric:
+    """The metric that a name such as `nDCG@10`, `ERR` or `RBP@0.9` means.
+
+    Raises:
+      UserError: there is none of this name; the nearest one is named.
+    """
+    kind, at, number = name.partition("@")
+    same = {each.lower(): each for each in KINDS}.get(kind.lower())
+    if kind not in KINDS:
+        near = [same] if same else difflib.get_close_matches(kind, KINDS, 1, 0.5)
+        hint = f"did you mean {near[0] + at + number!r}?" if near else f"known: {EXAMPLES}."
+        raise UserError(f"the metric {name!r} is unknown; {hint}")
+    if kind == "RBP":
+        try:
+            p = float(number)
+        except ValueError:
+            p = -1.0
+        if not 0 < p < 1:
+            raise UserError(f"the metric {name!r} needs a persistence between 0 and 1: RBP@0.9.")
+        return Metric(kind, None, p)
+    if at and not (number.isdecimal() and int(number) > 0):
+        raise UserError(f"the metric {name!r} needs a number of documents: {kind}@10.")
+    if not at and kind in NEED_K:
+        raise UserError(f"the metric {name!r} needs the number of documents that count: {kind}@10.")
+    return Metric(kind, int(number) if at else None)
+
+
+def graded_metrics(
+    grades: np.ndarray,
+    judged: np.ndarray,
+    metrics: Sequence[str],
+    err_gain: Gain = "exponential",
+) -> dict[str, np.ndarray]:
+    """Metrics of every query.
+
+    With s_r the grade at rank r, s_max the best grade among all that were judged for the query, and
+    K the ranks that count:
+
+    - nDCG@k: sum_r s_r / log2(r + 1), divided by that of the best order of the judged documents.
+    - ERR: sum_r R_r / r prod_{i<r} (1 - R_i), where R_r = (2^s_r - 1) / 2^s_max as GCL's code has
+      it, or s_r / (s_max + 1) as its text has it (`err_gain` linear).
+    - RBP@p: (1 - p) sum_r s_r / s_max p^(r - 1).
+    - MRR: 1 / the first rank with a grade above 0.
+    - MAP: sum of the precisions at the ranks with a grade above 0, divided by how many were judged.
+    - R@k, P@k: documents with a grade above 0 among the first k, divided by all of them, or by k.
+
+    A query without any grade above 0 has 0 everywhere, as in trec_eval; so has one whose ranking is
+    empty, that is all 0.
+
+    Args:
+      grades: [Q, depth], of the ranked documents in rank order; 0: not judged, or no document.
+      judged: [Q, J], of the judged documents, ranked or not, in any order; filled up with 0.
+      metrics: names.
+      err_gain: of ERR.
+
+    Returns:
+      Name -> float64 [Q].
+
+    Raises:
+      UserError: an unknown name, shapes that do not fit, grades that are negative, NaN or infinite,
+        or a ranked grade above all judged ones.
+    """
+    grades, judged = np.asarray(grades, np.float64), np.asarray(judged, np.float64)
+    _check(grades, judged)
+    return {name: _values(parse_metric(name), grades, judged, err_gain) for name in metrics}
+
+
+def mean_metrics(
+    values: Mapping[str, np.ndarray],
+    ran: np.ndarray | None = None,
+    mean_over: MeanOver = "judged",
+) -> dict[str, float]:
+    """Means over queries.
+
+    By default over all judged queries: one without a ranking counts 0, so that a system gains
+    nothing by leaving out queries. The package beir divides nDCG, MAP, recall and precision by the
+    queries that have a ranking instead, and MRR by all: `mean_over` "run" does the former.
+
+    Args:
+      values: name -> [Q].
+      ran: [Q], whether the query has a ranking; None: all have one.
+      mean_over: the queries that count.
+
+    Returns:
+      Name -> mean; NaN where no query counts.
+    """
+    out = {}
+    for name, each in values.items():
+        there = np.ones(len(each), bool) if ran is None else np.asarray(ran, bool)
+        total = float(np.where(there, each, 0.0).sum())
+        count = len(each) if mean_over == "judged" else int(there.sum())
+        out[name] = total / count if count else float("nan")
+    return out
+
+
+def _check(grades: np.ndarray, judged: np.ndarray) -> None:
+    if grades.ndim != 2 or judged.ndim != 2 or len(grades) != len(judged):
+        raise UserError(
+            f"grades {grades.shape} and judged {judged.shape} must be 2-D, a row for each query."
+        )
+    for name, values in (("grades", grades), ("judged", judged)):
+        if not ((values >= 0) & (values < np.inf)).all():
+            raise UserError(f"{name} must be finite and not negative; correct the judgements.")
+    above = grades.max(1, initial=0) > judged.max(1, initial=0)
+    if above.any():
+        raise UserError(
+            f"query {int(np.argmax(above))} has a ranked document with a higher grade than all "
+            "judged ones; `judged` must hold every judgement of the query."
+        )
+
+
+def _values(metric: Metric, grades: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
+    """One metric of all queries, [Q]."""
+    cut = grades[:, : metric.k]  # [Q, K]
+    if metric.kind == "nDCG":
+        best = -np.sort(-judged, axis=1)[:, : metric.k]
+        return _share(_dcg(cut), _dcg(best))
+    if metric.kind == "ERR":
+        return _err(cut, judged, gain)
+    if metric.kind == "RBP":
+        discounts = (1 - metric.p) * metric.p ** np.arange(cut.shape[1])
+        return _share(cut @ discounts, judged.max(1, initial=0))
+    right, rights = cut > 0, (judged > 0).sum(1)
+    ranks = np.arange(1, cut.shape[1] + 1)  # [K]
+    if metric.kind == "MRR":
+        return (right / ranks).max(1, initial=0.0)
+    if metric.kind == "MAP":
+        precisions = np.cumsum(right, axis=1) / ranks
+        return _share((precisions * right).sum(1), rights)
+    return _share(right.sum(1), rights) if metric.kind == "R" else right.sum(1) / (metric.k or 1)
+
+
+def _dcg(grades: np.ndarray) -> np.ndarray:
+    return grades @ (1 / np.log2(np.arange(grades.shape[1]) + 2))
+
+
+def _err(grades: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
+    """Expected reciprocal rank, [Q]."""
+    top = judged.max(1, initial=0)[:, None]  # [Q, 1]
+    # not (2^s - 1) / 2^top, which would be inf / inf from a grade of 1024 on
+    chapelle = np.exp2(grades - top) - np.exp2(-top)
+    stops = grades / (top + 1) if gain == "linear" else chapelle
+    reached = np.cumprod(1 - stops, axis=1)
+    reached = np.concatenate([np.ones_like(top), reached[:, :-1]], axis=1)[:, : stops.shape[1]]
+    return (stops * reached) @ (1 / np.arange(1, stops.shape[1] + 1))
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, 0 where there is nothing to find."""
+    part, whole = part.astype(np.float64), whole.astype(np.float64)
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)

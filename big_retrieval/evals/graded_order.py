@@ -1,0 +1,108 @@
+"""From scores to the grades in rank order that `graded` takes.
+
+Documents with equal scores: by default the lower grade goes first, so that a tie counts against the
+model; a score of NaN does, too. Other tools break ties otherwise, which `order` can do as well.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+
+Ties = Literal["against", "given"] | np.ndarray
+
+
+def grades_of(documents: np.ndarray, judged: np.ndarray, grades: np.ndarray) -> np.ndarray:
+    """The grades of ranked documents.
+
+    Args:
+      documents: int [Q, depth], numbers of documents; -1: none.
+      judged: int [Q, J], numbers of the judged documents of each query; filled up with -1.
+      grades: [Q, J], their grades.
+
+    Returns:
+      float64 [Q, depth], 0 for documents that were not judged.
+
+    Raises:
+      UserError: a document is judged twice for a query.
+    """
+    base = 2 + int(max(documents.max(initial=-1), judged.max(initial=-1)))
+    queries = np.arange(len(judged), dtype=np.int64)[:, None]
+    known = judged >= 0
+    keys = (queries * base + judged)[known]
+    order = np.argsort(keys)
+    keys, values = keys[order], np.asarray(grades, np.float64)[known][order]
+    if (keys[1:] == keys[:-1]).any():
+        raise UserError("a document is judged twice for the same query; keep one grade.")
+    if not len(keys):
+        return np.zeros(documents.shape)
+    wanted = queries * base + documents  # [Q, depth]
+    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    there = (keys[found] == wanted) & (documents >= 0)
+    return np.where(there, values[found], 0.0)
+
+
+def order(scores: np.ndarray, grades: np.ndarray, ties: Ties = "against") -> np.ndarray:
+    """The order of the documents of every query, best score first.
+
+    Args:
+      scores: [Q, D], higher is better; -inf at the end where a query has fewer documents. One that
+        is NaN stands last where it has a grade, else first.
+      grades: [Q, D], 0: not judged.
+      ties: of equal scores the lower grade first ("against"), the earlier one ("given"), or the one
+        with the larger key, [Q, D] of numbers or texts (the documents' ids: trec_eval's order).
+
+    Returns:
+      int64 [Q, D], indices into the second axis.
+
+    Raises:
+      UserError: the shapes differ.
+    """
+    scores, grades = np.asarray(scores, np.float64), np.asarray(grades, np.float64)
+    keys = grades if isinstance(ties, str) else np.asarray(ties)
+    if not scores.shape == grades.shape == keys.shape or scores.ndim != 2:
+        raise UserError(
+            f"scores {scores.shape}, grades {grades.shape} and keys {keys.shape} must be one "
+            "2-D shape."
+        )
+    scores = np.where(np.isnan(scores), np.where(grades > 0, -np.inf, np.inf), scores)
+    if isinstance(ties, str):
+        second = grades if ties == "against" else np.zeros(grades.shape)
+    else:
+        second = -np.unique(keys, return_inverse=True)[1].reshape(keys.shape)  # texts have no minus
+    return np.lexsort((second, -scores), axis=1)
+
+
+def ranked_grades(
+    scores: np.ndarray, judged: np.ndarray, grades: np.ndarray, depth: int
+) -> np.ndarray:
+    """The grades of the first of all documents by their scores; ties count against the model.
+
+    Only the judged documents' ranks are computed, so that no array of all grades is needed.
+
+    Args:
+      scores: [Q, N], of all documents; higher is better, NaN counts against the model.
+      judged: int [Q, J], numbers of judged documents; filled up with -1.
+      grades: [Q, J], their grades, 0 and more.
+      depth: ranks that are wanted.
+
+    Returns:
+      float64 [Q, min(depth, N)].
+    """
+    out = np.zeros((len(scores), min(depth, scores.shape[1])))
+    for query, row in enumerate(scores):
+        right = (judged[query] >= 0) & (grades[query] > 0)
+        documents, values = judged[query][right], np.asarray(grades[query], np.float64)[right]
+        own = np.where(np.isnan(row[documents]), -np.inf, row[documents])
+        chosen = np.lexsort((values, -own))  # best score first, of equal ones the lower grade
+        own, values = own[chosen], values[chosen]
+        row = np.where(np.isnan(row), np.inf, row)
+        row[documents[chosen]] = own
+        # all that do not score lower stand in front of it, but for equal ones behind it in `chosen`
+        before = len(row) - np.searchsorted(np.sort(row), own)  # itself included
+        behind = np.searchsorted(-own, -own, side="right") - np.arange(len(own)) - 1
+        ranks = before - behind - 1  # from 0
+        seen = ranks < out.shape[1]
+        out[query, ranks[seen]] = values[seen]
+    return out

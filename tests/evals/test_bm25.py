@@ -1,0 +1,64 @@
+"""BM25 against its formula written out."""
+
+import math
+import re
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bm25 import bm25_rankings
+
+DOCUMENTS = [
+    "a red circle", "a blue square", "a red square and a red circle", "Übergrößen für Männer", "",
+    "a red circle", "circle", "5 g of salt", "...",
+]  # fmt: skip
+QUERIES = ["red circle", "RED", "für übergrößen", "5 g", "unseen words", "", "circle circle unseen"]
+
+
+def by_hand(query: str, k1: float, b: float) -> list[float]:
+    words = [re.findall(r"\w+", text.lower()) for text in DOCUMENTS]
+    mean = sum(map(len, words)) / len(words)
+    out = []
+    for each in words:
+        counts, total = Counter(each), 0.0
+        for word in re.findall(r"\w+", query.lower()):
+            n = sum(word in other for other in words)
+            idf = math.log(1 + (len(words) - n + 0.5) / (n + 0.5))
+            norm = k1 * (1 - b + b * len(each) / mean)
+            total += idf * counts[word] / (counts[word] + norm) if counts[word] else 0
+        out.append(total)
+    return out
+
+
+@pytest.mark.parametrize("depth", [1, 2, 20])
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4)])
+def test_the_formula(depth, k1, b) -> None:
+    indices, scores = bm25_rankings(QUERIES, DOCUMENTS, depth, k1=k1, b=b)
+    assert indices.dtype == np.int32
+    assert indices.shape == scores.shape == (len(QUERIES), depth)
+    for query, found, values in zip(QUERIES, indices, scores, strict=True):
+        expected = by_hand(query, k1, b)
+        order = sorted(range(len(DOCUMENTS)), key=lambda i, e=expected: (-e[i], i))
+        order = [i for i in order if expected[i] > 0][:depth]
+        assert found.tolist() == order + [-1] * (depth - len(order))
+        np.testing.assert_allclose(values[: len(order)], [expected[i] for i in order], rtol=1e-5)
+        assert np.isneginf(values[len(order) :]).all()
+
+
+def test_nothing_to_find() -> None:
+    for documents in ([], ["", "..."]):
+        indices, scores = bm25_rankings(["red"], documents, 3)
+        assert indices.tolist() == [[-1, -1, -1]]
+        assert np.isneginf(scores).all()
+    assert bm25_rankings([], DOCUMENTS, 3)[0].shape == (0, 3)
+
+
+def test_mistakes(monkeypatch) -> None:
+    with pytest.raises(UserError, match="depth of a BM25 ranking is 0"):
+        bm25_rankings(["red"], DOCUMENTS, 0)
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(UserError, match=r"install the extra big_retrieval\[bm25\]"):
+        bm25_rankings(["red"], DOCUMENTS, 1)
