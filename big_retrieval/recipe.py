@@ -25,8 +25,10 @@ from big_retrieval.config import (
     RESNET_SIZES,
     VIT_SIZES,
     Config,
+    GradedScenes,
     Head,
     ImageField,
+    Ranking,
     ResNet,
     Retrieval,
     Scenes,
@@ -127,6 +129,16 @@ def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
     return SimpleNamespace(**values)
 
 
+def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
+    """Checks a config argument that is one of some words.
+
+    Raises:
+      UserError: it is another.
+    """
+    if value not in known:
+        raise UserError(f"config argument {key} is {value!r}; known: {', '.join(known)}.")
+
+
 def runlocal(c: Editable) -> Editable:
     """Shrinks a config to what two CPU cores train in about a minute, through the same code.
 
@@ -151,10 +163,26 @@ def runlocal(c: Editable) -> Editable:
             tower.vocab_size = None
     for part in c.fields.values():
         _shrink_field(part)
+    graded = c.data.type == "graded"
     c.data = entry(Scenes(), count=4000)
     c.evals = ml_collections.ConfigDict()
+    if graded:
+        return _graded_scenes(c)
     c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200))
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
+    return c
+
+
+def _graded_scenes(c: Editable) -> Editable:
+    """Generated judged pairs, with queries and documents that training has not seen."""
+    c.data = entry(GradedScenes())
+    c.labels.update(query="query_id", document="document_id", score="score", s_max=100.0)
+    for part in c.fields.values():
+        text = "query" if part.side == "query" else "title"
+        part.column = text if part.kind == "text" else "image"
+    for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
+        c.evals[split] = entry(Ranking())
+        c.evals[split].data = entry(GradedScenes(), split=split)
     return c
 
 

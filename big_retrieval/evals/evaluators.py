@@ -108,4 +108,4 @@ def run(
         found = evaluators[prefix].run(weights, lambda text, p=prefix: say(f"{p}: {text}"), show)
         out |= {f"{prefix}/{name}": value for name, value in found.items()}
         say(f"{prefix}: done in {time.monotonic() - start:.1f} s")
-    return out
+    return out | traffic(evaluators, out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,10 +149,14 @@ class RankingEvaluator:
         mixed = average(self.topology, documents.points, shares, documents.there)
         there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
         sayable = queries.any(self._weights("query"))
+        rows = len(self.source.documents)
+
+        def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
+            return _row(ids[q], grades[q], rows)[there]
+
         for start in range(0, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
             ids, grades = self.source.judgements.of(part)  # [q, J] each
-            rows = len(self.source.documents)
             found, scores = best(
                 points[part],
                 mixed[there],
@@ -159,7 +164,7 @@ class RankingEvaluator:
                 encoder=self.encoder,
                 depth=self.config.depth,
                 chunk=self.config.chunk,
-                grades=lambda q, ids=ids, grades=grades: _row(ids[q], grades[q], rows)[there],
+                grades=partial(row, ids=ids, grades=grades),
             )
             found = np.where(sayable[part][:, None], there[found], -1)
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
@@ -184,29 +189,27 @@ def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:
     return np.sort(order[:dev] if config.queries == "dev" else order[dev:])
 
 
-def traffic(config: configs.Config, found: Mapping[str, float]) -> dict[str, float]:
+def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[str, float]:
     """The averages over ranking evaluators by their share of the traffic.
 
     Args:
-      config: `evals.<name>.traffic` are the weights.
-      found: the metrics of all evaluators that have run.
+      evaluators: by prefix, such as `ranking/in_domain`; those without a share do not count.
+      found: the metrics of the evaluators that have run.
 
     Returns:
-      `ranking/traffic/...`, for metrics that all evaluators with a weight have; nothing where one
+      `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
       of them has not run.
     """
     shares = {
-        f"{ev.type}/{name}/": ev.traffic
-        for name, ev in config.evals.items()
-        if isinstance(ev, configs.Ranking) and ev.traffic > 0
+        f"{prefix}/": evaluator.config.traffic
+        for prefix, evaluator in evaluators.items()
+        if isinstance(evaluator, RankingEvaluator) and evaluator.config.traffic > 0
     }
     total, out = sum(shares.values()), {}
     first = next(iter(shares), "")
     for name in found if shares else ():
-        if not name.startswith(first):
-            continue
         metric = name.removeprefix(first)
-        if all(prefix + metric in found for prefix in shares):
+        if name.startswith(first) and all(prefix + metric in found for prefix in shares):
             value = sum(share * found[prefix + metric] for prefix, share in shares.items())
             out[f"ranking/traffic/{metric}"] = value / total
     return out

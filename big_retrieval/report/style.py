@@ -184,6 +184,7 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
 .tiles li { grid-template-columns: 1fr auto; }
 .tiles img { grid-column: 1 / -1; }
 .tiles .words { grid-column: 1 / -1; }
+.both { display: contents; }
 .tiles .place { display: none; }
 .tiles .apart .place { display: block; grid-column: 1 / -1; }
 .tiles .apart .place::before { content: "rank "; }
