@@ -12,7 +12,8 @@ from typing import Any
 from big_retrieval.config_data import Karpathy, Pairs, Tar, Tfds
 from big_retrieval.data.files.arrow import Csv, Parquet
 from big_retrieval.data.files.plain import Arrays, JsonLines
-from big_retrieval.data.files.tables import Chain, Joined, Rows, Selected, Table
+from big_retrieval.data.files.picked import Selected
+from big_retrieval.data.files.tables import Chain, Joined, Rows, Table
 from big_retrieval.data.files.tar import TarShard
 from big_retrieval.data.records import Records
 from big_retrieval.errors import UserError
