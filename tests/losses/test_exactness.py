@@ -26,6 +26,7 @@ from big_retrieval.train.microbatch import in_slices
 ROWS, EXTRA, WIDTH = 24, 2, 10  # 24 = 8 devices x 3 rows
 TOP: dict[str, Topology] = {**TOPOLOGIES, "product": Product()}
 VALID = np.arange(ROWS) % 11 != 4
+QUERY_THERE, DOCUMENT_THERE = np.arange(ROWS) % 7 != 3, np.arange(ROWS) % 5 != 1
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 
 
@@ -36,6 +37,9 @@ class Kind(NamedTuple):
     weighted: bool = False
     negatives: bool = False
     false_negatives: Any = "keep"
+    absent: bool = False  # some queries and documents are not there
+    rows: bool = False  # divided by the number of rows
+    inside: bool = False  # weights inside of the sigmoid
 
 
 KINDS = {
@@ -48,7 +52,14 @@ KINDS = {
     "sigmoid": Kind(sigmoid=True),
     "sigmoid_all": Kind(True, True, True, "positives"),
     "sigmoid_mask": Kind(True, True, True, "mask"),
+    "absent": Kind(weighted=True, negatives=True, absent=True, rows=True),
+    "absent_positives": Kind(False, True, True, "positives", absent=True),
+    "inside": Kind(sigmoid=True, weighted=True, inside=True, false_negatives="positives"),
+    "sigmoid_absent": Kind(sigmoid=True, weighted=True, absent=True, inside=True),
 }
+
+
+LATER = ("sigmoid_mask", "absent_positives", "sigmoid_absent")  # in slow tests only
 
 
 class Form(NamedTuple):
@@ -86,7 +97,7 @@ def cases() -> list[Any]:
     for number, (kind, name) in enumerate(PAIRS):
         for later, step in enumerate((0, 3, 5, 8, 11)):
             form = forms[(number + step) % len(forms)]
-            marks = [pytest.mark.slow] if later or kind == "sigmoid_mask" else []
+            marks = [pytest.mark.slow] if later or kind in LATER else []
             out.append(pytest.param(kind, name, form, marks=marks, id=f"{kind}-{name}-{form}"))
     return out
 
@@ -153,19 +164,29 @@ def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -
     mass = np.where(known, mass / np.maximum(same_query + 1.0 * same_document, 1), 0)
     mass = np.where(own, weight[:, None], mass)
     counts = ~known if kind.false_negatives == "mask" else np.ones((n, m), bool)
+    if kind.absent:
+        columns = np.concatenate([DOCUMENT_THERE[rows], np.ones(m - n, bool)])
+        counts = counts & QUERY_THERE[rows][:, None] & columns[None, :]
+        mass = mass * counts
     if kind.sigmoid:
         s = s + x["bias"]
         negative = counts & ~known & ~own
-        cost = jnp.where(negative, jax.nn.softplus(s), 0) + mass * counts * jax.nn.softplus(-s)
+        outer, inner = (mass > 0, mass) if kind.inside else (mass * counts, 1)
+        cost = jnp.where(negative, jax.nn.softplus(s), 0) + outer * jax.nn.softplus(-inner * s)
         return jnp.sum(cost) / n
     target = np.where(own, weight[:, None], 0) if kind.false_negatives == "mask" else mass
+    whole = np.diagonal(counts)  # pairs that are there
+    total = n if kind.rows else (weight * whole).sum()
+    weight = weight * whole
 
     def entropy(s: jax.Array, target: np.ndarray, counts: np.ndarray) -> jax.Array:
+        counts = np.where(whole[:, None], counts, True)  # else nothing is left to be normalised
         log_p = s - jax.nn.logsumexp(jnp.where(counts, s, -jnp.inf), axis=1, keepdims=True)
-        return -jnp.sum(target / target.sum(1, keepdims=True) * log_p, axis=1)
+        sums = target.sum(1, keepdims=True)
+        return -jnp.sum(target / np.where(sums > 0, sums, 1) * log_p, axis=1)
 
     back = entropy(s[:, :n].T, target[:, :n].T, counts[:, :n].T)
-    return jnp.sum(weight * 0.5 * (entropy(s, target, counts) + back)) / weight.sum()
+    return jnp.sum(weight * 0.5 * (entropy(s, target, counts) + back)) / total
 
 
 def ours(
@@ -194,9 +215,13 @@ def ours(
     if kind.negatives:
         extra = Negatives(reps["negatives"], of["negatives_valid"], of["negatives_id"])
         common["negatives"] = extra
+    if kind.absent:
+        common["there"] = of["query_there"], of["document_there"]
     if kind.sigmoid:
+        common["weight_inside"] = kind.inside
         return sigmoid_loss(query, document, bias=x["bias"], **common)[0]
-    return contrastive_loss(query, document, **common)[0]
+    divide_by = "rows" if kind.rows else "weights"
+    return contrastive_loss(query, document, divide_by=divide_by, **common)[0]
 
 
 @functools.cache
@@ -232,7 +257,13 @@ def check(
     x, of = arrays(3), labels(4)
     expected = reference(kind, name)
     single = jax.tree.map(np.float32, x)
-    given: dict[str, Any] = {**of, "valid": VALID, "negatives_valid": NEGATIVES_VALID}
+    given: dict[str, Any] = {
+        **of,
+        "valid": VALID,
+        "negatives_valid": NEGATIVES_VALID,
+        "query_there": QUERY_THERE,
+        "document_there": DOCUMENT_THERE,
+    }
     run = jax.jit(jax.value_and_grad(lambda x, of: ours(kind, name, form, feature_axis, x, of)))
     if shape is None:
         value, grads = jax.device_get(run(single, given))
