@@ -15,7 +15,7 @@ from big_retrieval.errors import UserError
 Place = Callable[[int], str]  # where a pair stands, for messages
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judgements:
     """Judged pairs; no pair is there twice.
 

@@ -5,6 +5,7 @@ read, in blocks, so that millions of rows are never held as Python objects.
 """
 
 import bisect
+import contextlib
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -186,10 +187,8 @@ def _arrow_texts(column: Any) -> pa.Array:
     """A column of Arrow's as `Scan.texts` says."""
     if pa.types.is_floating(column.type):
         column = _compute.if_else(_compute.is_nan(column), None, column)
-        try:
+        with contextlib.suppress(pa.ArrowInvalid):  # some are not whole
             column = _compute.cast(column, pa.int64())
-        except pa.ArrowInvalid:
-            pass  # not whole
     texts = _joined(_compute.cast(column, TEXT))
     blank = _compute.equal(_compute.utf8_trim_whitespace(texts), "")
     return _compute.if_else(blank, pa.scalar(None, TEXT), texts)

@@ -63,8 +63,9 @@ class Selected(Picked):
 def _rows(table: Table, wanted: Mapping[str, str]) -> np.ndarray:
     """The rows that have all values: int64 [n]."""
     masks = [same_text(table, column, value) for column, value in wanted.items()]
-    if all(mask is not None for mask in masks):
-        return np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int64)
+    found = [mask for mask in masks if mask is not None]
+    if len(found) == len(masks):
+        return np.flatnonzero(np.logical_and.reduce(found)).astype(np.int64)
     return np.array([i for i in range(len(table)) if _fits(table, i, wanted)], np.int64)
 
 

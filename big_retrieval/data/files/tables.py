@@ -110,9 +110,10 @@ class Chain:
         """All values of a column, where every table holds it as a whole and has the same ones."""
         if len({table.columns for table in self._tables}) > 1:
             return None
-        whole = [getattr(table, "column", lambda name: None)(name) for table in self._tables]
-        types = {None if each is None else each.type for each in whole}
-        if None in types or len(types) > 1:
+        found = [getattr(table, "column", lambda name: None)(name) for table in self._tables]
+        whole: list[pa.ChunkedArray] = [each for each in found if each is not None]
+        types = {each.type for each in whole}
+        if len(whole) < len(found) or len(types) > 1:
             return None
         return pa.chunked_array([chunk for each in whole for chunk in each.chunks], types.pop())
 
