@@ -4,8 +4,11 @@ import difflib
 import importlib.util
 from collections.abc import Iterator
 
+from big_retrieval import checks_graded
 from big_retrieval.config import (
     Config,
+    Graded,
+    GradedScenes,
     ImageField,
     Mixture,
     Pairs,
@@ -97,6 +100,7 @@ def data(c: Config) -> Iterator[str]:
         column = "image" if isinstance(field, ImageField) else "captions"
         if isinstance(c.data, Scenes) and field.column != column:
             yield f"{path} is {field.column!r}; generated scenes have theirs in {column!r}."
+    yield from checks_graded.columns(c)
     t = c.tokenizer
     if not t.path and t.type != "wordpiece":
         yield (
@@ -112,14 +116,23 @@ def _source(path: str, source: Source) -> Iterator[str]:
         yield from _mixture(path, source)
     elif isinstance(source, Scenes):
         yield from _scenes(path, source)
+    elif isinstance(source, GradedScenes):
+        yield from checks_graded.graded_scenes(path, source)
     elif isinstance(source, Tfds):
         if not source.name and not source.folder:
             yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
     elif not source.path:
-        kind = {"pairs": "file with your pairs", "tar": "shards", "karpathy": "split file"}
+        kind = {
+            "pairs": "file with your pairs",
+            "tar": "shards",
+            "karpathy": "split file",
+            "graded": "file with your judged pairs",
+        }
         yield f"{path}.path is empty; give the {kind[source.type]}."
     if isinstance(source, Pairs):
         yield from _pairs(path, source)
+    if isinstance(source, Graded):
+        yield from checks_graded.graded(path, source)
 
 
 def _pairs(path: str, source: Pairs) -> Iterator[str]:

@@ -14,7 +14,7 @@ from absl import flags
 
 from big_retrieval import cli, schema
 from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, Graded, GradedScenes, Mixture
 from big_retrieval.config_data import Source as SourceConfig
 from big_retrieval.errors import Damaged, UserError
 
@@ -51,6 +51,13 @@ def chosen(config: Config) -> SourceConfig:
     return config.evals[name].data
 
 
+def _types(source: SourceConfig) -> set[str]:
+    """The kinds of a source or of a mixture's parts; "graded" stands for all judged pairs."""
+    if isinstance(source, Mixture):
+        return {kind for part in source.parts.values() for kind in _types(part.source)}
+    return {"graded" if isinstance(source, Graded | GradedScenes) else source.type}
+
+
 def inspect(config: Config) -> None:
     """Prints what the source holds, times its reading and draws examples."""
     from big_retrieval.data import inspection
@@ -81,6 +88,10 @@ def convert(config: Config) -> None:
     if not OUT.value:
         raise UserError("--out is missing: the folder to write the shards to.")
     asked = chosen(config)
+    if "graded" in _types(asked):
+        raise UserError(
+            "--source names judged pairs, which shards cannot hold; train from their own files."
+        )
     source = make_source(asked)
     folder, last = Path(OUT.value), [time.monotonic()]
     folder.mkdir(parents=True, exist_ok=True)

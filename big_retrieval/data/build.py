@@ -7,9 +7,10 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config, ImageField
 from big_retrieval.config_data import Loader
 from big_retrieval.config_data import Source as SourceConfig
-from big_retrieval.data import open_files, scenes
+from big_retrieval.data import open_files, open_graded, scenes
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.graded_scenes import graded_scenes
 from big_retrieval.data.mixture import MixedOrder, Mixture
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
@@ -36,6 +37,10 @@ def make_source(config: SourceConfig) -> Source:
         return open_files.tfds(config)
     if isinstance(config, configs.Karpathy):
         return open_files.karpathy(config)
+    if isinstance(config, configs.Graded):
+        return open_graded.graded(config)
+    if isinstance(config, configs.GradedScenes):
+        return graded_scenes(config.split, size=config.size, count=config.count, seed=config.seed)
     return open_files.pairs(config)
 
 

@@ -42,6 +42,19 @@ class Encoded:
     place: str = "an image"
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """Several images of the same thing: training draws one, evaluation takes the first.
+
+    Attributes:
+      count: how many, at least two.
+      load: reads one by its number, as `Encoded` or an array.
+    """
+
+    count: int
+    load: Callable[[int], Any]
+
+
 def decode(data: bytes) -> np.ndarray:
     """Reads an encoded image (JPEG, PNG, WebP, GIF, ...), upright and in RGB.
 
@@ -111,11 +124,13 @@ def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
 
 
 def picture(value: Any, place: str = "an image") -> np.ndarray:
-    """A record's image, decoded if it is not: uint8 [H, W, 3].
+    """A record's image, decoded if it is not: uint8 [H, W, 3]; of several the first.
 
     Raises:
       Damaged: it cannot be decoded, or is no image.
     """
+    if isinstance(value, OneOf):
+        value = value.load(0)
     if isinstance(value, Encoded):
         with damaged_at(value.place):
             return decode(value.data)

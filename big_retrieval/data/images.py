@@ -15,6 +15,7 @@ from big_retrieval.data.decoding import (
     Box,
     Decoder,
     Encoded,
+    OneOf,
     as_array,
     damaged_at,
     decode_part,
@@ -77,7 +78,7 @@ def training_view(
     """A random part of an image (`crop_box`), resized to a square.
 
     Args:
-      image: uint8 [H, W, 3], or `Encoded`.
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which one is drawn.
       size: side of the result.
       scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
       ratio: smallest and largest width / height.
@@ -92,6 +93,9 @@ def training_view(
     Raises:
       Damaged: it is no image that can be read.
     """
+
+    if isinstance(image, OneOf):
+        image = image.load(int(rng.integers(image.count)))
 
     def choose(rows: int, columns: int) -> Box:
         whole = tuple(scale) == (1.0, 1.0)
@@ -113,7 +117,7 @@ def evaluation_view(image: Any, size: int, *, place: str = "an image") -> np.nda
     Always the exact pixels of CLIP's preprocessing, whatever decodes the training images.
 
     Args:
-      image: uint8 [H, W, 3], or `Encoded`.
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
       size: side of the result.
       place: where it comes from, for messages.
 

@@ -24,6 +24,7 @@ from big_retrieval.data.build import make_order, make_reading
 from big_retrieval.data.damage import kind_of
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.images import resize
+from big_retrieval.data.inspection_graded import describe_judgements
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.sources import Source, texts_of
@@ -130,6 +131,7 @@ def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> 
                 f"  part      {name}: {size:,} records, {share:.1%} of the examples, "
                 f"{passes:.2f} passes an epoch"
             )
+    lines += describe_judgements(source)
     bad = sum(sample.damaged.values())
     reasons = "; ".join(f"{n} x {why}" for why, n in sample.damaged.most_common(8))
     lines.append(

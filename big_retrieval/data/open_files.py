@@ -6,13 +6,15 @@ import itertools
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.config_data import Karpathy, Pairs, Tar, Tfds
 from big_retrieval.data.files.arrow import Csv, Parquet
+from big_retrieval.data.files.picked import Selected
 from big_retrieval.data.files.plain import Arrays, JsonLines
-from big_retrieval.data.files.tables import Chain, Joined, Rows, Selected, Table
+from big_retrieval.data.files.tables import Chain, Joined, Rows, Table
 from big_retrieval.data.files.tar import TarShard
 from big_retrieval.data.records import Records
 from big_retrieval.errors import UserError
@@ -29,12 +31,12 @@ def pairs(config: Pairs) -> Records:
       UserError: files that are missing, of another kind or damaged as a whole; columns that they
         lack; a condition that no row meets.
     """
-    paths = _files(config.path, config.how_to_get)
-    table, classes = _table(paths)
+    paths = files_of(config.path, config.how_to_get)
+    table, classes = table_of(paths)
     if config.where:
-        table = Selected(table, dict(_term(term) for term in config.where))
+        table = Selected(table, dict(term_of(term) for term in config.where))
     if config.join:
-        other, _ = _table(_files(config.join, config.how_to_get))
+        other, _ = table_of(files_of(config.join, config.how_to_get))
         table = Joined(table, other, config.on)
     return Records(
         table,
@@ -52,16 +54,16 @@ def tar(config: Tar) -> Records:
     Raises:
       UserError: no shard is there, or none has a sample.
     """
-    paths = _files(config.path, config.how_to_get)
+    paths = files_of(config.path, config.how_to_get)
     folder = Path(config.index) if config.index else None
     shards: list[Table] = []
     for path in paths:
         try:
-            shards.append(TarShard(path, folder, _warn))
+            shards.append(TarShard(path, folder, warn))
         except UserError as problem:
             if len(paths) == 1:
                 raise
-            _warn(f"left out: {problem}")
+            warn(f"left out: {problem}")
     if not shards:
         raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
     name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
@@ -91,7 +93,7 @@ def karpathy(config: Karpathy) -> Records:
     Raises:
       UserError: the file is missing or another one, or has no image of the split.
     """
-    path = _files(config.path, config.how_to_get)[0]
+    path = files_of(config.path, config.how_to_get)[0]
     wanted = set(config.split.split("+"))
     try:
         images = json.loads(path.read_text(encoding="utf-8"))["images"]
@@ -118,7 +120,7 @@ def _karpathy_row(image: dict[str, Any], captions: int) -> dict[str, Any]:
     }
 
 
-def _files(pattern: str, how_to_get: str) -> list[Path]:
+def files_of(pattern: str, how_to_get: str) -> list[Path]:
     """The files of a path, a pattern or a {00..99} range, in order.
 
     Raises:
@@ -158,15 +160,30 @@ def _advice(problem: str, how_to_get: str) -> str:
     return f"{problem}, or {how}; or {TRY}."
 
 
-def _term(term: str) -> tuple[str, str]:
+def term_of(term: str) -> tuple[str, str]:
+    """Column and value of a condition such as "split=train".
+
+    Raises:
+      UserError: it is none.
+    """
     column, equals, value = term.partition("=")
     if not equals or not column:
         raise UserError(f"where is {term!r}; write column=value, such as split=train.")
     return column, value
 
 
-def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
-    """The rows of all files, and the classes that they know."""
+def table_of(
+    paths: list[Path], open_file: Callable[[Path], Table] | None = None
+) -> tuple[Table, dict[str, Any]]:
+    """The rows of all files, and the classes that they know.
+
+    Args:
+      paths: files, or folders of shards.
+      open_file: how a file is opened; None: by its ending.
+
+    Raises:
+      UserError: a file that cannot be read, or has no rows.
+    """
     tables, classes = [], {}
     for path in paths:
         if path.is_dir():
@@ -175,7 +192,7 @@ def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
             table, index = open_folder(path)
             classes |= {key: tuple(names) for key, names in index["classes"].items()}
         else:
-            table = _file_table(path)
+            table = (open_file or file_table)(path)
         if not len(table):
             raise UserError(f"{path} has no rows; give a file with at least one record.")
         tables.append(table)
@@ -184,8 +201,12 @@ def _table(paths: list[Path]) -> tuple[Table, dict[str, Any]]:
     return Chain(tables, paths[0].parent.name), classes
 
 
-def _file_table(path: Path) -> Table:
-    """The rows of one file, opened once however many sources read from it."""
+def file_table(path: Path) -> Table:
+    """The rows of one file, opened once however many sources read from it.
+
+    Raises:
+      UserError: its kind is unknown, or it cannot be read.
+    """
     found = path.stat()
     return _open_table(path, found.st_size, found.st_mtime_ns)
 
@@ -201,7 +222,7 @@ def _open_table(path: Path, size: int, changed: int) -> Table:
         table = Parquet(path)
         if table.group_bytes > SLOW_GROUP:
             group = table.group_bytes / 2**20
-            _warn(
+            warn(
                 f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
                 "will be slow; `python -m big_retrieval.data convert` makes faster shards"
             )
@@ -211,5 +232,6 @@ def _open_table(path: Path, size: int, changed: int) -> Table:
     raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Says on standard error what the user should know, but need not act on."""
     print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -114,7 +114,7 @@ class Records:
         if not self._image:
             return None
         key = next((key for key in self._image if row.get(key) is not None), self._image[0])
-        return self._load(self._column(row, index, key), index)
+        return load_image(self._column(row, index, key), self._root, self.place(index))
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)
@@ -122,27 +122,38 @@ class Records:
             value = [part.strip() for part in value.split(self._separator)]
         return as_texts(value, self._text, self.place(index))
 
-    def _load(self, value: Any, index: int) -> Any:
-        place = self.place(index)
-        if isinstance(value, Mapping):
-            value = value.get("bytes") or value.get("path")
-        if isinstance(value, bytes | bytearray | memoryview):
-            return Encoded(bytes(value), place)
-        if isinstance(value, list):
-            return _pixels(value, place)
-        if isinstance(value, np.ndarray):
-            return value
-        if not isinstance(value, str | os.PathLike) or not str(value):
-            raise Damaged(place, f"the image is {value!r:.80}, not a path, bytes or an array")
-        if "://" in str(value):
-            raise Damaged(place, f"the image {str(value)!r:.80} is an address; download it first")
-        try:
-            return Encoded((self._root / value).read_bytes(), f"{place}, {value!s:.200}")
-        except (OSError, ValueError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else problem
-            raise Damaged(
-                place, f"the image {str(value)!r:.200} cannot be read under {self._root} ({why})"
-            ) from None
+
+def load_image(value: Any, root: Path, place: str) -> Any:
+    """The image that a cell holds, not decoded: `Encoded` or an array.
+
+    Args:
+      value: a path, the content of an image file, an array or nested lists of pixels, or
+        {"bytes": ..., "path": ...}.
+      root: the folder that paths start from.
+      place: where the cell is, for messages.
+
+    Raises:
+      Damaged: it holds none, or the file cannot be read.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return Encoded(bytes(value), place)
+    if isinstance(value, list):
+        return _pixels(value, place)
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise Damaged(place, f"the image is {value!r:.80}, not a path, bytes or an array")
+    if "://" in str(value):
+        raise Damaged(place, f"the image {str(value)!r:.80} is an address; download it first")
+    try:
+        return Encoded((root / value).read_bytes(), f"{place}, {value!s:.200}")
+    except (OSError, ValueError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise Damaged(
+            place, f"the image {str(value)!r:.200} cannot be read under {root} ({why})"
+        ) from None
 
 
 def _pixels(value: list[Any], place: str) -> np.ndarray:

@@ -156,6 +156,11 @@ class Scenes:
         return self._count
 
     @property
+    def objects(self) -> np.ndarray:
+        """What the records show: kinds (2), sizes (2) and relation, int64 [n, 5]."""
+        return self._objects
+
+    @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
         """Class names of the split's label column; empty but for `colours` and `shapes`."""
         names = {"colours": COLOURS, "shapes": SHAPES}

@@ -83,7 +83,7 @@ class Texts:
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
         """The text of one record, an empty one too: who asks for n texts gets n answers."""
-        return (_clean(self._texts[index]),)
+        return (as_utf8(self._texts[index]),)
 
     def captions(self) -> Iterator[str]:
         """All texts, in order."""
@@ -100,6 +100,15 @@ def column_of(record: Record, column: str, source: str) -> Any:
         known = ", ".join(sorted(record))
         raise UserError(f"{source}: records have no column {column!r}; they have {known}.")
     return record[column]
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a record has nothing there: None, NaN, a blank text, or a list of nothing else."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return True
+    if isinstance(value, list | tuple):
+        return all(is_absent(each) for each in value)
+    return isinstance(value, str | bytes) and not value.strip()
 
 
 def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
@@ -119,14 +128,14 @@ def as_texts(value: Any, column: str, place: str) -> tuple[str, ...]:
     known = isinstance(texts, list | tuple)
     if not known or not all(text is None or isinstance(text, str | bytes) for text in texts):
         raise Damaged(place, f"{column!r} is {value!r:.80}, not a text or list of texts")
-    found = tuple(_clean(text) for text in texts if text is not None)
+    found = tuple(as_utf8(text) for text in texts if text is not None)
     found = tuple(text for text in found if text and not text.isspace())
     if not found:
         raise Damaged(place, f"{column!r} has no text")
     return found
 
 
-def _clean(text: str | bytes) -> str:
+def as_utf8(text: str | bytes) -> str:
     """A text that can be encoded as UTF-8: lone surrogates and wrong bytes are replaced."""
     if isinstance(text, bytes):
         return text.decode("utf-8", "replace")

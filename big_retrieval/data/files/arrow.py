@@ -62,6 +62,10 @@ class Csv:
         wanted = self.columns if columns is None else self.columns & set(columns)
         return {key: self._table[key][index].as_py() for key in wanted}
 
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """All cells of a column; None where there is no such column."""
+        return self._table[name] if name in self.columns else None
+
 
 class Parquet:
     """A Parquet file; light columns are held in memory, heavy ones (images) read by row group.
@@ -125,6 +129,10 @@ class Parquet:
             inner = index - int(self._starts[group])
             out |= {key: table[key][inner].as_py() for key in heavy}
         return out
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """All values of a light column; None where it stays on the disk, or is not there."""
+        return self._light[name] if name in self.columns - self._heavy else None
 
     def _group(self, group: int, index: int) -> pa.Table:
         with self._lock:

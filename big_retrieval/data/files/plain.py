@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
@@ -124,3 +125,10 @@ class Arrays:
         wanted = self._columns.keys() & (self._columns if columns is None else columns)
         found = {key: self._columns[key][index] for key in wanted}
         return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """All values of a column of numbers or texts; None where it holds arrays, or is missing."""
+        found = self._columns.get(name)
+        if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
+            return None
+        return pa.chunked_array([pa.array(found)])

@@ -9,14 +9,18 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-import numpy as np
+import pyarrow as pa
 
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
 
 class Table(Protocol):
-    """A fixed number of rows."""
+    """A fixed number of rows.
+
+    A table that holds whole columns may also have `column(name: str) -> pyarrow.ChunkedArray |
+    None`, the values of all rows; None: read them row by row. `columns.scan` uses it.
+    """
 
     @property
     def name(self) -> str:
@@ -102,43 +106,16 @@ class Chain:
         table, own = self._find(index)
         return table.row(own, columns)
 
-
-class Selected:
-    """The rows of a table in which columns have certain values.
-
-    Args:
-      table: all rows.
-      wanted: column -> value, compared as text.
-
-    Raises:
-      UserError: no row has them.
-    """
-
-    def __init__(self, table: Table, wanted: dict[str, str]):
-        self._table, self.name, self.columns = table, table.name, table.columns
-        check_columns(table, wanted)
-        self._rows = np.array([i for i in range(len(table)) if self._fits(i, wanted)], np.int64)
-        if not len(self._rows):
-            terms = " and ".join(f"{column}={value}" for column, value in wanted.items())
-            raise UserError(f"{table.name} has no row with {terms}; correct `where`.")
-
-    def _fits(self, index: int, wanted: dict[str, str]) -> bool:
-        try:
-            row = self._table.row(index, wanted)
-        except Damaged:
-            return True  # counted where it is read
-        return all(str(row.get(column)) == value for column, value in wanted.items())
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def place(self, index: int) -> str:
-        """That of the whole table."""
-        return self._table.place(int(self._rows[index]))
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The row of the whole table."""
-        return self._table.row(int(self._rows[index]), columns)
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """All values of a column, where every table holds it as a whole and has the same ones."""
+        if len({table.columns for table in self._tables}) > 1:
+            return None
+        found = [getattr(table, "column", lambda name: None)(name) for table in self._tables]
+        whole: list[pa.ChunkedArray] = [each for each in found if each is not None]
+        types = {each.type for each in whole}
+        if len(whole) < len(found) or len(types) > 1:
+            return None
+        return pa.chunked_array([chunk for each in whole for chunk in each.chunks], types.pop())
 
 
 class Joined:

@@ -1,0 +1,270 @@
+"""From the configuration of judged pairs to their source."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config_data import Graded
+from big_retrieval.data.files.arrow import Csv
+from big_retrieval.data.files.columns import Scan, first_double, scan
+from big_retrieval.data.files.picked import Selected
+from big_retrieval.data.files.tables import Table, check_columns
+from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
+from big_retrieval.data.graded import GradedPairs, Names, Side, name_columns
+from big_retrieval.data.graded_images import Gallery, ImageColumn
+from big_retrieval.data.open_files import file_table, files_of, table_of, term_of, warn
+from big_retrieval.data.pairing import Known, Pairing, owner
+from big_retrieval.data.records import IMAGE
+from big_retrieval.errors import UserError
+
+ADVICE = "write a file with a row for each pair: the ids of query and document, and their score"
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of queries or documents, and what was read of it.
+
+    Attributes:
+      table: a row for each.
+      key: its column of ids.
+      known: the ids.
+      columns: its columns besides that of the ids, where records call it the same.
+    """
+
+    table: Table
+    key: str
+    known: Known
+    columns: frozenset[str]
+
+
+def graded(config: Graded) -> GradedPairs:
+    """Judged pairs; see `Graded`. What is left out is counted on standard error.
+
+    Raises:
+      UserError: files that are missing or of another kind, columns that they lack, an id that is
+        missing, there twice or unknown, a score that is no number from 0 on, a pair with two.
+    """
+    if config.where_documents and not config.documents:
+        raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
+    ids = (config.query, config.document, config.score)
+    table = pairs_table(config)
+    queries = _file(config, config.queries, config.query_key, config.query)
+    documents = _file(
+        config, config.documents, config.document_key, config.document, config.where_documents
+    )
+    shared = [] if queries or documents else [x for x in config.text if x not in ids]
+    found = _scan(table, ids[:2], ids[2:], shared)
+    pairing = Pairing(
+        found.texts[config.query],
+        found.texts[config.document],
+        found.numbers[config.score],
+        names=ids,
+        place=table.place,
+        drop=config.drop,
+    )
+    pairing.score(config.score_from, config.s_max)
+    sides = pairing.sides(queries and queries.known, documents and documents.known)
+    for note in sides.notes:
+        warn(f"{table.name}: {note}")
+    image = _image(config)
+    whose = {x: owner(found.texts[x], sides) for x in shared if x in found.texts}
+    names, *own = _names(config, found.columns, queries, documents, whose)
+    return GradedPairs(
+        Side(
+            queries.table if queries else table,
+            sides.queries,
+            key=queries.key if queries else config.query,
+            id_column=config.query,
+            columns=own[0],
+            texts=config.text,
+            name=f"{table.name}, queries",
+        ),
+        Side(
+            documents.table if documents else table,
+            sides.documents,
+            key=documents.key if documents else config.document,
+            id_column=config.document,
+            columns=own[1],
+            texts=config.text,
+            image=image,
+            name=f"{table.name}, documents",
+        ),
+        sides.judgements,
+        names=names,
+        score=config.score,
+        name=table.name,
+        table=table,
+        rows=sides.pairs,
+        notes=sides.notes,
+    )
+
+
+def _names(
+    config: Graded,
+    columns: frozenset[str],
+    queries: _File | None,
+    documents: _File | None,
+    whose: Mapping[str, str],
+) -> tuple[Names, Mapping[str, str], Mapping[str, str]]:
+    """What columns are called in records of pairs: all, those of queries, those of documents.
+
+    Args:
+      config: names the ids, the score, the image and the texts.
+      columns: of the pairs' file.
+      queries: the file of queries.
+      documents: the file of documents.
+      whose: of columns that the pairs' file alone has: "query", "document", or "" for both.
+
+    Raises:
+      UserError: the image's column or one of texts is nowhere.
+    """
+    ids = {config.query, config.document, config.score}
+    query = queries.columns if queries else frozenset()
+    document = documents.columns if documents else frozenset()
+    image = {config.image} - {""}
+    _has(documents.table.name if documents else config.path, document or columns, image)
+    pair = columns - ids - (frozenset() if documents else image)
+    names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
+    known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
+    for text in config.text:
+        if text not in known | query | document:
+            raise UserError(
+                f"config.data.text names {text!r}, which neither queries nor documents of "
+                f"{config.path} have; they have {', '.join(sorted(known))}."
+            )
+    for_queries = {x: name for x, name in names.pair.items() if whose.get(x) != "document"}
+    for_documents = {x: name for x, name in names.pair.items() if whose.get(x) != "query"}
+    return (
+        names,
+        names.query if queries else {x: y for x, y in for_queries.items() if x not in document},
+        names.document if documents else {x: y for x, y in for_documents.items() if x not in query},
+    )
+
+
+def pairs_table(config: Graded) -> Table:
+    """The rows of the pairs that `where` chooses; of files without columns' names under ours.
+
+    Raises:
+      UserError: the file is missing or of another kind, or no row is chosen.
+    """
+    names = (config.query, config.document, config.score)
+
+    def open_file(path: Path) -> Table:
+        ending = path.suffix.lower()
+        if ending == ".json":
+            return _opened(path, judged_objects, *names)
+        lines = _opened(path, judged_lines, *names) if ending in JUDGED else None
+        if lines is None and ending in JUDGED and ending != ".tsv":
+            return _opened(path, Csv, "\t")
+        return file_table(path) if lines is None else lines
+
+    table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), open_file)
+    if config.where:
+        table = Selected(table, dict(term_of(term) for term in config.where))
+    return table
+
+
+def side_table(path: str, key: str, where: Sequence[str] = (), how_to_get: str = "") -> Table:
+    """The rows of a file of queries or documents.
+
+    Args:
+      path: a file or a pattern.
+      key: the column that the ids of a JSON object get.
+      where: conditions on its rows.
+      how_to_get: said where it is missing.
+
+    Raises:
+      UserError: the file is missing or of another kind, or no row is chosen.
+    """
+
+    def open_file(path: Path) -> Table:
+        json = path.suffix.lower() == ".json"
+        return _opened(path, objects, key) if json else file_table(path)
+
+    table, _ = table_of(files_of(path, how_to_get or "write a file with a row for each"), open_file)
+    if where:
+        table = Selected(table, dict(term_of(term) for term in where), "where_documents")
+    return table
+
+
+def _file(
+    config: Graded, path: str, key: str, id_column: str, where: Sequence[str] = ()
+) -> _File | None:
+    """Opens a file of queries or documents; None: there is none.
+
+    Raises:
+      UserError: a row without an id, or two with the same.
+    """
+    if not path:
+        return None
+    key = key or id_column
+    table = side_table(path, key, where, config.how_to_get)
+    found = _scan(table, (key,))
+    ids = found.texts[key]
+    if ids.null_count:
+        missing = int(np.flatnonzero(np.asarray(ids.is_null()))[0])
+        raise UserError(f"{table.place(missing)}: there is no {key!r}; give every row its id.")
+    double = first_double(ids)
+    if double is not None:
+        raise UserError(
+            f"{table.place(double[0])}: {key} {ids[double[0]].as_py()!r} is there already "
+            f"({table.place(double[1])}); keep one of them."
+        )
+    own = found.columns - ({key} if key == id_column else set())
+    return _File(table, key, Known(ids, table.name), own)
+
+
+def _scan(
+    table: Table, texts: Sequence[str], numbers: Sequence[str] = (), perhaps: Sequence[str] = ()
+) -> Scan:
+    """Columns of all rows; those in `perhaps` where the table has them.
+
+    Raises:
+      UserError: the table lacks a column of `texts` or `numbers`.
+    """
+    check_columns(table, (*texts, *numbers))
+    more = [x for x in perhaps if table.columns is None or x in table.columns]
+    found = scan(table, (*texts, *more), numbers)
+    _has(table.name, found.columns, (*texts, *numbers))
+    here = {x: values for x, values in found.texts.items() if x in found.columns}
+    return Scan(here, found.numbers, found.columns)
+
+
+def _has(place: str, columns: Collection[str], wanted: Collection[str]) -> None:
+    for name in wanted:
+        if name not in columns:
+            known = ", ".join(sorted(columns))
+            raise UserError(f"{place} has no column {name!r}; it has {known}.")
+
+
+def _image(config: Graded) -> ImageColumn | None:
+    """The images of the documents, wherever they are."""
+    if not config.image:
+        return None
+    where = config.images or config.documents or config.path
+    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
+    if not config.images:
+        return ImageColumn(config.image, root)
+    table = table_of(files_of(config.images, config.how_to_get))[0]
+    gallery = _gallery(table, config.image_key, config.image_value, root)
+    return ImageColumn(config.image, root, gallery)
+
+
+@functools.lru_cache(maxsize=4)
+def _gallery(table: Table, key: str, value: str, root: Path) -> Gallery:
+    return Gallery(table, key, value, root)
+
+
+def _opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
+    """What a function reads of a file, once however many sources read from it."""
+    found = path.stat()
+    return _read(path, found.st_size, found.st_mtime_ns, read, *args)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, size: int, changed: int, read: Callable[..., Any], *args: str) -> Any:
+    return read(path, *args)
