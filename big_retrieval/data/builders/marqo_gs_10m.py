@@ -1,0 +1,239 @@
+"""Marqo-GS-10M as a data set of TensorFlow Datasets, without TensorFlow and without the network.
+
+    python -m big_retrieval.data.builders.marqo_gs_10m --manual_dir=FOLDER [--data_dir=FOLDER]
+
+`--manual_dir` holds the download in one of its two forms:
+
+    query_0_product_id_0.csv, ..., corpus_1.json, corpus_2.json, and the images in a folder
+    in_domain*.parquet, novel_query*.parquet, ... (perhaps in a folder), with the images inside
+
+A source of judged pairs then reads it by `path="tfds:marqo_gs_10m/in_domain"`.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow_datasets as library
+from absl import flags
+
+from big_retrieval.errors import UserError
+
+tfds: Any = library  # it loads its parts when asked, which types cannot see
+
+FILES = {  # split -> (file of its pairs, file of its documents)
+    "in_domain": ("query_0_product_id_0.csv", "corpus_1.json"),
+    "novel_query": ("query_1_product_id_0.csv", "corpus_1.json"),
+    "novel_document": ("query_0_product_id_1.csv", "corpus_2.json"),
+    "zero_shot": ("query_1_product_id_1.csv", "corpus_2.json"),
+}
+NEEDED = ("query", "product_id", "score_linear")
+NO_IMAGE = "pairs_without_image"  # in the metadata: split -> how many
+BATCH = 256  # rows of a Parquet file that are read at a time: images may be large
+
+Row = dict[str, Any]
+
+
+class MarqoGs10m(tfds.core.GeneratorBasedBuilder):
+    """Queries and the products that they led to, with scores from 1 to 100."""
+
+    name = "marqo_gs_10m"
+    code_path = None  # TFDS seeks checksums of downloads there, with a library it does not require
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "The four splits, a row a pair."}  # noqa: RUF012 - TFDS wants it so
+    MANUAL_DOWNLOAD_INSTRUCTIONS = (
+        "Download Marqo-GS-10M (huggingface.co/datasets/Marqo/marqo-GS-10M, or the archives that "
+        "github.com/marqo-ai/GCL lists) and give its folder as manual_dir."
+    )
+
+    def _info(self) -> Any:
+        text = tfds.features.Text
+        features = {
+            "query": text(),
+            "query_id": text(doc="the query itself where the files have no id"),
+            "product_id": text(),
+            "title": text(doc="empty: there is none"),
+            "image": tfds.features.Tensor(
+                shape=(), dtype=np.object_, doc="content of the image file; empty: there is none"
+            ),
+            "score_linear": tfds.features.Scalar(np.float64, doc="101 - rank; 100 is the best"),
+            "position": tfds.features.Scalar(np.int64, doc="the rank, from 1; 0: not given"),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description="Queries and ranked products with titles and images (GCL, Section 3).",
+            features=tfds.features.FeaturesDict(features),
+            homepage="https://github.com/marqo-ai/GCL",
+            metadata=tfds.core.MetadataDict({NO_IMAGE: {}}),
+            disable_shuffling=True,  # as in the files; training shuffles by itself
+        )
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        folder = Path(dl_manager.manual_dir)
+        return {split: self._generate_examples(folder, split) for split in found_splits(folder)}
+
+    def _generate_examples(self, folder: Path, split: str) -> Iterator[tuple[int, Row]]:
+        missing = 0
+        for number, example in enumerate(examples(folder, split)):
+            missing += not example["image"]
+            yield number, example
+        self.info.metadata[NO_IMAGE][split] = missing
+
+
+def found_splits(folder: Path) -> list[str]:
+    """The splits whose files are in the folder.
+
+    Raises:
+      UserError: there is none.
+    """
+    found = [
+        split for split in FILES if _parquet(folder, split) or (folder / FILES[split][0]).is_file()
+    ]
+    if not found:
+        raise UserError(
+            f"{folder} has neither {FILES['in_domain'][0]} nor in_domain*.parquet; give the folder "
+            "of the downloaded Marqo-GS-10M as --manual_dir."
+        )
+    return found
+
+
+def examples(folder: Path, split: str) -> Iterator[Row]:
+    """The pairs of a split, as the features say.
+
+    Raises:
+      UserError: a file that is damaged, lacks a column, or has a row without a query, a product or
+        a score; the file and the row are named.
+    """
+    parquet = _parquet(folder, split)
+    rows = _parquet_rows(parquet) if parquet else _csv_rows(folder, split)
+    for place, row in rows:
+        for column in NEEDED:
+            if row.get(column) in (None, ""):
+                raise UserError(f"{place} has no {column}; correct the file.")
+        try:
+            score, position = float(row["score_linear"]), int(float(row.get("position") or 0))
+        except ValueError as problem:
+            raise UserError(f"{place}: {problem}; correct the file.") from None
+        yield {
+            "query": str(row["query"]),
+            "query_id": str(row.get("query_id") or row["query"]),
+            "product_id": str(row["product_id"]),
+            "title": str(row.get("title") or ""),
+            "image": row["image"],
+            "score_linear": score,
+            "position": position,
+        }
+
+
+def _parquet(folder: Path, split: str) -> list[Path]:
+    return sorted(folder.rglob(f"{split}*.parquet"))
+
+
+def _parquet_rows(paths: list[Path]) -> Iterator[tuple[str, Row]]:
+    """Rows with images inside, as bytes or as {"bytes": ...}."""
+    for path in paths:
+        try:
+            file, number = pq.ParquetFile(path), 0
+            _check_columns(file.schema_arrow.names, path)
+            for batch in file.iter_batches(BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    image = row.get("image")
+                    image = image.get("bytes") if isinstance(image, dict) else image
+                    yield f"{path}, row {number}", row | {"image": image or b""}
+        except (pa.ArrowInvalid, OSError) as problem:
+            why = str(problem).strip().split("\n")[0].rstrip(".")
+            raise UserError(f"{path} is no readable Parquet file ({why}).") from None
+
+
+def _csv_rows(folder: Path, split: str) -> Iterator[tuple[str, Row]]:
+    """Rows of the pairs' file, with what the corpus says where they say nothing themselves."""
+    path, corpus = folder / FILES[split][0], _corpus(folder / FILES[split][1])
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        _check_columns(reader.fieldnames or (), path)
+        try:
+            for number, row in enumerate(reader, 1):
+                known = corpus.get(row["product_id"], {})
+                row = {**known, **{key: value for key, value in row.items() if value}}
+                yield f"{path}, row {number}", row | {"image": _image(folder, row)}
+        except (csv.Error, UnicodeDecodeError) as problem:
+            raise UserError(f"{path} is no readable CSV file ({problem}).") from None
+
+
+def _corpus(path: Path) -> dict[str, Row]:
+    if not path.is_file():
+        return {}
+    try:
+        corpus = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise UserError(f"{path} is no JSON file ({problem}).") from None
+    if not isinstance(corpus, dict):
+        raise UserError(f"{path} must map product ids to their columns.")
+    return corpus
+
+
+def _image(folder: Path, row: Row) -> bytes:
+    """The content of the image file, by its path or else its name in the folder of images."""
+    local = row.get("image_local")
+    if not isinstance(local, str) or not local:
+        return b""
+    for path in (folder / local, folder / "images" / Path(local).name):
+        if path.is_file():
+            return path.read_bytes()
+    return b""
+
+
+def _check_columns(columns: Any, path: Path) -> None:
+    for column in NEEDED:
+        if column not in columns:
+            raise UserError(f"{path} has no column {column!r}; it has {', '.join(columns)}.")
+
+
+def prepare(manual_dir: Path, data_dir: Path | None = None) -> Any:
+    """Writes the data set as ArrayRecord files, where it is not there already.
+
+    Args:
+      manual_dir: the folder of the download.
+      data_dir: where data sets go; None: TFDS's default.
+
+    Returns:
+      The builder, whose `info` has counts and `data_path`.
+
+    Raises:
+      UserError: as `examples`.
+    """
+    if not manual_dir.is_dir():
+        raise UserError(f"--manual_dir {manual_dir} is no folder.")
+    builder = MarqoGs10m(data_dir=data_dir, file_format="array_record")
+    config = tfds.download.DownloadConfig(manual_dir=manual_dir)
+    builder.download_and_prepare(download_config=config)
+    return builder
+
+
+def main() -> None:
+    """The command line; prints what was written."""
+    if not MANUAL_DIR.value:
+        raise UserError(f"--manual_dir is missing. {MarqoGs10m.MANUAL_DOWNLOAD_INSTRUCTIONS}")
+    data_dir = Path(DATA_DIR.value) if DATA_DIR.value else None
+    builder = prepare(Path(MANUAL_DIR.value), data_dir)
+    for split, info in builder.info.splits.items():
+        missing = builder.info.metadata[NO_IMAGE].get(split, 0)
+        print(f"{split:15} {info.num_examples:>12,} pairs, {missing:,} of them without an image")
+    lost = [split for split in FILES if split not in builder.info.splits]
+    if lost:
+        print(f"not in the folder: {', '.join(lost)}")
+    print(f"to train on them: --config.data.path=tfds:{builder.data_path}/in_domain")
+
+
+if __name__ == "__main__":
+    from big_retrieval import cli
+
+    MANUAL_DIR = flags.DEFINE_string("manual_dir", None, "The folder of the download")
+    DATA_DIR = flags.DEFINE_string("data_dir", None, "Where data sets go; TFDS's default if empty")
+    cli.run(main)

@@ -1,0 +1,83 @@
+"""The four-way split of judged pairs."""
+
+import numpy as np
+import pytest
+
+from big_retrieval.data.four_way import SPLITS, draw, normal_text, on_both_sides, split_of
+from big_retrieval.errors import UserError
+
+QUERIES = [f"query {n}" for n in range(100)]
+DOCUMENTS = [f"document {n}" for n in range(300)]
+
+
+def test_shares_and_what_a_pair_is() -> None:
+    parts = draw(QUERIES, DOCUMENTS, seed=0)
+    assert parts.query_trains.sum() == 80
+    assert parts.document_trains.sum() == 150
+    assert parts.query_is_dev[parts.query_trains].sum() == 16
+    assert parts.query_is_dev[~parts.query_trains].sum() == 4
+    rng = np.random.default_rng(0)
+    query, document = rng.integers(0, 100, 5000), rng.integers(0, 300, 5000)
+    for q, d, split in zip(query, document, split_of(query, document, parts), strict=True):
+        known = parts.query_trains[q], parts.document_trains[d]
+        expected = {
+            (True, True): "in_domain",
+            (False, True): "novel_query",
+            (True, False): "novel_document",
+            (False, False): "zero_shot",
+        }[known]
+        assert SPLITS[split] == expected
+
+
+def test_the_seed_alone_decides() -> None:
+    first, again, other = (draw(QUERIES, DOCUMENTS, seed=seed) for seed in (3, 3, 4))
+    for name in ("query_trains", "document_trains", "query_is_dev"):
+        one = getattr(first, name)
+        np.testing.assert_array_equal(one, getattr(again, name))
+        assert (one != getattr(other, name)).any()
+    order = np.random.default_rng(0).permutation(100)
+    moved = draw([QUERIES[i] for i in order], DOCUMENTS[::-1], seed=3)
+    np.testing.assert_array_equal(moved.query_trains, first.query_trains[order])
+    np.testing.assert_array_equal(moved.query_is_dev, first.query_is_dev[order])
+    np.testing.assert_array_equal(moved.document_trains, first.document_trains[::-1])
+    same = draw(QUERIES, QUERIES, seed=0, query_share=0.5)
+    assert (same.query_trains != same.document_trains).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_keys_stay_together(seed) -> None:
+    brands = [f"brand {n % 7}" for n in range(300)]
+    queries = [f"query {n // 3}" for n in range(100)]
+    parts = draw(queries, brands, seed=seed)
+    for keys, trains in ((queries, parts.query_trains), (brands, parts.document_trains)):
+        assert on_both_sides(keys, trains) == []
+        assert 0 < trains.sum() < len(keys)
+    assert on_both_sides(queries, parts.query_is_dev) == []
+    assert abs(parts.query_trains.sum() - 80) <= 2  # half a group
+
+
+def test_leaks_are_found() -> None:
+    trains = np.array([True, False, True, False])
+    assert on_both_sides(["b", "b", "a", "a"], trains) == ["a", "b"]
+    assert on_both_sides(["b", "c", "b", "a"], trains) == []
+
+
+def test_texts_that_differ_in_nothing_that_counts() -> None:
+    assert normal_text("  Red\tSHOE \n") == normal_text("red shoe")
+    assert normal_text("STRASSE") == normal_text("straße")
+    assert normal_text("red shoe") != normal_text("red shoes")
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "keys", "message"),
+    [
+        (QUERIES, DOCUMENTS, {"query_share": 1.0}, "share of the queries for training is 1.0"),
+        (QUERIES, DOCUMENTS, {"document_share": 0.0}, "share of the documents"),
+        (["a"] * 9, DOCUMENTS, {}, r"9 queries in 1 group\(s\) cannot be split 80% to 20%"),
+        (QUERIES, ["a"], {}, "1 documents in 1 group"),
+        ([], DOCUMENTS, {}, "0 queries"),
+    ],
+)
+def test_what_cannot_be_split(queries, documents, keys, message) -> None:
+    with pytest.raises(UserError, match=message):
+        draw(queries, documents, seed=0, **keys)
