@@ -222,7 +222,7 @@ def _cached(tower: Any, field: Any, topology: str, dtype: str, vocab_size: int, 
 
 def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
-    field = model.fields[name]
+    field = dataclasses.replace(model.fields[name], shares_head="")  # alone, it needs its own
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
     if isinstance(tower, ResNet):
         return _convolutional(tower, field, model.topology, dtype, name)
