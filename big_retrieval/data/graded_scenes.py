@@ -32,7 +32,8 @@ from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
-LEAST, MOST = 10, 30  # judged documents of a query; fewer where fewer fit at all
+LEAST, MOST = 10, 30  # judged documents of a query; fewer where there are no more
+OTHERS = 4  # of these, whatever they show
 NOVEL = 0.2  # share of the queries
 TWO = 100  # queries that name two objects, at most
 _IMAGE = 0.75  # share of the score
@@ -185,8 +186,9 @@ def _query_table(queries: list[Query]) -> Rows:
 def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]:
     """The documents that are judged for a query, int64 [n], and their scores, float64 [n].
 
-    All that fit by half, at least `LEAST` and at most `MOST`, the best ones; which of equally good
-    ones is drawn by the query's number.
+    The best ones, all that fit by more than half, and `OTHERS` of the rest; at least `LEAST` and at
+    most `MOST` together. Which of equally good ones, and which others, is drawn by the query's
+    number.
     """
     fits = np.stack([_fit(each, documents.objects) for each in query.objects])  # [1 or 2, n, 2]
     rows = np.arange(len(documents))
@@ -203,7 +205,10 @@ def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]
     score = np.rint(1 + 99 * fit**2)  # [n]
     draw = np.random.default_rng(query.number).random(len(documents))
     best = np.lexsort((draw, -score))
-    chosen = np.sort(best[: int(np.clip((fit > 0.5).sum(), LEAST, MOST))])
+    count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, MOST - OTHERS))
+    rest = best[count:]
+    others = rest[np.argsort(draw[rest])][:OTHERS]
+    chosen = np.sort(np.concatenate([best[:count], others]))
     return chosen, score[chosen]
 
 

@@ -138,7 +138,7 @@ class Pairing:
         count, whole = int((~kept).sum()), len(kept)
         if count and not allowed:
             first = int(np.flatnonzero(~kept)[0])
-            which = "" if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
+            which = "in " if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
             raise UserError(
                 f"{count:,} of {whole:,} pairs {why}, the first one {which}{self._at(first)}; "
                 "correct the files, or leave such pairs out with drop=True of the data."

@@ -1,0 +1,298 @@
+"""Judged pairs from every kind of file: the same source, and bad files named."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from big_retrieval import config
+from big_retrieval.data.build import make_source
+from big_retrieval.data.decoding import picture
+from big_retrieval.data.files import columns
+from big_retrieval.data.files.arrow import Csv, Parquet
+from big_retrieval.data.files.columns import Keys, encode, first_double, match, scan
+from big_retrieval.data.files.picked import Picked, Selected
+from big_retrieval.data.files.plain import Arrays, JsonLines
+from big_retrieval.data.files.tables import Chain, Rows
+from big_retrieval.errors import UserError
+
+PAIRS = [("q1", "10", 3.0), ("q1", "11", 1.0), ("q2", "12", 2.0)]
+NAMES = ("query_id", "document_id", "score")
+TITLES = {"10": "ten", "11": "eleven", "12": "twelve"}
+
+
+def as_csv(folder, delimiter=",", name="pairs.csv"):
+    with (folder / name).open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([NAMES, *PAIRS])
+    return name
+
+
+def as_tsv(folder):
+    return as_csv(folder, "\t", "pairs.tsv")
+
+
+def as_text_with_header(folder):
+    return as_csv(folder, "\t", "pairs.txt")
+
+
+def as_jsonl(folder):
+    lines = [json.dumps(dict(zip(NAMES, pair, strict=True))) for pair in PAIRS]
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    return "pairs.jsonl"
+
+
+def as_parquet(folder):
+    rows = [{"query_id": q, "document_id": int(d), "score": int(s)} for q, d, s in PAIRS]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "pairs.parquet")
+    return "pairs.parquet"
+
+
+def as_parts(folder):
+    as_jsonl(folder)
+    rows = (folder / "pairs.jsonl").read_text().splitlines()
+    (folder / "part1.jsonl").write_text(rows[0])
+    (folder / "part2.jsonl").write_text("\n".join(rows[1:]))
+    return "part?.jsonl"
+
+
+def as_ground_truth(folder):
+    found = {}
+    for query, document, score in PAIRS:
+        found.setdefault(query, {})[document] = score
+    (folder / "gt_dev.json").write_text(json.dumps(found))
+    return "gt_dev.json"
+
+
+def as_list(folder):
+    rows = [dict(zip(NAMES, pair, strict=True)) for pair in PAIRS]
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    return "pairs.json"
+
+
+def as_trec(folder):
+    lines = [f"{q} 0   {d} {int(s)}\n" for q, d, s in PAIRS]
+    (folder / "test.qrels").write_text("\n".join(lines) + "\n")  # with empty lines
+    return "test.qrels"
+
+
+def as_bare_tsv(folder):
+    (folder / "qrels.tsv").write_text("".join(f"{q}\t{d}\t{s}\r\n" for q, d, s in PAIRS))
+    return "qrels.tsv"
+
+
+FORMS = [as_csv, as_tsv, as_text_with_header, as_jsonl, as_parquet, as_parts, as_ground_truth,
+         as_list, as_trec, as_bare_tsv]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "queries.json").write_text(json.dumps({"q1": "red shoes", "q2": "lamp"}))
+    rows = {key: {"title": title} for key, title in TITLES.items()}
+    (tmp_path / "corpus_1.json").write_text(json.dumps(rows))
+    return tmp_path
+
+
+def graded(folder, path, **keys):
+    keys = {
+        "queries": str(folder / "queries.json"),
+        "documents": str(folder / "corpus_1.json"),
+        "text": ("text", "title"),
+        **keys,
+    }
+    return make_source(config.Graded(path=str(folder / path), **keys))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_pairs(folder, form):
+    found = graded(folder, form(folder))
+    texts = {"q1": "red shoes", "q2": "lamp"}
+    assert [found[i] for i in range(3)] == [
+        {
+            "query_id": query,
+            "document_id": document,
+            "score": score,
+            "text": texts[query],
+            "title": TITLES[document],
+            "id": f"{found.name}-{i:06d}",
+        }
+        for i, (query, document, score) in enumerate(PAIRS)
+    ]
+    assert list(found.captions()) == ["red shoes", "lamp", "ten", "eleven", "twelve"]
+
+
+@pytest.mark.parametrize("form", [as_csv, as_jsonl, as_parquet, as_trec, as_ground_truth])
+def test_a_pair_is_found_in_its_file(folder, form):
+    place = graded(folder, form(folder)).place(2)
+    where = {as_csv: "row 3", as_jsonl: "line 3", as_parquet: "row 3", as_trec: "line 5"}
+    assert place.endswith(where.get(form, "query 'q2'"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", "{", "a.json is not JSON"),
+        ("a.json", "[" * 100_000, "a.json is not JSON"),
+        ("a.json", "3", "neither an object nor a list"),
+        ("a.json", "{}", "holds nothing"),
+        ("a.json", '{"q": {"d": 1, "d": 2}}', "the key 'd' is there twice"),
+        ("a.json", '{"q": {"d": 1}, "q": {}}', "the key 'q' is there twice"),
+        ("a.json", '{"q": 3}', "holds no judgements, such as"),
+        ("a.json", '{"q": {"d": "x"}}', "a.json, query 'q': 'score' is 'x', not a number"),
+        ("a.json", '{"q1": {"10": 1}, "q2": {}}', "1 of 2 pairs have no document_id, .*'q2';"),
+        ("a.json", "[3]", "holds neither rows by id"),
+        ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2 has 3 cells; the first line has 4"),
+        ("a.qrels", "q1 0 10 3\n\nq1 0 11 x\n", "line 3: 'score' is 'x', not a number"),
+        ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more"),
+        ("a.csv", "query_id,document_id,score\nq1,10,3\nq1,11,x\n", "row 2: 'score' is 'x'"),
+        ("a.csv", "query_id,document_id\nq1,10\n", "a has no column 'score'"),
+        ("a.bin", "", "a.bin is of no known kind"),
+    ],
+)
+def test_a_bad_file_of_pairs_is_named(folder, name, text, message):
+    (folder / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        graded(folder, name)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('{"10": 3}', "holds neither rows by id"),
+        ('["10"]', "holds neither rows by id"),
+        ('{"10": {"title": "a", "document_id": "7"}}', "entry '10': its 'document_id' is '7', not"),
+        ('{"10": {"title": "a"}, "10": {"title": "b"}}', "the key '10' is there twice"),
+        (
+            '[{"document_id": 10}, {"document_id": "10"}]',
+            r"entry 2: .* '10' is there already \(.*1",
+        ),
+    ],
+)
+def test_a_bad_file_of_documents_is_named(folder, rows, message):
+    (folder / "corpus_1.json").write_text(rows)
+    with pytest.raises(UserError, match=message):
+        graded(folder, as_csv(folder))
+
+
+def test_missing_files_say_how_to_get_them(folder):
+    with pytest.raises(
+        UserError, match="nowhere.csv is not on this machine.*ids of query and docum"
+    ):
+        graded(folder, "nowhere.csv")
+    with pytest.raises(UserError, match="docs.json is not on this machine.*, or run get.sh"):
+        graded(folder, as_csv(folder), documents="docs.json", how_to_get="run get.sh")
+    with pytest.raises(UserError, match="where_documents chooses rows of `documents`"):
+        graded(folder, as_csv(folder), documents="", where_documents=("a=b",))
+
+
+CLICKS = """query,product_id,title,image_local,score_linear,position
+red shoes,p1,a shoe,1.png,100,1
+red shoes,p2,"boot, brown",2.png,99,2
+lamp,p1,a shoe,1.png,55,46
+lamp,p3,lamp,,20,81
+"""
+
+
+@pytest.fixture
+def clicks(tmp_path):
+    (tmp_path / "query_0_product_id_0.csv").write_text(CLICKS)
+    for number in (1, 2):
+        Image.new("RGB", (4, 3), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    return {
+        "path": str(tmp_path / "query_0_product_id_0.csv"),
+        "query": "query",
+        "document": "product_id",
+        "score": "score_linear",
+        "image": "image_local",
+    }
+
+
+def test_one_file_of_pairs_alone(clicks):
+    found = make_source(config.Graded(**clicks))
+    record = found[1]
+    assert picture(record.pop("image"))[0, 0, 0] == 2
+    assert record == {
+        "query": "red shoes", "product_id": "p2", "title": "boot, brown", "score_linear": 99.0,
+        "position": "2", "id": "query_0_product_id_0-000001",
+    }  # fmt: skip
+    assert [found.queries.id(i) for i in range(len(found.queries))] == ["red shoes", "lamp"]
+    assert [found.documents.id(i) for i in range(len(found.documents))] == ["p1", "p2", "p3"]
+    assert found.queries.texts(1, "query") == ("lamp",)
+    assert found.documents[2]["image"] is None
+    assert "title" not in found.queries[0]  # it changes within a query, not within a document
+    assert "query" not in found.documents[0]
+    assert list(found.captions()) == ["red shoes", "lamp", "a shoe", "boot, brown", "lamp"]
+
+
+def test_pairs_with_a_file_of_documents_and_none_of_queries(clicks, tmp_path):
+    rows = {f"p{i}": {"title": f"title {i}", "image_local": "1.png"} for i in range(1, 5)}
+    (tmp_path / "corpus_1.json").write_text(json.dumps(rows))
+    found = make_source(config.Graded(**clicks, documents=str(tmp_path / "corpus_1.json")))
+    assert len(found.documents) == 4
+    record = found[1]
+    assert (record["title"], record["pair.title"]) == ("title 2", "boot, brown")
+    assert picture(record["image"])[0, 0, 0] == 1
+    assert "title" not in found.queries[0]
+    assert list(found.captions())[2:] == [f"title {i}" for i in range(1, 5)]
+
+
+def test_pairs_with_a_file_of_queries_and_none_of_documents(clicks, tmp_path):
+    (tmp_path / "queries.jsonl").write_text(
+        '{"query": "lamp", "text": "a lamp"}\n{"query": "red shoes", "text": "shoes in red"}'
+    )
+    keys = {**clicks, "queries": str(tmp_path / "queries.jsonl"), "text": ("text", "title")}
+    found = make_source(config.Graded(**keys))
+    assert found[0]["text"] == "shoes in red"
+    assert list(found.captions()) == ["a lamp", "shoes in red", "a shoe", "boot, brown", "lamp"]
+
+
+def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "BLOCK", 2)
+    rows = [{"a": str(i), "n": i / 2, "t": "x" * i} for i in range(5)]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "r.parquet")
+    with (tmp_path / "r.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([rows[0].keys(), *(row.values() for row in rows)])
+    np.savez(tmp_path / "r.npz", **{key: np.array([row[key] for row in rows]) for key in rows[0]})
+    tables = [
+        JsonLines(tmp_path / "r.jsonl"),
+        Rows(rows, "r"),
+        Parquet(tmp_path / "r.parquet"),
+        Csv(tmp_path / "r.csv", ","),
+        Arrays(tmp_path / "r.npz"),
+        Chain([Rows(rows[:2], "r"), Rows(rows[2:], "r")], "r"),
+    ]
+    tables += [Picked(Chain([each, each], "r"), np.arange(5, 10)) for each in tables]
+    for table in tables:
+        found = scan(table, ("a", "t"), ("n",))
+        assert found.texts["a"].to_pylist() == ["0", "1", "2", "3", "4"]
+        assert found.texts["t"].to_pylist() == [None, "x", "xx", "xxx", "xxxx"]
+        assert found.numbers["n"].tolist() == [0, 0.5, 1, 1.5, 2]
+        assert found.columns == {"a", "n", "t"}
+        chosen = Selected(table, {"a": "3"})
+        assert (len(chosen), chosen.row(0)["t"]) == (1, "xxx")
+
+
+def test_numbers_are_written_as_whole_ones(tmp_path):
+    pq.write_table(pa.table({"id": [1.0, float("nan"), 3.0]}), tmp_path / "r.parquet")
+    found = [
+        scan(Parquet(tmp_path / "r.parquet"), ("id",)),
+        scan(Rows([{"id": 1.0}, {"id": None}, {"id": 3}], "r"), ("id",)),
+    ]
+    assert [each.texts["id"].to_pylist() for each in found] == [["1", None, "3"]] * 2
+
+
+def test_texts_are_numbered_found_and_compared():
+    texts = pa.array(["b", "a", "b", "\U0001f600", "é"], columns.TEXT)
+    codes, different = encode(texts)
+    assert codes.tolist() == [0, 1, 0, 2, 3]
+    assert match(different, texts).tolist() == [0, 1, 3, 4]
+    assert first_double(texts) == (2, 0)
+    assert first_double(different) is None
+    keys = Keys(different)
+    assert [keys.find(key) for key in ("b", "a", "\U0001f600", "é", "c", "")] == [
+        0, 1, 2, 3, None, None
+    ]  # fmt: skip

@@ -1,0 +1,131 @@
+"""Generated judged pairs: disjoint splits, scores that follow from what scenes show."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from big_retrieval import config
+from big_retrieval.data.build import make_source
+from big_retrieval.data.graded_scenes import (
+    LEAST,
+    MOST,
+    SPLITS,
+    SceneTable,
+    _words,
+    graded_scenes,
+)
+from big_retrieval.data.scenes import RELATIONS
+from big_retrieval.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return {split: graded_scenes(split) for split in SPLITS}
+
+
+def queries(source):
+    return {source.queries.texts(i, "query")[0] for i in range(len(source.queries))}
+
+
+def scenes(source):
+    """The pairs of kinds that documents show."""
+    return {tuple(sorted(each[:2])) for each in source.documents._table.objects.tolist()}
+
+
+def test_splits_are_disjoint_as_they_are_named(splits):
+    known, novel, second, both = (splits[name] for name in SPLITS)
+    assert queries(known) == queries(second)
+    assert queries(novel) == queries(both)
+    assert not queries(known) & queries(novel)
+    assert 0.1 < len(queries(novel)) / len(queries(known) | queries(novel)) < 0.3
+    assert scenes(known) == scenes(novel)
+    assert scenes(second) == scenes(both)
+    assert not scenes(known) & scenes(second)
+    for source in splits.values():
+        assert any(word in text for text in queries(source) for word in RELATIONS)
+
+
+def test_judgements_are_graded_and_as_many_as_said(splits):
+    for source in splits.values():
+        counts, score = source.judgements.counts(), source.judgements.score
+        assert len(counts) == len(source.queries)
+        assert LEAST <= counts.min() <= counts.max() <= MOST
+        assert 1 <= score.min() <= 20
+        assert score.max() == 100
+        assert len(np.unique(score)) > 8
+        assert len(source.documents) == 400
+
+
+def words(source, document):
+    """What an object of a scene is called, both of them, with sizes; and the title."""
+    first, second, *sizes, relation = source.documents._table.objects[document].tolist()
+    names = _words(sizes[0], first), _words(sizes[1], second)
+    return names, RELATIONS[relation], source.documents.texts(document, "title")[0]
+
+
+def test_the_best_score_is_for_scenes_where_all_of_the_query_holds(splits):
+    source = splits["in_domain"]
+    seen = 0
+    for index in np.flatnonzero(source.judgements.score == 100).tolist():
+        record = source[index]
+        names, relation, title = words(source, int(source.judgements.document[index]))
+        if record["kind"] == "object":
+            assert any(record["query"] in name for name in names)
+            assert record["query"] in title
+            continue
+        if relation in record["query"]:
+            first, second = record["query"].split(f" {relation} a ")
+        else:
+            second, first = record["query"].split(f" {opposite(relation)} a ")
+        assert first in names[0]
+        assert second in names[1]
+        seen += 1
+    assert seen > 5
+
+
+def opposite(relation):
+    return RELATIONS[RELATIONS.index(relation) ^ 1]
+
+
+def test_an_exact_scene_is_never_left_out_for_a_worse_one(splits):
+    source = splits["zero_shot"]
+    for query in range(len(source.queries)):
+        text = source.queries.texts(query, "query")[0]
+        if any(word in text for word in RELATIONS):
+            continue
+        judged = source.judgements.query == query
+        here = set(source.judgements.document[judged].tolist())
+        exact = {i for i in range(len(source.documents)) if text in words(source, i)[2]}
+        assert exact <= here or len(here) == MOST
+
+
+def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
+    source = splits["novel_query"]
+    again = pickle.loads(pickle.dumps(graded_scenes("novel_query")))
+    for index in (0, 7, len(source) - 1):
+        a, b = source[index], again[index]
+        np.testing.assert_array_equal(a.pop("image"), b.pop("image"))
+        assert a == b
+        assert set(a) == {"query_id", "document_id", "score", "query", "kind", "title", "id"}
+    small, other = SceneTable(0, 16, 20, 0), SceneTable(0, 16, 20, 1)
+    np.testing.assert_array_equal(small.objects, source.documents._table.objects[:20])
+    assert (small.objects != other.objects).any()
+    assert source.documents[3]["image"].shape == (32, 32, 3)
+    assert list(source.captions())[: len(source.queries)] == [
+        source.queries.texts(i, "query")[0] for i in range(len(source.queries))
+    ]
+
+
+def test_few_documents_and_mistakes():
+    tiny = make_source(config.GradedScenes(count=3, size=16))
+    assert len(tiny.documents) == 3
+    assert (tiny.judgements.counts() == 3).all()
+    for keys, message in [
+        ({"split": "test"}, "split 'test' is unknown; known: in_domain"),
+        ({"split": "zero_shot", "count": 0}, "count 0 leaves no documents"),
+        ({"split": "zero_shot", "size": 8}, "size 8 is too small"),
+        ({"split": "zero_shot", "seed": -1}, "seed -1 is out of range"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            graded_scenes(**keys)
