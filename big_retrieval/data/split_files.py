@@ -18,6 +18,7 @@ from big_retrieval import schema
 from big_retrieval.config_data import Graded
 from big_retrieval.data.files.columns import as_text, scan
 from big_retrieval.data.files.parquet import write_parquet
+from big_retrieval.data.files.prepared import SCHEME
 from big_retrieval.data.files.tables import Table
 from big_retrieval.data.four_way import (
     SPLITS,
@@ -160,7 +161,8 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
     """The configuration that reads one split of the files that were written."""
     part = SIDES[split in ("in_domain", "novel_query")]
     where = config.images or config.documents or config.path
-    root = config.root or (str(Path(where).parent.absolute()) if config.image else "")
+    in_files = config.image and not where.startswith(SCHEME)
+    root = config.root or (str(Path(where).parent.absolute()) if in_files else "")
     return dataclasses.replace(
         config,
         path=str(folder / PAIRS),
