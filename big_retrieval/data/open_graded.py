@@ -127,7 +127,11 @@ def _names(
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
     image = {config.image} - {""}
-    _has(documents.table.name if documents else config.path, document or columns, image)
+    _has(
+        documents.table.name if documents else config.path,
+        document if documents else columns,
+        image,
+    )
     pair = columns - ids - (frozenset() if documents else image)
     names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
     known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
