@@ -18,7 +18,7 @@ from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects,
 from big_retrieval.data.graded import GradedPairs, Names, Side, name_columns
 from big_retrieval.data.graded_images import Gallery, ImageColumn
 from big_retrieval.data.open_files import file_table, files_of, table_of, term_of, warn
-from big_retrieval.data.pairing import Known, Pairing, owner
+from big_retrieval.data.pairing import Known, Pairing, Sides, owner
 from big_retrieval.data.records import IMAGE
 from big_retrieval.errors import UserError
 
@@ -59,16 +59,7 @@ def graded(config: Graded) -> GradedPairs:
     )
     shared = [] if queries or documents else [x for x in config.text if x not in ids]
     found = _scan(table, ids[:2], ids[2:], shared)
-    pairing = Pairing(
-        found.texts[config.query],
-        found.texts[config.document],
-        found.numbers[config.score],
-        names=ids,
-        place=table.place,
-        drop=config.drop,
-    )
-    pairing.score(config.score_from, config.s_max)
-    sides = pairing.sides(queries and queries.known, documents and documents.known)
+    sides = _sides(config, table, found, queries, documents)
     for note in sides.notes:
         warn(f"{table.name}: {note}")
     image = _image(config)
@@ -104,6 +95,22 @@ def graded(config: Graded) -> GradedPairs:
     )
 
 
+def _sides(
+    config: Graded, table: Table, found: Scan, queries: _File | None, documents: _File | None
+) -> Sides:
+    """The pairs that count, by number, with their scores."""
+    pairing = Pairing(
+        found.texts[config.query],
+        found.texts[config.document],
+        found.numbers[config.score],
+        names=(config.query, config.document, config.score),
+        place=table.place,
+        drop=config.drop,
+    )
+    pairing.score(config.score_from, config.s_max)
+    return pairing.sides(queries and queries.known, documents and documents.known)
+
+
 def _names(
     config: Graded,
     columns: frozenset[str],
@@ -127,18 +134,15 @@ def _names(
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
     image = {config.image} - {""}
-    _has(
-        documents.table.name if documents else config.path,
-        document if documents else columns,
-        image,
-    )
+    place, there = (documents.table.name, document) if documents else (config.path, columns)
+    _has(place, there, image)
     pair = columns - ids - (frozenset() if documents else image)
     names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
     known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
     for text in config.text:
         if text not in known | query | document:
             raise UserError(
-                f"config.data.text names {text!r}, which neither queries nor documents of "
+                f"the data's text names {text!r}, which neither queries nor documents of "
                 f"{config.path} have; they have {', '.join(sorted(known))}."
             )
     for_queries = {x: name for x, name in names.pair.items() if whose.get(x) != "document"}
