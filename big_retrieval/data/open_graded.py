@@ -12,6 +12,7 @@ from big_retrieval.config_data import Graded
 from big_retrieval.data.files.arrow import Csv
 from big_retrieval.data.files.columns import Scan, first_double, scan
 from big_retrieval.data.files.picked import Selected
+from big_retrieval.data.files.prepared import SCHEME, open_prepared
 from big_retrieval.data.files.tables import Table, check_columns
 from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.graded import GradedPairs, Names, Side, name_columns
@@ -161,6 +162,10 @@ def pairs_table(config: Graded) -> Table:
     """
     names = (config.query, config.document, config.score)
 
+    if config.path.startswith(SCHEME):
+        image = "" if config.documents or config.images else config.image
+        return _chosen(_prepared(config.path, image, config.how_to_get), config.where, "where")
+
     def open_file(path: Path) -> Table:
         ending = path.suffix.lower()
         if ending == ".json":
@@ -171,12 +176,12 @@ def pairs_table(config: Graded) -> Table:
         return file_table(path) if lines is None else lines
 
     table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), open_file)
-    if config.where:
-        table = Selected(table, dict(term_of(term) for term in config.where))
-    return table
+    return _chosen(table, config.where, "where")
 
 
-def side_table(path: str, key: str, where: Sequence[str] = (), how_to_get: str = "") -> Table:
+def side_table(
+    path: str, key: str, where: Sequence[str] = (), how_to_get: str = "", image: str = ""
+) -> Table:
     """The rows of a file of queries or documents.
 
     Args:
@@ -184,19 +189,35 @@ def side_table(path: str, key: str, where: Sequence[str] = (), how_to_get: str =
       key: the column that the ids of a JSON object get.
       where: conditions on its rows.
       how_to_get: said where it is missing.
+      image: the feature of a prepared data set that holds images; "": none.
 
     Raises:
       UserError: the file is missing or of another kind, or no row is chosen.
     """
+
+    if path.startswith(SCHEME):
+        return _chosen(_prepared(path, image, how_to_get), where, "where_documents")
 
     def open_file(path: Path) -> Table:
         json = path.suffix.lower() == ".json"
         return _opened(path, objects, key) if json else file_table(path)
 
     table, _ = table_of(files_of(path, how_to_get or "write a file with a row for each"), open_file)
-    if where:
-        table = Selected(table, dict(term_of(term) for term in where), "where_documents")
-    return table
+    return _chosen(table, where, "where_documents")
+
+
+def _chosen(table: Table, where: Sequence[str], key: str) -> Table:
+    """The rows that meet the conditions of a key of the configuration."""
+    return Selected(table, dict(term_of(term) for term in where), key) if where else table
+
+
+def _prepared(path: str, image: str, how_to_get: str) -> Table:
+    """A split of a prepared data set."""
+    try:
+        return open_prepared(path, image)
+    except UserError as problem:
+        hint = f"; {how_to_get}" if how_to_get else ""
+        raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
 
 
 def _file(
@@ -210,7 +231,8 @@ def _file(
     if not path:
         return None
     key = key or id_column
-    table = side_table(path, key, where, config.how_to_get)
+    image = "" if config.images or path != config.documents else config.image
+    table = side_table(path, key, where, config.how_to_get, image)
     found = _scan(table, (key,))
     ids = found.texts[key]
     if ids.null_count:
@@ -254,7 +276,10 @@ def _image(config: Graded) -> ImageColumn | None:
     if not config.image:
         return None
     where = config.images or config.documents or config.path
-    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
+    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
+        root = Path(config.root)
+    else:
+        root = files_of(where, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     table = table_of(files_of(config.images, config.how_to_get))[0]
