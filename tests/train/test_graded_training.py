@@ -117,9 +117,9 @@ def test_it_learns_to_rank(tmp_path: Path) -> None:
     train(graded(total_steps=1, evals=evals, batch_size=32), before, ONE)
     train(config, tmp_path / "run", ONE)
     first, last = results(before), results(tmp_path / "run")
-    for way in ("", "title/"):
+    for way, gain in (("", 0.05), ("title/", 0.1)):
         name = f"ranking/in_domain/{way}nDCG@10"
-        assert last[name] > first[name] + 0.1, name
+        assert last[name] > first[name] + gain, (name, first[name])
     traffic = 0.8 * last["ranking/in_domain/ERR"] + 0.2 * last["ranking/zero_shot/ERR"]
     assert last["ranking/traffic/ERR"] == pytest.approx(traffic)
     report = (tmp_path / "run" / "report.html").read_text()
