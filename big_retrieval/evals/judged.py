@@ -200,10 +200,11 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
       `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
       of them has not run.
     """
+    settings = {f"{prefix}/": getattr(each, "config", None) for prefix, each in evaluators.items()}
     shares = {
-        f"{prefix}/": evaluator.config.traffic
-        for prefix, evaluator in evaluators.items()
-        if isinstance(evaluator, RankingEvaluator) and evaluator.config.traffic > 0
+        prefix: config.traffic
+        for prefix, config in settings.items()
+        if isinstance(config, configs.Ranking) and config.traffic > 0
     }
     total, out = sum(shares.values()), {}
     first = next(iter(shares), "")
