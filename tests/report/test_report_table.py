@@ -82,7 +82,7 @@ def test_damaged_files_are_named(tmp_path: Path, content: str, words: str) -> No
 
 
 def test_folders_without_numbers(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="neither results.json nor evaluation.json: let the run"):
+    with pytest.raises(UserError, match=r"neither results\.json nor evaluation\.json: let the run"):
         row_of(tmp_path, "x")
     (tmp_path / "seed_0").mkdir()
     with pytest.raises(UserError, match="nor in its 1 folders of seeds"):
