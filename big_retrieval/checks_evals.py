@@ -33,8 +33,10 @@ def evals(c: Config) -> Iterator[str]:
             yield f"{path}.every is {ev.every}; it must be 0 (at the end only) or more."
         if isinstance(ev, Ranking):
             yield from _ranking(c, path, ev)
+        elif isinstance(ev, Retrieval):
+            yield from _retrieval(path, ev)
         else:
-            yield from (_retrieval if isinstance(ev, Retrieval) else _zero_shot)(c, path, ev)
+            yield from _zero_shot(c, path, ev)
     known = sorted(metrics_of_all(c))
     if c.best_metric and c.best_metric not in known:
         near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
@@ -55,14 +57,10 @@ def metrics_of_all(c: Config) -> list[str]:
     """The names of all metrics that the evaluators of a config give together."""
     found = [metric for name in c.evals for metric in metrics_of(c, name)]
     ranked = [ev for ev in c.evals.values() if isinstance(ev, Ranking) and ev.traffic > 0]
-    common = [
-        m for m in (ranked[0].metrics if ranked else ()) if all(m in ev.metrics for ev in ranked)
-    ]
-    ways = [
-        w
-        for w in ("", *(ranked[0].documents if ranked else ()))
-        if all(w in ("", *ev.documents) for ev in ranked)
-    ]
+    if not ranked:
+        return found
+    ways = [w for w in ("", *ranked[0].documents) if all(w in ("", *e.documents) for e in ranked)]
+    common = [m for m in ranked[0].metrics if all(m in ev.metrics for ev in ranked)]
     return found + [f"ranking/traffic/{way}{'/' if way else ''}{m}" for way in ways for m in common]
 
 
@@ -104,7 +102,7 @@ def _ranking(c: Config, path: str, ev: Ranking) -> Iterator[str]:
         yield text if path in text else f"{path}.metrics: {text}"
 
 
-def _retrieval(c: Config, path: str, ev: Retrieval) -> Iterator[str]:
+def _retrieval(path: str, ev: Retrieval) -> Iterator[str]:
     if ev.query == ev.document:
         yield f"{path}.query and {path}.document are both {ev.query!r}; give it two fields."
     if not ev.recall_at or min(ev.recall_at) < 1:

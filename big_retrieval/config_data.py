@@ -83,7 +83,9 @@ class Graded:
     """
 
     type: Literal["graded"] = "graded"
-    path: str = ""  # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels
+    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels, or a prepared
+    # data set: "tfds:marqo_gs_10m/in_domain"; `queries` and `documents` can be one, too
+    path: str = ""
     query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
     document: str = "document_id"  # column of the document's id in the pairs
     score: str = "score"  # column of the score, rank or clicks

@@ -111,4 +111,5 @@ def _trimmed(arrays: Mapping[str, Any], field: str) -> Mapping[str, Any]:
         return arrays
     longest = int(np.max(np.sum(texts["mask"], axis=1), initial=1))
     length = max(SHORTEST, 1 << (longest - 1).bit_length())
-    return {**arrays, field: {name: array[:, :length] for name, array in texts.items()}}
+    cut = {name: texts[name][:, :length] for name in ("ids", "mask")}
+    return {**arrays, field: {**texts, **cut}}

@@ -1,8 +1,8 @@
 """Graded relevance on emoji: keyword queries, documents of a name and drawings, scores 1 to 100.
 
-GCL ("Generalized contrastive learning", docs/GCL.md) in miniature, for two CPU cores. Needs a folder
-with emoji_gcl_triples.parquet (query_id, doc_id, score, split), emoji_gcl_queries.jsonl (query_id,
-text), emoji_gcl_docs.jsonl (doc_id, title, corpus, image_ids) and emoji_images.npz (images uint8
+GCL ("Generalized contrastive learning", docs/GCL.md) in miniature, for two CPU cores. Needs a
+folder with emoji_gcl_triples.parquet (query_id, doc_id, score, split), emoji_gcl_queries.jsonl
+(query_id, text), emoji_gcl_docs.jsonl (doc_id, title, corpus, image_ids) and emoji_images.npz (images uint8
 [n, 64, 64, 3], image_id). Trained on the pairs of known queries and known documents; evaluated on
 these (in_domain), on new queries, on new documents, and on both (zero_shot).
 """
@@ -19,8 +19,8 @@ SPLITS = {  # name -> its name in the file, corpus
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal, data (the folder, data/emoji), fields (multi, image, title), weight
-    (inverse, constant, linear, inverse_sqrt, piecewise), loss (wce, wsig), steps (400), batch (256),
-    microbatch (0: none), m (class tokens, 1)."""
+    (inverse, or constant, linear, inverse_sqrt, piecewise), loss (wce, wsig), steps (400), batch
+    (256), microbatch (0: none), m (class tokens, 1)."""
     args = recipe.parse_arg(
         arg, data="data/emoji", fields="multi", weight="inverse", loss="wce", steps=400, batch=256,
         microbatch=0, m=1,

@@ -1,10 +1,13 @@
-"""Looks at a config's data, or writes them as shards.
+"""Looks at a config's data, writes them as shards, or splits judged pairs.
 
     python -m big_retrieval.data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     python -m big_retrieval.data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
+    python -m big_retrieval.data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
 
 `inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
-writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads.
+writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
+draws the four-way split of judged pairs (GCL); they are given by --config, or by the keys of a
+source of the type `graded` as flags --data.KEY.
 """
 
 import time
@@ -16,10 +19,11 @@ from big_retrieval import cli, schema
 from big_retrieval.checks import check
 from big_retrieval.config import Config, Graded, GradedScenes, Mixture
 from big_retrieval.config_data import Source as SourceConfig
+from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
 
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
-OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert: the folder")
+OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
 LEFT_OUT = "left_out.jsonl"  # of the folder: the damaged records
@@ -28,9 +32,14 @@ SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a sha
 
 def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
-    actions = {"inspect": inspect, "convert": convert}
+    actions = {"inspect": inspect, "convert": convert, "split": split}
     if not words or words[0] not in actions:
-        raise UserError("say what to do: python -m big_retrieval.data inspect, or ... convert.")
+        raise UserError(
+            "say what to do: python -m big_retrieval.data inspect, ... convert, or ... split."
+        )
+    if words[0] == "split" and cli.CONFIG.value is None:
+        split_command.split(split_command.source_of_flags(), OUT.value)
+        return
     config = cli.load_config()
     check(config)
     actions[words[0]](config)
@@ -77,6 +86,16 @@ def inspect(config: Config) -> None:
     picture = Path(OUT.value or cli.workdir() / "inspect.png")
     inspection.draw(sample, picture)
     print(f"picture     {picture}")
+
+
+def split(config: Config) -> None:
+    """Writes the four-way split of the source."""
+    asked = chosen(config)
+    if not isinstance(asked, Graded):
+        raise UserError(
+            f"--source is of the type {asked.type!r}; only judged pairs ('graded') can be split."
+        )
+    split_command.split(asked, OUT.value)
 
 
 def convert(config: Config) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.files.columns import as_text
+from big_retrieval.data.files.picked import Picked
 from big_retrieval.data.files.tables import Table
 from big_retrieval.data.graded_images import ImageColumn
 from big_retrieval.data.judgements import Judgements
@@ -108,6 +109,20 @@ class Side:
         record.setdefault("id", record[self.id_column])
         return record
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the file that records have, by its own names, without ids and images."""
+        return tuple(sorted(set(self._columns.values())))
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns of texts that these records have."""
+        return tuple(x for x in self._texts if x == self.id_column or x in self._columns)
+
+    def file(self) -> Table:
+        """The rows of the file that the records are made of, in their order."""
+        return Picked(self._table, self._rows)
+
     def row(self, index: int, *, bare: bool = False) -> Record:
         """The row of the table; `bare`: only what `basics` needs."""
         image = () if self._image is None else (self._image.column,)
@@ -157,9 +172,8 @@ class Side:
 
     def captions(self) -> Iterator[str]:
         """The texts of all records, in order; opens no image."""
-        columns = [x for x in self._texts if x == self.id_column or x in self._columns]
-        for index in range(len(self) if columns else 0):
-            for column in columns:
+        for index in range(len(self) if self.text_columns else 0):
+            for column in self.text_columns:
                 try:
                     yield from self.texts(index, column)
                 except Damaged:
@@ -274,6 +288,17 @@ class GradedPairs:
         """The texts of all queries, then of all documents; opens no image."""
         yield from self.queries.captions()
         yield from self.documents.captions()
+
+    @property
+    def names(self) -> Names:
+        """What columns are called in records."""
+        return self._names
+
+    def file(self) -> Table | None:
+        """The rows of the pairs' file that the records are made of, in their order."""
+        if self._table is None or self._rows is None:
+            return None
+        return Picked(self._table, self._rows)
 
     def _numbers(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):

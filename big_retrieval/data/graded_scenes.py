@@ -32,7 +32,7 @@ from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
-LEAST, MOST = 10, 30  # judged documents of a query; fewer where there are no more
+LEAST, MOST = 10, 30  # judged documents of a query, of 400; MOST grows with their number
 OTHERS = 4  # of these, whatever they show
 NOVEL = 0.2  # share of the queries
 TWO = 100  # queries that name two objects, at most
@@ -162,6 +162,11 @@ def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0
     )
 
 
+def most_judged(documents: int) -> int:
+    """How many documents of a query are judged at most, so that few that fit are left out."""
+    return max(MOST, MOST * documents // 400)
+
+
 def _queries(seed: int) -> list[Query]:
     """All queries of all splits: every kind, in every size, and pairs of objects of scenes."""
     asked = [(size, kind) for size in (_ANY, 0, 1) for kind in range(_KINDS)]
@@ -186,9 +191,9 @@ def _query_table(queries: list[Query]) -> Rows:
 def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]:
     """The documents that are judged for a query, int64 [n], and their scores, float64 [n].
 
-    The best ones, all that fit by more than half, and `OTHERS` of the rest; at least `LEAST` and at
-    most `MOST` together. Which of equally good ones, and which others, is drawn by the query's
-    number.
+    The best ones, all that fit by more than half, and `OTHERS` of the rest; together at least
+    `LEAST` and at most `most_judged`. Which of equally good ones, and which others, is drawn by the
+    query's number.
     """
     fits = np.stack([_fit(each, documents.objects) for each in query.objects])  # [1 or 2, n, 2]
     rows = np.arange(len(documents))
@@ -205,7 +210,8 @@ def _judge(query: Query, documents: SceneTable) -> tuple[np.ndarray, np.ndarray]
     score = np.rint(1 + 99 * fit**2)  # [n]
     draw = np.random.default_rng(query.number).random(len(documents))
     best = np.lexsort((draw, -score))
-    count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, MOST - OTHERS))
+    most = most_judged(len(documents))
+    count = int(np.clip((fit > 0.5).sum(), LEAST - OTHERS, most - OTHERS))
     rest = best[count:]
     others = rest[np.argsort(draw[rest])][:OTHERS]
     chosen = np.sort(np.concatenate([best[:count], others]))

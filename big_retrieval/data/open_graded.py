@@ -12,12 +12,13 @@ from big_retrieval.config_data import Graded
 from big_retrieval.data.files.arrow import Csv
 from big_retrieval.data.files.columns import Scan, first_double, scan
 from big_retrieval.data.files.picked import Selected
+from big_retrieval.data.files.prepared import SCHEME, open_prepared
 from big_retrieval.data.files.tables import Table, check_columns
 from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.graded import GradedPairs, Names, Side, name_columns
 from big_retrieval.data.graded_images import Gallery, ImageColumn
 from big_retrieval.data.open_files import file_table, files_of, table_of, term_of, warn
-from big_retrieval.data.pairing import Known, Pairing, owner
+from big_retrieval.data.pairing import Known, Pairing, Sides, owner
 from big_retrieval.data.records import IMAGE
 from big_retrieval.errors import UserError
 
@@ -58,16 +59,7 @@ def graded(config: Graded) -> GradedPairs:
     )
     shared = [] if queries or documents else [x for x in config.text if x not in ids]
     found = _scan(table, ids[:2], ids[2:], shared)
-    pairing = Pairing(
-        found.texts[config.query],
-        found.texts[config.document],
-        found.numbers[config.score],
-        names=ids,
-        place=table.place,
-        drop=config.drop,
-    )
-    pairing.score(config.score_from, config.s_max)
-    sides = pairing.sides(queries and queries.known, documents and documents.known)
+    sides = _sides(config, table, found, queries, documents)
     for note in sides.notes:
         warn(f"{table.name}: {note}")
     image = _image(config)
@@ -103,6 +95,22 @@ def graded(config: Graded) -> GradedPairs:
     )
 
 
+def _sides(
+    config: Graded, table: Table, found: Scan, queries: _File | None, documents: _File | None
+) -> Sides:
+    """The pairs that count, by number, with their scores."""
+    pairing = Pairing(
+        found.texts[config.query],
+        found.texts[config.document],
+        found.numbers[config.score],
+        names=(config.query, config.document, config.score),
+        place=table.place,
+        drop=config.drop,
+    )
+    pairing.score(config.score_from, config.s_max)
+    return pairing.sides(queries and queries.known, documents and documents.known)
+
+
 def _names(
     config: Graded,
     columns: frozenset[str],
@@ -126,14 +134,15 @@ def _names(
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
     image = {config.image} - {""}
-    _has(documents.table.name if documents else config.path, document or columns, image)
+    place, there = (documents.table.name, document) if documents else (config.path, columns)
+    _has(place, there, image)
     pair = columns - ids - (frozenset() if documents else image)
     names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
     known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
     for text in config.text:
         if text not in known | query | document:
             raise UserError(
-                f"config.data.text names {text!r}, which neither queries nor documents of "
+                f"the data's text names {text!r}, which neither queries nor documents of "
                 f"{config.path} have; they have {', '.join(sorted(known))}."
             )
     for_queries = {x: name for x, name in names.pair.items() if whose.get(x) != "document"}
@@ -153,6 +162,10 @@ def pairs_table(config: Graded) -> Table:
     """
     names = (config.query, config.document, config.score)
 
+    if config.path.startswith(SCHEME):
+        image = "" if config.documents or config.images else config.image
+        return _chosen(_prepared(config.path, image, config.how_to_get), config.where, "where")
+
     def open_file(path: Path) -> Table:
         ending = path.suffix.lower()
         if ending == ".json":
@@ -163,12 +176,12 @@ def pairs_table(config: Graded) -> Table:
         return file_table(path) if lines is None else lines
 
     table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), open_file)
-    if config.where:
-        table = Selected(table, dict(term_of(term) for term in config.where))
-    return table
+    return _chosen(table, config.where, "where")
 
 
-def side_table(path: str, key: str, where: Sequence[str] = (), how_to_get: str = "") -> Table:
+def side_table(
+    path: str, key: str, where: Sequence[str] = (), how_to_get: str = "", image: str = ""
+) -> Table:
     """The rows of a file of queries or documents.
 
     Args:
@@ -176,19 +189,35 @@ def side_table(path: str, key: str, where: Sequence[str] = (), how_to_get: str =
       key: the column that the ids of a JSON object get.
       where: conditions on its rows.
       how_to_get: said where it is missing.
+      image: the feature of a prepared data set that holds images; "": none.
 
     Raises:
       UserError: the file is missing or of another kind, or no row is chosen.
     """
+
+    if path.startswith(SCHEME):
+        return _chosen(_prepared(path, image, how_to_get), where, "where_documents")
 
     def open_file(path: Path) -> Table:
         json = path.suffix.lower() == ".json"
         return _opened(path, objects, key) if json else file_table(path)
 
     table, _ = table_of(files_of(path, how_to_get or "write a file with a row for each"), open_file)
-    if where:
-        table = Selected(table, dict(term_of(term) for term in where), "where_documents")
-    return table
+    return _chosen(table, where, "where_documents")
+
+
+def _chosen(table: Table, where: Sequence[str], key: str) -> Table:
+    """The rows that meet the conditions of a key of the configuration."""
+    return Selected(table, dict(term_of(term) for term in where), key) if where else table
+
+
+def _prepared(path: str, image: str, how_to_get: str) -> Table:
+    """A split of a prepared data set."""
+    try:
+        return open_prepared(path, image)
+    except UserError as problem:
+        hint = f"; {how_to_get}" if how_to_get else ""
+        raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
 
 
 def _file(
@@ -202,7 +231,8 @@ def _file(
     if not path:
         return None
     key = key or id_column
-    table = side_table(path, key, where, config.how_to_get)
+    image = "" if config.images or path != config.documents else config.image
+    table = side_table(path, key, where, config.how_to_get, image)
     found = _scan(table, (key,))
     ids = found.texts[key]
     if ids.null_count:
@@ -246,7 +276,10 @@ def _image(config: Graded) -> ImageColumn | None:
     if not config.image:
         return None
     where = config.images or config.documents or config.path
-    root = Path(config.root) if config.root else files_of(where, config.how_to_get)[0].parent
+    if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
+        root = Path(config.root)
+    else:
+        root = files_of(where, config.how_to_get)[0].parent
     if not config.images:
         return ImageColumn(config.image, root)
     table = table_of(files_of(config.images, config.how_to_get))[0]

@@ -173,6 +173,9 @@ def _numbered(
 def owner(texts: pa.Array, sides: Sides) -> Literal["query", "document", ""]:
     """Whose a column of the pairs is: of the side within which it changes less; "": of both.
 
+    Where documents belong to one query each, what never changes within a query cannot change within
+    a document; so of two sides without any change it is that of which there are fewer.
+
     Args:
       texts: of all rows of the pairs' file, null where there is none.
       sides: of pairs without files of queries and documents.
@@ -183,6 +186,8 @@ def owner(texts: pa.Array, sides: Sides) -> Literal["query", "document", ""]:
         int((here != codes[rows][numbers]).sum())
         for rows, numbers in ((sides.queries, found.query), (sides.documents, found.document))
     ]
+    if changes == [0, 0]:
+        changes = [len(sides.queries), len(sides.documents)]
     if changes[0] == changes[1]:
         return ""
     return "query" if changes[0] < changes[1] else "document"

@@ -9,7 +9,7 @@ import numpy as np
 
 from big_retrieval.data.decoding import Encoded
 from big_retrieval.data.files.tables import Table, check_columns
-from big_retrieval.data.sources import Record, as_texts
+from big_retrieval.data.sources import Record, as_texts, is_absent
 from big_retrieval.errors import Damaged
 
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
@@ -17,6 +17,8 @@ IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the
 
 class Records:
     """Records of a table: `image` (pixels or `Encoded`), `captions` (texts), all else as it is.
+
+    The image of a row that has nothing in its column is None.
 
     Args:
       table: the rows.
@@ -60,12 +62,12 @@ class Records:
 
     def __getitem__(self, index: int) -> Record:
         row = self._row(index)
-        found = self._image_of(index, row)
+        found = {IMAGE: self._image_of(index, row)} if self._image else {}
         texts = self._texts(row, index) if self._text else None
         for key in self._image:
             row.pop(key, None)
         row.setdefault("id", f"{self.name}-{index:06d}")
-        return row | ({} if found is None else {IMAGE: found}) | ({TEXT: texts} if texts else {})
+        return row | found | ({TEXT: texts} if texts else {})
 
     def place(self, index: int) -> str:
         """Where a record stands, for messages."""
@@ -110,11 +112,10 @@ class Records:
         return row[column]
 
     def _image_of(self, index: int, row: Record) -> Any:
-        """The image of a row, not decoded: `Encoded` or an array; None where rows have none."""
-        if not self._image:
-            return None
+        """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
         key = next((key for key in self._image if row.get(key) is not None), self._image[0])
-        return load_image(self._column(row, index, key), self._root, self.place(index))
+        value = self._column(row, index, key)
+        return None if is_absent(value) else load_image(value, self._root, self.place(index))
 
     def _texts(self, row: Record, index: int) -> tuple[str, ...]:
         value = self._column(row, index, self._text)

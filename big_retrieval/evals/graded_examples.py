@@ -7,7 +7,7 @@ import numpy as np
 
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.judged import JudgedSource
-from big_retrieval.data.sources import Source, value_of
+from big_retrieval.data.sources import Source, is_absent, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
 from big_retrieval.evals.thumbnails import show_item
@@ -109,7 +109,6 @@ def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
 
 def _has(source: Source, record: int, column: str) -> bool:
     try:
-        value = value_of(source, record, column)
+        return not is_absent(value_of(source, record, column))
     except (Damaged, UserError):
         return False
-    return value is not None and value != ""

@@ -5,8 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from big_retrieval import config
@@ -14,12 +12,6 @@ from big_retrieval.data import images
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import OneOf, picture
 from big_retrieval.data.inspection_graded import describe_judgements, histogram
-from big_retrieval.data.judgements import (
-    Judgements,
-    distinct,
-    ranks_of_clicks,
-    scores_of_ranks,
-)
 from big_retrieval.errors import Damaged, UserError
 
 QUERIES = [
@@ -146,7 +138,7 @@ def test_texts_and_values_agree_with_records_and_open_no_image(folder):
         UserError, match="pairs: pairs have no column 'kind'; they have corpus, doc"
     ):
         found.value(0, "kind")
-    with pytest.raises(UserError, match="queries: records have no column 'title'; they have kind"):
+    with pytest.raises(UserError, match="queries: records have no column 'title'; they have k"):
         found.queries.texts(0, "title")
     with pytest.raises(IndexError):
         found[3]
@@ -167,7 +159,7 @@ def test_documents_of_one_corpus(folder):
 
 def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
     lost = [*PAIRS, pair("q9", "d1"), pair("q1", "d9"), pair("q8", "d8"), pair("q1", None)]
-    with pytest.raises(UserError, match="1 of 7 pairs have no document_id, the first one in .*7;"):
+    with pytest.raises(UserError, match=r"1 of 7 pairs have no document_id, the first one in .*7;"):
         source(folder, pairs=lost)
     with pytest.raises(UserError, match="2 of 6 pairs have a query_id that queries lacks, the first"
                        r" one 'q9' in .*pairs.jsonl, line 4; .* drop=True"):  # fmt: skip
@@ -182,9 +174,7 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
     ):
         assert f"warning: pairs: {note}" in said
         assert note in found.notes
-    with pytest.raises(
-        UserError, match="no pair is left: all 1 have a query_id that queries lacks"
-    ):
+    with pytest.raises(UserError, match="no pair is left: all 1 have a query_id that queries"):
         source(folder, pairs=[pair("q9", "d1")], drop=True)
 
 
@@ -234,45 +224,12 @@ def test_equal_doubles_count_once(folder, capsys):
 def test_ranks_and_clicks_become_scores(folder):
     ranks = [pair("q1", "d1", 1), pair("q1", "d2", 2), pair("q2", "d1", 100)]
     assert list(judged(source(folder, pairs=ranks, score_from="rank")).values()) == [100, 99, 1]
-    assert scores_of_ranks(np.array([1.0, 5.0]), 5, str).tolist() == [5, 1]
     clicks = [("q1", "d1", 3), ("q1", "d2", 8), ("q2", "d1", 1), ("q1", "d3", 3), ("q1", "d4", 0)]
     found = source(folder, pairs=[pair(*each) for each in clicks], score_from="clicks", s_max=10)
     assert judged(found) == {
         ("q1", "d2"): 10, ("q1", "d1"): 9, ("q1", "d3"): 9, ("q2", "d1"): 10
     }  # fmt: skip
     assert "1 of 5 pairs are left out: they have no clicks" in found.notes
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30))
-def test_ranks_of_clicks_are_one_more_than_those_with_more(pairs):
-    query, clicks = (np.array([p[i] for p in pairs], int) for i in (0, 1))
-    found = ranks_of_clicks(query, clicks)
-    for q, c, rank in zip(query, clicks, found, strict=True):
-        assert rank == 1 + ((query == q) & (clicks > c)).sum()
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20))
-def test_distinct_keeps_the_first_and_refuses_two_scores(pairs):
-    query, document = (np.array([p[i] for p in pairs], np.int32) for i in (0, 1))
-    kept = distinct(query, document, np.ones(len(pairs)), str)
-    assert [pairs[i] for i in np.flatnonzero(kept)] == list(dict.fromkeys(pairs))
-    if len(set(pairs)) < len(pairs):
-        with pytest.raises(UserError, match="this pair has the score"):
-            distinct(query, document, np.arange(len(pairs)), str)
-
-
-def test_judgements_of_some_queries_are_padded_best_first():
-    found = Judgements(
-        np.array([1, 0, 1, 1], np.int32), np.array([5, 6, 7, 8], np.int32), np.array([2.0, 1, 9, 2])
-    )
-    assert found.counts().tolist() == [1, 3]
-    documents, score = found.of(np.array([1, 0]))
-    assert documents.tolist() == [[7, 5, 8], [6, -1, -1]]
-    assert score.tolist() == [[9, 2, 2], [1, 0, 0]]
-    assert documents.dtype == np.int32
-    assert found.of(np.array([], int))[0].shape == (0, 0)
 
 
 def test_several_images_are_drawn_in_training_and_the_first_one_is_evaluated(folder):
@@ -305,9 +262,7 @@ def test_images_of_another_file_by_their_keys(folder):
     np.savez(gallery, image_id=np.array(["a", "b", "a"]), images=pixels)
     with pytest.raises(UserError, match=r"row 3: image_id 'a' is there already \(.*row 1\)"):
         source(folder, images=gallery)
-    with pytest.raises(
-        UserError, match="gallery has no column 'pictures'; it has image_id, images"
-    ):
+    with pytest.raises(UserError, match="gallery has no column 'pictures'; it has image_id, im"):
         source(folder, images=gallery, image_value="pictures")
 
 

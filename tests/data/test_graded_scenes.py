@@ -117,6 +117,14 @@ def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
     ]
 
 
+def test_more_documents_are_judged_in_proportion():
+    large = graded_scenes("in_domain", size=16, count=2000)
+    counts, score = large.judgements.counts(), large.judgements.score
+    assert MOST < counts.max() <= 5 * MOST
+    assert (score == 100).mean() < 0.3
+    assert large[0]["document_id"].startswith("scenes-a-")
+
+
 def test_few_documents_and_mistakes():
     tiny = make_source(config.GradedScenes(count=3, size=16))
     assert len(tiny.documents) == 3

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pickle
 import subprocess
 import sys
 
@@ -11,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from big_retrieval import config
+from big_retrieval.data import split_files
+from big_retrieval.data.build import make_source
 from big_retrieval.data.builders import marqo_gs_10m
-from big_retrieval.data.decoding import decode
+from big_retrieval.data.decoding import decode, picture
 from big_retrieval.data.files.prepared import Prepared
+from big_retrieval.data.open_graded import graded
 from big_retrieval.errors import UserError
 
 COLUMNS = ["query", "product_id", "title", "image_local", "score_linear", "position"]
@@ -89,6 +94,66 @@ def test_parquet_files_with_images_inside(folder, tmp_path) -> None:
     assert [row["image"] for row in rows] == [data, b"", b""]
     assert [row["title"] for row in rows] == ["one", "", "three"]
     assert [row["score_linear"] for row in rows] == [100, 99, 98]
+
+
+def source(path, **keys):
+    keys = {"document": "product_id", "score": "score_linear", "image": "image", **keys}
+    return make_source(config.Graded(path=path, **keys))
+
+
+def test_as_judged_pairs(folder, tmp_path, capsys) -> None:
+    builder = marqo_gs_10m.prepare(folder, tmp_path / "out")
+    for path in (builder.data_path, tmp_path / "out" / "marqo_gs_10m"):
+        pairs = pickle.loads(pickle.dumps(source(f"tfds:{path}/in_domain")))
+        assert (len(pairs), len(pairs.queries), len(pairs.documents)) == (8, 2, 8)
+        assert list(pairs.captions())[:3] == ["query 0", "query 1", "of the corpus"]
+        for number in range(8):
+            record = pairs[number]
+            assert record["product_id"] == f"p{number}"
+            assert record["score_linear"] == 100 - number
+            if number == 3:
+                assert record["image"] is None
+            else:
+                assert picture(record["image"])[0, 0, 0] == number % 3
+    both = source(
+        f"tfds:{builder.data_path}/in_domain", where=("position=2",),
+        documents=f"tfds:{builder.data_path}/in_domain",
+    )  # fmt: skip
+    assert (len(both), len(both.documents)) == (1, 8)
+    assert picture(both.documents[5]["image"])[0, 0, 0] == 2
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "keys", "message"),
+    [
+        ("tfds:marqo_gs_10m", {}, "needs a data set and a split"),
+        ("tfds:{}/gone/test", {}, "gone is not prepared under"),
+        ("tfds:{}/marqo_gs_10m/train", {}, "has no split 'train'; it has in_domain, zero_shot"),
+        ("tfds:{}/marqo_gs_10m/in_domain", {"image": "photo"}, "has no feature 'photo'"),
+        ("tfds:{}/marqo_gs_10m/in_domain", {"score": "grade"}, "has no column 'grade'"),
+        ("tfds:{}/gone/test", {"how_to_get": "ask a friend"}, "ask a friend"),
+    ],
+)
+def test_what_is_not_prepared(folder, tmp_path, path, keys, message) -> None:
+    marqo_gs_10m.prepare(folder, tmp_path)
+    with pytest.raises(UserError, match=message):
+        source(path.format(tmp_path), **keys)
+
+
+def test_splitting_it(folder, tmp_path) -> None:
+    builder = marqo_gs_10m.prepare(folder, tmp_path / "out")
+    asked = config.Graded(
+        path=f"tfds:{builder.data_path}/in_domain", document="product_id", score="score_linear",
+        image="image",
+    )  # fmt: skip
+    wish = split_files.Wish(query_share=0.5)
+    summary = split_files.split_files(graded(asked), asked, wish, tmp_path / "split")
+    assert sum(each["pairs"] for each in summary["splits"].values()) == 8
+    documents = pq.read_table(tmp_path / "split" / "documents.parquet").to_pylist()
+    assert [decode(x["image"])[0, 0, 0] if x["image"] else None for x in documents] == [
+        0, 1, 2, None, 1, 2, 0, 1,
+    ]  # fmt: skip
 
 
 def test_the_command(folder, tmp_path) -> None:

@@ -173,14 +173,14 @@ def _rows(
             record = source[index]
             if verify and IMAGE in record:
                 picture(record[IMAGE], place_of(source, index))
-            yield {key: _plain(value) for key, value in record.items()}
+            yield {key: plain(value) for key, value in record.items()}
         except Damaged as problem:
             skip(index, problem)
             yield None
         progress(index + 1)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that MessagePack knows."""
     if isinstance(value, Encoded):
         return value.data
@@ -193,9 +193,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if value is None or isinstance(value, str | bytes | int | float):
         return value
     return str(value)

@@ -1,0 +1,112 @@
+"""Labels of pairs and optional fields, from records to batches."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from big_retrieval.config import PairLabels
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.files.tables import Rows
+from big_retrieval.data.labels import label_types, number_of, read_labels
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import eval_batches, train_batches
+from big_retrieval.data.records import Records
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import Damaged, UserError
+
+TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["query: red shoe", "blue shoe"], 64))
+LABELS = PairLabels(query="q", document="d", score="s", weight="inverse")
+PIXELS = np.full((8, 8, 3), 200, np.uint8)
+
+
+def source(rows: list[dict[str, Any]]) -> Records:
+    return Records(Rows(rows, "shop"), image=("image",), text="")
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:
+    found = {"q": f"q{number % 2}", "d": number, "s": 100 - number, "query": "red shoe"}
+    return {**found, "title": "blue shoe", "image": PIXELS, **changes}
+
+
+def specs() -> dict[str, FieldSpec]:
+    return {
+        "query": FieldSpec(kind="text", column="query", length=8, tokenizer=TOKENIZER),
+        "title": FieldSpec(
+            kind="text", column="title", length=8, tokenizer=TOKENIZER, optional=True
+        ),
+        "image": FieldSpec(kind="image", column="image", size=8, optional=True),
+    }
+
+
+def test_numbers_of_ids() -> None:
+    assert number_of(17) == 17
+    assert number_of("17") == number_of("17") != number_of("18")
+    assert number_of(np.int64(5)) == 5
+    numbers = {number_of(f"product-{i}") for i in range(10_000)}
+    assert len(numbers) == 10_000
+    assert all(0 <= n < 2**31 for n in (*numbers, number_of(2**40), number_of(-1)))
+
+
+def test_labels_of_a_record() -> None:
+    found = read_labels({"q": "a", "d": 3, "s": 91}, LABELS, "here")
+    assert found == {"query_id": number_of("a"), "document_id": 3, "weight": pytest.approx(10)}
+    assert read_labels({"s": 1}, PairLabels(), "here") == {}
+    assert set(label_types(LABELS)) == set(found)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"d": 1, "s": 1}, "'q' is missing; it has d, s"),
+        ({"q": "", "d": 1, "s": 1}, "'q' is empty"),
+        ({"q": "a", "d": 1, "s": "good"}, "'good', no number"),
+        ({"q": "a", "d": 1, "s": -2}, "-2, not from 0 to 100"),
+        ({"q": "a", "d": 1, "s": float("nan")}, "nan, not from 0 to 100"),
+        ({"q": "a", "d": 1, "s": 101}, "see config.labels.s_max"),
+    ],
+)
+def test_labels_that_are_wrong(record: dict[str, Any], words: str) -> None:
+    with pytest.raises(Damaged, match=words):
+        read_labels(record, LABELS, "shop.csv, line 4")
+
+
+def test_batches_with_labels_and_missing_fields() -> None:
+    rows = [row(0), row(1, title=""), row(2, image=None), row(3, title=None, image=None)]
+    (batch,) = train_batches(
+        source(rows), fields=specs(), order=Order(4, 0), batch_size=4, rows=np.arange(4),
+        start_batch=0, stop_batch=1, labels=LABELS,
+    )  # fmt: skip
+    order = batch["record"]
+    assert batch["weight"].dtype == np.float32
+    np.testing.assert_allclose(batch["weight"], 100 / (order + 1))
+    np.testing.assert_array_equal(batch["document_id"], order)
+    np.testing.assert_array_equal(batch["query_id"], [number_of(f"q{n % 2}") for n in order])
+    np.testing.assert_array_equal(batch["title"]["there"], np.isin(order, [0, 2]))
+    np.testing.assert_array_equal(batch["image"]["there"], np.isin(order, [0, 1]))
+    assert "there" not in batch["query"]
+    dark = batch["image"]["pixels"].reshape(4, -1).max(1) == 0
+    np.testing.assert_array_equal(dark, ~batch["image"]["there"])
+
+
+def test_evaluations_leave_missing_fields_out() -> None:
+    rows = [row(0), row(1, image=None), row(2)]
+    (batch,) = eval_batches(source(rows), specs(), field="image", batch_size=4)
+    np.testing.assert_array_equal(batch["valid"], [True, False, True, False])
+    rows = [row(0), row(1, title=" "), row(2)]
+    (batch,) = eval_batches(source(rows), specs(), field="title", batch_size=4)
+    np.testing.assert_array_equal(batch["record"][batch["valid"]], [0, 2])
+
+
+def test_a_field_that_no_record_has() -> None:
+    with pytest.raises(UserError, match=r"config\.fields\.image\.column 'image' is in none of the"):
+        try_record(source([row(0, image=None), row(1, image=None)]), specs(), LABELS)
+    try_record(source([row(0, image=None), row(1)]), specs(), LABELS)
+
+
+def test_prefixes() -> None:
+    spec = FieldSpec(kind="text", column="query", length=8, tokenizer=TOKENIZER, prefix="query: ")
+    (batch,) = eval_batches(source([row(0)]), {"query": spec}, field="query", batch_size=1)
+    ids, _ = TOKENIZER.encode(["query: red shoe"], 8)
+    np.testing.assert_array_equal(batch["query"]["ids"], ids)

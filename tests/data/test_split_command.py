@@ -1,0 +1,212 @@
+"""`python -m big_retrieval.data split`: what is written is what was there, in four parts."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from big_retrieval.config_data import Graded
+from big_retrieval.data import split_files
+from big_retrieval.data.decoding import picture
+from big_retrieval.data.four_way import SPLITS, draw
+from big_retrieval.data.open_graded import graded
+from big_retrieval.errors import UserError
+
+RNG = np.random.default_rng(0)
+PAIRS = sorted({(int(q), int(d)) for q, d in RNG.integers(0, 30, (400, 2))})
+
+
+def score(query, document):
+    return 1 + (7 * query + 3 * document) % 100
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A click log: a row a pair with everything; query 29 is query 0 in other letters."""
+    lines = ["query,product_id,title,image_local,score_linear,position"]
+    for q, d in PAIRS:
+        text = " QUERY 0" if q == 29 else f"query {q}"
+        image = f"{d}.png" if d else ""
+        lines.append(f"{text},p{d},Title {d},{image},{score(q, d)},{q + d}")
+    for d in range(1, 30):
+        Image.new("RGB", (4, 4), (d, 0, 0)).save(tmp_path / f"{d}.png")
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    return Graded(
+        path=str(tmp_path / "log.csv"), query="query", document="product_id",
+        score="score_linear", image="image_local",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same in three files, with columns whose names the split needs."""
+    pairs = [{"q": q, "d": d, "score": score(q, d), "split": "x"} for q, d in PAIRS]
+    queries = [{"qid": q, "text": f"query {q}", "kind": None} for q in range(31)]
+    documents = [
+        {"d": d, "title": f"Title {d % 20}", "brand": f"b{d % 9}", "tags": ["a", str(d)], "part": 1}
+        for d in range(40)
+    ]
+    for name, rows in (("pairs", pairs), ("queries", queries), ("documents", documents)):
+        text = "\n".join(json.dumps(row) for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    return Graded(
+        path=str(tmp_path / "pairs.jsonl"), query="q", document="d",
+        queries=str(tmp_path / "queries.jsonl"), query_key="qid",
+        documents=str(tmp_path / "documents.jsonl"), text=("text", "title"),
+    )  # fmt: skip
+
+
+def read_back(summary):
+    """The four sources that split.json describes."""
+    keys = {
+        name: {key: tuple(x) if isinstance(x, list) else x for key, x in read.items()}
+        for name, read in summary["read"].items()
+    }
+    return {name: graded(Graded(**each)) for name, each in keys.items()}
+
+
+def ids(side):
+    return [side.id(index) for index in range(len(side))]
+
+
+def test_a_click_log(log, tmp_path) -> None:
+    out = tmp_path / "out"
+    summary = split_files.split_files(graded(log), log, split_files.Wish(seed=1), out)
+    sources, seen = read_back(summary), {}
+    for name, source in sources.items():
+        found = summary["splits"][name]
+        assert found["pairs"] == len(source) > 0
+        assert found["queries"] == len(source.queries)
+        assert found["documents"] == len(source.documents)
+        for record in (source[index] for index in range(len(source))):
+            document = int(record["product_id"][1:])
+            query = 29 if record["query"] == " QUERY 0" else int(record["query"].split()[1])
+            assert record["title"] == f"Title {document}"
+            assert record["score_linear"] == score(query, document)
+            assert int(record["position"]) == query + document  # of the pair: not that of another
+            if document:
+                assert picture(record["image"])[0, 0, 0] == document
+            else:
+                assert record["image"] is None
+            seen[query, document] = name
+    assert sorted(seen) == PAIRS
+    assert sum(found["pairs"] for found in summary["splits"].values()) == len(PAIRS)
+    training, novel = sources["in_domain"], sources["zero_shot"]
+    assert not set(ids(training.queries)) & set(ids(novel.queries))
+    assert not set(ids(training.documents)) & set(ids(novel.documents))
+    assert ids(training.documents) == ids(sources["novel_query"].documents)
+    assert summary["queries_that_share_their_text"] == 1
+    parts = {row["query"]: (row["part"], row["use"]) for row in rows_of(out / "queries.parquet")}
+    assert parts["query 0"] == parts[" QUERY 0"]
+
+
+def rows_of(path):
+    return pq.read_table(path).to_pylist()
+
+
+def test_three_files_and_a_group(files, tmp_path) -> None:
+    out = tmp_path / "out"
+    wish = split_files.Wish(group_column="brand", query_share=0.5)
+    summary = split_files.split_files(graded(files), files, wish, out)
+    documents = rows_of(out / "documents.parquet")
+    assert len(documents) == 40
+    assert len({(x["brand"], x["part"]) for x in documents}) == 9
+    assert [x["tags"] for x in documents] == [["a", str(d)] for d in range(40)]
+    assert {x["part_before"] for x in documents} == {1}
+    assert {x["split_before"] for x in rows_of(out / "pairs.parquet")} == {"x"}
+    assert set(summary["renamed_columns"]) == {"pairs.parquet: split", "documents.parquet: part"}
+    queries = rows_of(out / "queries.parquet")
+    assert [x["text"] for x in queries] == [f"query {q}" for q in range(30)]
+    assert {x["kind"] for x in queries} == {None}
+    assert summary["left_out"] == ["1 of 31 queries of queries are not judged"]
+    assert summary["queries"] == {"training": 15, "novel": 15}
+    assert summary["document_texts_on_both_sides"] > 0
+    sources = read_back(summary)
+    assert sum(len(source) for source in sources.values()) == len(PAIRS)
+    for name, source in sources.items():
+        for index in range(len(source)):
+            record = source[index]
+            assert record["score"] == score(int(record["q"]), int(record["d"]))
+            assert record["text"] == f"query {record['q']}"
+        assert summary["splits"][name]["dev_queries"] <= len(source.queries)
+
+
+def test_clicks_become_scores_once(tmp_path) -> None:
+    lines = ["q,d,clicks", *(f"q{q},d{d},{d}" for q in range(10) for d in range(8))]
+    (tmp_path / "clicks.csv").write_text("\n".join(lines))
+    config = Graded(
+        path=str(tmp_path / "clicks.csv"), query="q", document="d", score="clicks",
+        score_from="clicks", text=("q",),
+    )  # fmt: skip
+    source = graded(config)
+    summary = split_files.split_files(source, config, split_files.Wish(), tmp_path / "out")
+    found = {}
+    for each in read_back(summary).values():
+        found |= {(x["q"], x["d"]): x["clicks"] for x in (each[i] for i in range(len(each)))}
+    expected = (source[index] for index in range(len(source)))
+    assert found == {(x["q"], x["d"]): x["clicks"] for x in expected}
+    assert summary["left_out"] == ["10 of 80 pairs are left out: they have no clicks"]
+
+
+def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
+    def leaky(queries, documents, **keys):
+        parts = draw(queries, documents, **keys)
+        trains = parts.query_trains.copy()
+        first = queries.index("query 0")  # its twin stays where it is
+        trains[first] = not trains[first]
+        return dataclasses.replace(parts, query_trains=trains)
+
+    monkeypatch.setattr(split_files, "draw", leaky)
+    message = r"leaks: the query 'query 0' is on both sides \(1 such\)"
+    with pytest.raises(UserError, match=message):
+        split_files.split_files(graded(log), log, split_files.Wish(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes(log, files, tmp_path) -> None:
+    for wish, message in (
+        (split_files.Wish(group_column="colour"), "no column 'colour'"),
+        (split_files.Wish(query_share=0.001), "one part is empty"),
+    ):
+        with pytest.raises(UserError, match=message):
+            split_files.split_files(graded(files), files, wish, tmp_path / "out")
+    path = tmp_path / "documents.jsonl"
+    path.write_text(path.read_text().replace('"brand": "b8"', '"brand": 8'))
+    with pytest.raises(UserError, match="column 'brand' holds values of different types"):
+        split_files.split_files(graded(files), files, split_files.Wish(), tmp_path / "out")
+    assert not (tmp_path / "out" / "split.json").exists()
+
+
+def run(*flags):
+    command = [sys.executable, "-m", "big_retrieval.data", "split", *map(str, flags)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_command(log, tmp_path) -> None:
+    given = [
+        f"--data.path={log.path}", "--data.query=query", "--data.document=product_id",
+        "--data.score=score_linear", "--data.image=image_local", "--data.text=query,title",
+    ]  # fmt: skip
+    done = run(*given, f"--out={tmp_path / 'out'}", "--seed=3", "--query-share=0.7")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "out" / "split.json").read_text())
+    assert (summary["seed"], summary["query_share"]) == (3, 0.7)
+    for name in SPLITS:
+        assert f"{name:15} {summary['splits'][name]['pairs']:>10,} pairs" in done.stdout
+    assert "leaks           none" in done.stdout
+    assert "1 queries have the text of another one" in done.stdout
+    assert "--config.data.where='(\"split=in_domain\",)'" in done.stdout
+    for flags, message in (
+        ([], "--data.path is missing"),
+        (given, "--out is missing"),
+        ([*given, "--data.score=", "--out=x"], "--data.score is empty"),
+        ([*given, "--out=x", "--query_share=2"], "--query_share is 2.0; it must be above 0"),
+    ):
+        done = run(*flags)
+        assert done.returncode == 2
+        assert message in done.stderr

@@ -1,0 +1,242 @@
+"""The ranking evaluator on points that are known, against plain loops."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import ImageField, Ranking, TextField
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.files.tables import Rows
+from big_retrieval.data.judged import JudgedSource
+from big_retrieval.data.judgements import Judgements
+from big_retrieval.data.records import Records
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals.graded import graded_metrics
+from big_retrieval.evals.judged import RankingEvaluator, chosen_queries, traffic
+from big_retrieval.evals.ranks import best
+from big_retrieval.similarity import TOPOLOGIES
+from tests.helpers import tiny
+
+QUERIES, DOCUMENTS, WIDTH = 13, 30, 6
+TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+FIELDS = {
+    "query": TextField(column="text"),
+    "image": ImageField(weight=0.7, optional=True),
+    "title": TextField(side="document", column="title", weight=0.3, optional=True),
+}
+SPECS = {
+    "query": FieldSpec(kind="text", column="text", length=8, tokenizer=TOKENIZER),
+    "image": FieldSpec(kind="image", column="image", size=8, optional=True),
+    "title": FieldSpec(kind="text", column="title", length=8, tokenizer=TOKENIZER, optional=True),
+}
+NO_IMAGE, NO_TITLE, NEITHER = (3, 7, 20), (5, 20), 20
+METRICS = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "MAP", "R@5")
+
+
+def source() -> Any:
+    rng = np.random.default_rng(3)
+    texts = [{"text": f"query {i}"} for i in range(QUERIES)]
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    documents = [
+        {
+            "title": None if i in NO_TITLE else f"title {i}",
+            "image": None if i in NO_IMAGE else pixels,
+        }
+        for i in range(DOCUMENTS)
+    ]
+    pairs = rng.permutation(QUERIES * DOCUMENTS)[:80]
+    score = rng.integers(1, 101, 80).astype(float)
+    judged = Judgements((pairs // DOCUMENTS).astype(int), (pairs % DOCUMENTS).astype(int), score)
+    return SimpleNamespace(
+        queries=Records(Rows(texts, "queries"), image=(), text=""),
+        documents=Records(Rows(documents, "documents"), image=("image",), text=""),
+        judgements=judged,
+    )
+
+
+class Preset(Encoder):
+    """An encoder with points of its own for every field and record."""
+
+    def __init__(self, devices: int = 1, alike: bool = False) -> None:
+        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
+        super().__init__(None, mesh, 8)  # type: ignore
+        rng = np.random.default_rng(1)
+        self.table = {
+            name: rng.normal(size=(DOCUMENTS, 1, WIDTH)).astype(np.float32) for name in FIELDS
+        }
+        if alike:
+            self.table = {name: np.ones_like(x) for name, x in self.table.items()}
+        self.table = {
+            name: np.asarray(TOPOLOGIES["sphere"].project(x)) for name, x in self.table.items()
+        }
+
+    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+        kept = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
+        records = kept
+        if field == "title":  # texts are numbered without the missing ones
+            records = np.array([i for i in range(DOCUMENTS) if i not in NO_TITLE])[kept]
+        return self.table[field][records], kept
+
+
+def evaluator(encoder: Encoder, of: Any = None, **changes: Any) -> RankingEvaluator:
+    task = Ranking(metrics=METRICS, depth=12, chunk=4, **changes)
+    return RankingEvaluator(task, of or source(), FIELDS, SPECS, TOPOLOGIES["sphere"], encoder)
+
+
+def expected(table: dict[str, np.ndarray], weights: dict[str, float]) -> dict[str, float]:
+    """The same by loops over queries and documents."""
+    of, values = source(), []
+    for q in range(QUERIES):
+        scores = {}
+        for d in range(DOCUMENTS):
+            there = {"image": d not in NO_IMAGE, "title": d not in NO_TITLE}
+            mixed = sum(
+                weight * table[f][d, 0] for f, weight in weights.items() if there[f] and weight
+            )
+            if np.any(mixed):
+                scores[d] = table["query"][q, 0] @ (mixed / np.linalg.norm(mixed))
+        grades = {
+            int(d): s
+            for n, d, s in zip(
+                of.judgements.query, of.judgements.document, of.judgements.score, strict=True
+            )
+            if n == q
+        }
+        order = sorted(scores, key=lambda d, s=scores: -s[d])[:12]
+        row = np.array([[grades.get(d, 0.0) for d in order]])
+        judged = np.array([[*grades.values(), 0.0]])
+        values.append(graded_metrics(row, judged, METRICS))
+    return {name: float(np.mean([v[name][0] for v in values])) for name in METRICS}
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_same_as_loops(devices: int) -> None:
+    encoder = Preset(devices)
+    found = evaluator(encoder, documents=("title", "image=0.1,title=0.9")).run({})
+    ways = {
+        "": {"image": 0.7, "title": 0.3},
+        "title/": {"title": 1.0},
+        "image=0.1,title=0.9/": {"image": 0.1, "title": 0.9},
+    }
+    wanted = {
+        f"{way}{name}": value
+        for way, weights in ways.items()
+        for name, value in expected(encoder.table, weights).items()
+    }
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_a_model_that_finds_all_alike_gets_nothing_but_chance() -> None:
+    """Ties count against it: what was judged comes last, also beyond the depth."""
+    of = source()
+    found = evaluator(Preset(alike=True), of).run({})
+    assert found["nDCG@10"] == 0  # of 29 documents far fewer than 19 are judged
+    assert found["R@5"] == 0
+
+
+def test_ties_at_the_end_of_the_ranking() -> None:
+    scores = np.array([[3.0, 1.0, 1.0, 1.0, 2.0, 1.0]])
+    grades = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
+    devices: Any = SimpleNamespace(
+        whole=np.asarray,
+        row_multiple=lambda: 1,
+        map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
+    )
+    how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
+    points = scores[:, None].astype(np.float32), np.eye(6, dtype=np.float32)[:, None]
+    found, values = best(*points, depth=4, grades=lambda q: grades, **how)
+    np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
+    np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
+    found, _ = best(*points, depth=6, grades=lambda q: grades, **how)
+    np.testing.assert_array_equal(found, [[0, 4, 1, 5, 3, 2]])
+
+
+def test_nan_comes_last() -> None:
+    devices: Any = SimpleNamespace(
+        whole=np.asarray,
+        row_multiple=lambda: 1,
+        map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
+    )
+    how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
+    queries = np.array([[[np.nan, 1.0]]], np.float32)
+    documents = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)
+    found, scores = best(queries, documents, depth=2, grades=lambda q: np.array([5.0, 0.0]), **how)
+    np.testing.assert_array_equal(found, [[1, 0]])  # all NaN: the better one last
+    assert np.isneginf(scores).all()
+
+
+def test_queries_for_dev_and_test() -> None:
+    parts = [
+        chosen_queries(Ranking(queries=part, dev_seed=seed), 50)  # type: ignore
+        for seed in (0, 1)
+        for part in ("dev", "test", "all")
+    ]
+    assert [len(part) for part in parts] == [10, 40, 50] * 2
+    for dev, test, every in (parts[:3], parts[3:]):
+        np.testing.assert_array_equal(np.sort(np.concatenate([dev, test])), every)
+    assert not np.array_equal(parts[0], parts[3])
+
+
+def test_only_the_chosen_queries_are_asked() -> None:
+    encoder, lines = Preset(), []
+    whole = evaluator(encoder).run({}, lines.append)
+    dev = evaluator(encoder, queries="dev").run({}, lines.append)
+    test = evaluator(encoder, queries="test").run({}, lines.append)
+    for name in METRICS:
+        assert (3 * dev[name] + 10 * test[name]) / 13 == pytest.approx(whole[name])
+    assert lines[0].startswith("13 queries against 30 documents, 80 judgements (3 without image")
+    assert lines[1].startswith("3 queries")
+
+
+def test_traffic() -> None:
+    encoder = Preset()
+    evaluators = {
+        "ranking/a": evaluator(encoder, traffic=3.0),
+        "ranking/b": evaluator(encoder, traffic=1.0),
+        "ranking/c": evaluator(encoder),
+    }
+    found = {"ranking/a/ERR": 0.2, "ranking/b/ERR": 0.6, "ranking/c/ERR": 9, "ranking/a/MRR": 1}
+    assert traffic(evaluators, found) == {"ranking/traffic/ERR": pytest.approx(0.3)}
+    assert traffic(evaluators, {"ranking/a/ERR": 0.2}) == {}
+    assert traffic({}, found) == {}
+
+
+def test_examples_show_grades_and_their_sums() -> None:
+    shown: list[Any] = []
+    evaluator(Preset()).run({}, show=lambda make: shown.append(make()))
+    (direction,) = shown[0]["directions"]
+    assert direction["answers"] == DOCUMENTS
+    names = [group["name"] for group in direction["groups"]]
+    assert names == ["spread", "deepest"]
+    lowest = [e["metrics"]["nDCG@10"] for e in direction["groups"][1]["examples"]]
+    assert lowest == sorted(lowest)
+    of = source()
+    for example in direction["groups"][0]["examples"]:
+        judged = {
+            int(d): s
+            for q, d, s in zip(
+                of.judgements.query, of.judgements.document, of.judgements.score, strict=True
+            )
+            if q == example["place"]
+        }
+        assert example["query"]["text"] == f"query {example['place']}"
+        assert example["best_sum"] == sum(sorted(judged.values(), reverse=True)[:10])
+        assert example["right_answers"] == len(judged)
+        for answer in example["answers"]:
+            assert answer["grade"] == judged.get(answer["record"], 0.0)
+            assert ("picture" in answer) == (answer["record"] not in NO_IMAGE)
+            assert ("text" in answer) == (answer["record"] not in NO_TITLE)
+
+
+def test_the_source_of_a_run_is_one() -> None:
+    from big_retrieval.data.build import make_source
+
+    assert isinstance(make_source(configs.GradedScenes(count=60)), JudgedSource)

@@ -1,0 +1,168 @@
+"""Sides of several fields: terms, averages, missing fields, weights."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Contrastive, Sigmoid, Temperature
+from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
+from big_retrieval.losses.fields import Sides, pair_weights
+from big_retrieval.losses.objective import (
+    ContrastiveObjective,
+    LearnedTemperature,
+    SigmoidObjective,
+)
+from big_retrieval.similarity import TOPOLOGIES, topology
+
+ROWS = 12
+FIELDS = ("query", "image", "title")
+GAMMA = {"query": 1.0, "image": 0.7, "title": 0.3}
+SHAPES = {"sphere": (1, 8), "oblique": (16, 4), "geodesic": (4, 4), "euclidean": (1, 8)}
+SHAPES |= {"inner": (1, 24)}  # of lexical representations
+
+
+def points(name: str, seed: int = 0) -> dict[str, jax.Array]:
+    rng = np.random.default_rng(seed)
+    raw = {field: rng.normal(size=(ROWS, *SHAPES[name])) for field in FIELDS}
+    if name == "inner":
+        raw = {field: np.maximum(x, 0) for field, x in raw.items()}
+    return {f: TOPOLOGIES[name].project(jnp.asarray(x, jnp.float32)) for f, x in raw.items()}
+
+
+def batch(weight: Any = None, **there: np.ndarray) -> Any:
+    fields = {name: {"there": jnp.asarray(there[name])} if name in there else {} for name in FIELDS}
+    valid = jnp.ones(ROWS, bool)
+    return Batch(fields=fields, valid=valid, document_id=jnp.arange(ROWS), weight=weight)  # type: ignore
+
+
+def sides(name: str, documents: tuple[str, ...] = ("image", "title"), again: bool = False) -> Sides:
+    return Sides(topology(name), GAMMA, ("query",), documents, again)
+
+
+def objective(of: Sides, config: Any) -> Any:
+    kind = SigmoidObjective if isinstance(config, Sigmoid) else ContrastiveObjective
+    return kind(of, LearnedTemperature(Temperature()), False, config)
+
+
+SCALARS = {"temperature": jnp.asarray(1.5), "bias": jnp.asarray(-2.0)}
+
+
+def test_terms() -> None:
+    of = sides("sphere")
+    assert [t.name for t in of.terms("all")] == ["average", "query_image", "query_title"]
+    assert [t.name for t in of.terms("average")] == ["average"]
+    assert [t.name for t in of.terms("pairs")] == ["query_image", "query_title"]
+    assert [t.name for t in sides("sphere", ("title",)).terms("average")] == ["query_title"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
+    """For every topology, 16 class tokens and lexical representations too."""
+    reps: Any = Reps(points=points(name))  # type: ignore
+    weight = jnp.linspace(0.5, 9.0, ROWS)
+    of, config = sides(name), Contrastive(divide_by="rows")
+    loss, metrics = objective(of, config)(reps, batch(weight), SCALARS)
+    p = reps.points
+    mixed = 0.7 * p["image"] + 0.3 * p["title"]
+    mixed = TOPOLOGIES[name].project(mixed) if name == "geodesic" else mixed
+    how: Any = {"topology": topology(name), "scale": jnp.exp(1.5), "weight": weight}
+    how["divide_by"] = "rows"
+    each = [contrastive_loss(p["query"], d, **how)[0] for d in (mixed, p["image"], p["title"])]
+    np.testing.assert_allclose(loss, sum(each), rtol=1e-5)
+    found = [metrics[f"loss_{t.name}"] for t in of.terms("all")]
+    np.testing.assert_allclose(found, each, rtol=1e-5)
+
+
+@pytest.mark.parametrize("config", [Contrastive(), Contrastive(divide_by="rows"), Sigmoid()])
+def test_weights_of_one_change_nothing(config: Any) -> None:
+    """Bit for bit: the plain losses of one field a side."""
+    reps: Any = Reps(points=points("sphere"))  # type: ignore
+    of = sides("sphere", ("title",))
+    one, _ = objective(of, config)(reps, batch(jnp.ones(ROWS)), SCALARS)
+    none, _ = objective(of, config)(reps, batch(), SCALARS)
+    how: Any = {"topology": topology("sphere"), "scale": jnp.exp(SCALARS["temperature"])}
+    plain = contrastive_loss
+    if isinstance(config, Sigmoid):
+        plain, how["bias"] = sigmoid_loss, SCALARS["bias"]
+    expected, _ = plain(reps.points["query"], reps.points["title"], **how)
+    assert float(one) == float(none) == float(expected)
+
+
+def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
+    """Its weight goes to the others, its row and column out of its pairwise term; N stays."""
+    p = points("sphere")
+    there = np.arange(ROWS) % 3 != 1
+    weight = jnp.linspace(0.5, 9.0, ROWS)
+    reps: Any = Reps(points=p)  # type: ignore
+    of, config = sides("sphere"), Contrastive(divide_by="rows")
+    run = jax.value_and_grad(
+        lambda x: objective(of, config)(
+            Reps(points={**p, "image": x}),  # type: ignore
+            batch(weight, image=there),
+            SCALARS,
+        ),
+        has_aux=True,
+    )
+    (_, metrics), grad = run(p["image"])
+    np.testing.assert_array_equal(np.asarray(grad)[~there], 0)
+    assert np.abs(np.asarray(grad)[there]).min() > 0
+    average, mask = of.points(reps, batch(image=there), ("image", "title"))
+    np.testing.assert_allclose(average[~there], p["title"][~there], rtol=1e-6)
+    mixed = 0.7 * p["image"] + 0.3 * p["title"]
+    np.testing.assert_allclose(average[there], mixed[there], rtol=1e-6)
+    assert mask is None  # the title is always there
+    how: Any = {"topology": topology("sphere"), "scale": jnp.exp(1.5)}
+    some = np.flatnonzero(there)
+    rows = contrastive_loss(
+        p["query"][some], p["image"][some], weight=weight[some], divide_by="rows", **how
+    )[0]
+    # Queries without an image stay negatives of the images: none of them may be left out.
+    both = contrastive_loss(
+        p["query"], p["image"], weight=weight, there=(None, jnp.asarray(there)),
+        divide_by="rows", **how,
+    )[0]  # fmt: skip
+    np.testing.assert_allclose(metrics["loss_query_image"], both, rtol=1e-6)
+    assert float(both) > float(rows) * len(some) / ROWS
+
+
+def test_a_row_without_any_field_is_not_there() -> None:
+    p = points("sphere")
+    image, title = np.arange(ROWS) != 2, np.arange(ROWS) > 3
+    reps: Any = Reps(points=p)  # type: ignore
+    average, mask = sides("sphere").points(
+        reps, batch(image=image, title=title), ("image", "title")
+    )
+    np.testing.assert_array_equal(mask, image | title)
+    np.testing.assert_array_equal(average[2], 0)
+    for config in (Contrastive(), Sigmoid(weight_inside=True)):
+        grad = jax.grad(
+            lambda x, config=config: objective(sides("sphere"), config)(
+                Reps(points={**p, "query": x}),  # type: ignore
+                batch(image=image, title=title),
+                SCALARS,
+            )[0]
+        )(p["query"])
+        assert np.isfinite(grad).all()
+
+
+def test_the_average_is_renormalised_where_asked() -> None:
+    reps: Any = Reps(points=points("oblique"))  # type: ignore
+    plain, _ = sides("oblique").points(reps, batch(), ("image", "title"))
+    again, _ = sides("oblique", again=True).points(reps, batch(), ("image", "title"))
+    norms = jnp.linalg.norm(jnp.asarray(plain), axis=-1)
+    assert float(norms.mean()) < 0.9
+    np.testing.assert_allclose(jnp.linalg.norm(jnp.asarray(again), axis=-1), 1, rtol=1e-5)
+
+
+def test_weights_are_divided_by_their_mean_where_asked() -> None:
+    weight = jnp.asarray(np.arange(ROWS), jnp.float32)
+    given = batch(weight).replace(valid=jnp.arange(ROWS) < 9)
+    normalised = pair_weights(given, True)
+    assert normalised is not None
+    np.testing.assert_allclose(jnp.mean(normalised[:9]), 1, rtol=1e-6)
+    assert pair_weights(given, False) is given.weight
+    assert pair_weights(batch(), True) is None

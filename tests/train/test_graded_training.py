@@ -1,0 +1,165 @@
+"""Graded, multi-field training: it learns, goes on bit for bit, and is the same in every form."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.config import Config
+from big_retrieval.loading import load
+from big_retrieval.train.loop import train
+from tests.helpers import losses, results, rows, tiny
+
+ONE = jax.devices()[:1]
+SCENES = {"size": 16, "count": 80}
+
+
+def fields(head: Any, size: int = 16) -> dict[str, Any]:
+    """A query, and documents of an image and a title; the title shares tower and head."""
+    title = configs.TextField(
+        side="document", column="title", length=12, head=head, shares_head="query", weight=0.25,
+        optional=True,
+    )  # fmt: skip
+    image = configs.ImageField(size=size, head=head, weight=0.75, optional=True, flip=0.0)
+    return {
+        "query": recipe.entry(configs.TextField(), column="query", length=10, head=head),
+        "title": recipe.entry(title),
+        "image": recipe.entry(image, crop_scale=(0.9, 1.0)),
+    }
+
+
+def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
+    """A tiny run on generated judged pairs."""
+    labels = configs.PairLabels(
+        query="query_id", document="document_id", score="score", weight="inverse"
+    )
+    loss = loss or configs.Contrastive(divide_by="rows")
+    size = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "class_tokens": tokens}
+    given = {
+        "fields": fields(configs.Head(dim=4)),
+        "towers": {
+            "image": recipe.entry(configs.ViT(), patch=8, **size),
+            "text": recipe.entry(configs.Bert(), norm="pre", **size),
+        },
+        "labels": recipe.entry(labels),
+        "loss": recipe.entry(loss),
+        "data": recipe.entry(configs.GradedScenes(), **SCENES),
+        "topology": "oblique",
+        "total_steps": 12,
+        "optimizer__clip_norm": None,
+        "optimizer__schedule__warmup_steps": 2,
+    }
+    return tiny(**(given | changes))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on one device."""
+    workdir = tmp_path_factory.mktemp("whole")
+    train(graded(), workdir, ONE)
+    return workdir
+
+
+def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
+    row = rows(whole)[-1]
+    terms = [row[f"loss_{name}"] for name in ("average", "query_title", "query_image")]
+    assert row["loss"] == pytest.approx(sum(terms), rel=1e-5)
+    weights = load(whole).weights
+    assert {"query_head", "image_head"} <= set(weights)
+    assert "title_head" not in weights
+    assert weights["text"]["position_embedding"].shape[0] == 12 + 1  # titles are the longest
+
+
+def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
+    train(graded(stop_after=5), tmp_path, ONE)
+    train(graded(), tmp_path, ONE)
+    assert results(tmp_path)["resumed_from"] == 5
+    assert losses(tmp_path) == losses(whole)
+    assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "changes"),
+    [
+        (1, {"microbatch": 4}),
+        pytest.param(8, {"mesh__data": 8}, marks=pytest.mark.slow),
+        pytest.param(
+            8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
+                "loss__exchange": "ring"}, marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
+    train(graded(**changes), tmp_path, jax.devices()[:devices])
+    one, many = losses(whole), losses(tmp_path)
+    assert one.keys() == many.keys()
+    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+
+
+def evaluation(split: str) -> Any:
+    ev = recipe.entry(configs.Ranking(), metrics=("nDCG@10", "ERR"), documents=("image", "title"))
+    ev.data = recipe.entry(configs.GradedScenes(), split=split, **SCENES)
+    return ev
+
+
+def test_it_learns_to_rank(tmp_path: Path) -> None:
+    evals = {"in_domain": evaluation("in_domain"), "zero_shot": evaluation("zero_shot")}
+    evals["in_domain"].traffic, evals["zero_shot"].traffic = 0.8, 0.2
+    config = graded(
+        total_steps=150, evals=evals, optimizer__lr=1e-2, batch_size=32, log_every=10,
+        checkpoint_every=150, labels__weight="sqrt(s / s_max)", labels__normalise=True,
+    )  # fmt: skip
+    before = tmp_path / "before"
+    train(graded(total_steps=1, evals=evals, batch_size=32), before, ONE)
+    train(config, tmp_path / "run", ONE)
+    first, last = results(before), results(tmp_path / "run")
+    for way in ("", "title/"):
+        name = f"ranking/in_domain/{way}nDCG@10"
+        assert last[name] > first[name] + 0.1, name
+    traffic = 0.8 * last["ranking/in_domain/ERR"] + 0.2 * last["ranking/zero_shot/ERR"]
+    assert last["ranking/traffic/ERR"] == pytest.approx(traffic)
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "grades of the first 10 add up to" in report
+
+
+SIXTEEN = {"tokens": 16, "temperature__max": 100 / 16, "temperature__init": 1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("microbatch", [None, 4])
+@pytest.mark.parametrize("kind", ["oblique-16", "geodesic", "lexical", "sigmoid"])
+def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
+    """16 class tokens, geodesic, lexical and the weighted sigmoid: 8 devices give what 1 gives."""
+    config = {
+        "oblique-16": lambda **more: graded(**SIXTEEN, **more),
+        "geodesic": lambda **more: graded(topology="geodesic", **more),
+        "lexical": lexical,
+        "sigmoid": lambda **more: graded(configs.Sigmoid(weight_inside=True), **more),
+    }[kind]
+    train(config(total_steps=5), tmp_path / "one", ONE)
+    train(config(total_steps=5, microbatch=microbatch and 8, mesh__data=8), tmp_path / "many")
+    one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
+    np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
+    assert one[5] < one[1]
+
+
+def lexical(**changes: Any) -> Config:
+    """Two text fields of the document behind lexical heads."""
+    head = configs.Lexical(transform="gelu", use_bias=True)
+    made = {
+        name: recipe.entry(
+            configs.TextField(), side=side, column=column, length=12, head=head,
+            shares_head="" if name == "query" else "query", optional=name == "again",
+        )
+        for name, side, column in (
+            ("query", "query", "query"), ("title", "document", "title"),
+            ("again", "document", "title"),
+        )
+    }  # fmt: skip
+    tower = recipe.entry(configs.Bert(), width=16, depth=1, heads=2, mlp=32, pool="none")
+    given = {"fields": made, "towers": {"text": tower}, "topology": "inner"}
+    return graded(**(given | changes))
