@@ -1,18 +1,22 @@
-"""Evaluates a finished run again, or a model that was not trained here.
+"""Evaluates a finished run again, or something that was not trained here.
 
     python -m big_retrieval.evaluate --workdir=RUN
     python -m big_retrieval.evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
         [--head=lexical]
+    python -m big_retrieval.evaluate --untrained --config=FILE
+    python -m big_retrieval.evaluate --bm25 --config=FILE
 
 The first reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir
 is a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found
-in RUN/examples/. The second takes the model from a file, folder or hub name (see
-`big_retrieval.interop`) and the evaluators from a config; with --workdir it writes there, too.
+in RUN/examples/. The others take the evaluators from a config: for a model from a file, folder or
+hub name (see `big_retrieval.interop`), for the config's own model before its first step, and for no
+model but the words that query and document share. With --workdir they write there, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -20,12 +24,15 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
+    from big_retrieval.evals.evaluators import Evaluator
     from big_retrieval.loading import TrainedModel
 
 STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
 INIT = flags.DEFINE_string(
     "init", None, "A model that was not trained here: file, folder, hub name"
 )
+UNTRAINED = flags.DEFINE_bool("untrained", False, "The config's model before its first step")
+BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model")
 TOKENIZER = flags.DEFINE_string("tokenizer", "", "With --init: where it comes without one")
 POOL = flags.DEFINE_enum(
     "pool", None, ("first", "last", "mean"), "With --init: where it does not say how"
@@ -34,70 +41,118 @@ HEAD = flags.DEFINE_enum(
     "head", None, ("lexical",), "With --init: keep the masked-language head, as a lexical one"
 )
 BATCH = 256  # rows encoded at a time
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated.
+
+    Attributes:
+      name: for the user.
+      checkpoint: the same in evaluation.json.
+      evaluators: by the prefix of their metrics.
+      weights: the parameters; None: there is no model.
+      step: of the weights.
+    """
+
+    name: str
+    checkpoint: str
+    evaluators: "Mapping[str, Evaluator]"
+    weights: Any = None
+    step: int = 0
 
 
 def main() -> None:
-    """Loads the model and runs all of its evaluators."""
-    from big_retrieval.data.build import field_specs, make_reading, make_source
+    """Makes what is asked for and runs all of its evaluators."""
+    mode = _mode()
     from big_retrieval.evals import evaluators as evals
     from big_retrieval.evals.examples import Folder
     from big_retrieval.manifest import to_json, write_bytes
     from big_retrieval.train.logging import say, table
 
-    model, folder, step = _imported(say) if INIT.value else _trained()
-    say(f"evaluating {model.folder}")
-    config = model.config
-    sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
-    specs = field_specs(config, model.tokenizer)
-    reading = make_reading(config.loader)
-    evaluators = evals.make_evaluators(config, sources, specs, model.encoder, reading)
-    for evaluator in evaluators.values():
+    folder = _folder(mode)
+    subject = MAKE[mode](say)
+    say(f"evaluating {subject.name}")
+    for evaluator in subject.evaluators.values():
         evaluator.check()
-    examples = None if folder is None else Folder(folder, step, say)
-    found = evals.run(evaluators, set(evaluators), model.weights, say, examples)
+    examples = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        examples = Folder(folder, subject.step, say)
+    names = set(subject.evaluators)
+    found = evals.run(subject.evaluators, names, subject.weights, say, examples)
     table(found)
     if folder is None:
-        place = cli.WORKDIR.value or model.folder
+        place = cli.WORKDIR.value or subject.name
         say(f"{place} is no run folder, so nothing is written to it")
         return
     target = folder / "evaluation.json"
-    checkpoint = INIT.value or model.folder.name
-    write_bytes(target, to_json({**found, "checkpoint": checkpoint}))
+    write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
     say(f"written to {target}")
-    if not INIT.value:
+    if not mode:
         say(f"for the report: python -m big_retrieval.report {folder}")
 
 
-def _trained() -> "tuple[TrainedModel, Path | None, int]":
-    """The model of a run or checkpoint folder, the folder to write to, and its step."""
+def _mode() -> str:
+    """What is evaluated: "init", "untrained", "bm25", or "" for a run of ours.
+
+    Raises:
+      UserError: flags that do not go together.
+    """
+    modes = [flag.name for flag in (INIT, UNTRAINED, BM25) if flag.value]
+    mode = modes[0] if modes else ""
+    if len(modes) > 1:
+        raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
+    if not mode and not cli.WORKDIR.value:
+        raise UserError("--workdir is missing: the run folder to evaluate.")
+    if not mode and cli.CONFIG.value is not None:
+        raise UserError(
+            "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
+            "say --init, --untrained or --bm25."
+        )
+    if mode != "init" and (TOKENIZER.value or POOL.value or HEAD.value):
+        raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
+    if mode and STEP.value is not None:
+        raise UserError(f"--step is for runs of ours; leave it out with --{mode}.")
+    if mode and cli.CONFIG.value is None:
+        raise UserError(f"--config is missing: with --{mode} its evaluators and fields are used.")
+    return mode
+
+
+def _folder(mode: str) -> Path | None:
+    """Where evaluation.json goes; None: nowhere.
+
+    Raises:
+      UserError: the folder is a run's, but something else is evaluated.
+    """
+    if not cli.WORKDIR.value:
+        return None
+    folder = Path(cli.WORKDIR.value)
+    run = (folder / "checkpoints").exists()
+    if mode and run:
+        raise UserError(f"--workdir {folder} is a run; give another folder with --{mode}.")
+    return folder if mode or (folder / "checkpoints").is_dir() else None
+
+
+def _trained(say: Say) -> Subject:
+    """The model of a run or checkpoint folder."""
     from big_retrieval.loading import load
     from big_retrieval.manifest import read_meta
 
-    if not cli.WORKDIR.value:
-        raise UserError("--workdir is missing: the run folder to evaluate.")
-    if cli.CONFIG.value is not None:
-        raise UserError("--config is not for evaluate: it reads the checkpoint's; leave it out.")
-    if TOKENIZER.value or POOL.value or HEAD.value:
-        raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
-    workdir = Path(cli.WORKDIR.value)
-    model = load(workdir, step=STEP.value, batch_size=BATCH)
-    whole = (workdir / "checkpoints").is_dir()
-    return model, workdir if whole else None, read_meta(model.folder)["step"]
+    model = load(Path(str(cli.WORKDIR.value)), step=STEP.value, batch_size=BATCH)
+    step = read_meta(model.folder)["step"]
+    return _of_model(model, str(model.folder), model.folder.name, step)
 
 
-def _imported(say: Callable[[str], None]) -> "tuple[TrainedModel, Path | None, int]":
+def _imported(say: Say) -> Subject:
     """A model of another library with the evaluators of --config."""
     from big_retrieval.checks import check
     from big_retrieval.interop.model import import_model
 
-    if STEP.value is not None:
-        raise UserError("--step is for runs of ours; leave it out with --init.")
-    if cli.CONFIG.value is None:
-        raise UserError("--config is missing: with --init its evaluators and fields are used.")
-    like = cli.load_config()
     model = import_model(
         str(INIT.value),
-        like=like,
+        like=cli.load_config(),
         tokenizer=TOKENIZER.value,
         pool=POOL.value or "",
         head=HEAD.value or "",
@@ -105,12 +160,51 @@ def _imported(say: Callable[[str], None]) -> "tuple[TrainedModel, Path | None, i
         say=say,
     )
     check(model.config)
-    folder = Path(cli.WORKDIR.value) if cli.WORKDIR.value else None
-    if folder is not None:
-        if (folder / "checkpoints").exists():
-            raise UserError(f"--workdir {folder} is a run; give another folder with --init.")
-        folder.mkdir(parents=True, exist_ok=True)
-    return model, folder, 0
+    return _of_model(model, str(model.folder), str(INIT.value))
+
+
+def _untrained(say: Say) -> Subject:
+    """The model of --config before its first step."""
+    from big_retrieval.train.start import untrained
+
+    config = cli.load_config()
+    model = untrained(config, batch_size=BATCH, say=say)
+    name = "the start of config.init" if config.init else "the untrained model"
+    return _of_model(model, name, "config.init" if config.init else "untrained")
+
+
+def _bm25(say: Say) -> Subject:
+    """BM25 for the ranking evaluators of --config."""
+    from big_retrieval.checks import check
+    from big_retrieval.config import Ranking
+    from big_retrieval.data.build import make_source
+    from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
+
+    config = cli.load_config()
+    check(config)
+    ranked = {name: ev for name, ev in config.evals.items() if isinstance(ev, Ranking)}
+    sources = {name: make_source(ev.data) for name, ev in ranked.items()}
+    evaluators, others = make_bm25_evaluators(config, sources)
+    if others:
+        say(f"left out, as BM25 only ranks judged documents: {', '.join(others)}")
+    return Subject("BM25", "BM25", evaluators)
+
+
+def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> Subject:
+    """A model with all evaluators of its config."""
+    from big_retrieval.data.build import field_specs, make_reading, make_source
+    from big_retrieval.evals.evaluators import make_evaluators
+
+    config = model.config
+    sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
+    specs, reading = field_specs(config, model.tokenizer), make_reading(config.loader)
+    evaluators = make_evaluators(config, sources, specs, model.encoder, reading)
+    return Subject(name, checkpoint, evaluators, model.weights, step)
+
+
+MAKE: dict[str, Callable[[Say], Subject]] = {
+    "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

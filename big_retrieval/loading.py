@@ -154,7 +154,7 @@ def put_together(
       weights: parameters, and averages of batch norms, as numpy arrays.
       batch_size: rows encoded at a time.
     """
-    mesh = parallel.make_mesh(_any_mesh(config), jax.local_devices())
+    mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
     model = make_model(config, tokenizer.vocab_size)
     weights = jax.device_put(weights, parallel.replicated(mesh))
     return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
@@ -177,7 +177,7 @@ def read_config(folder: Path) -> Config:
         raise UserError(f"{path} is no configuration of this version: {problem}") from None
 
 
-def _any_mesh(config: Config) -> Config:
+def any_mesh(config: Config) -> Config:
     """The config with all devices along the data axis, whatever mesh trained it."""
     devices = len(jax.local_devices())
     return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)

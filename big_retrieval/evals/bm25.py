@@ -1,5 +1,6 @@
 """Rankings by shared words (BM25), to compare models with; computed by the library bm25s."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ def _library() -> Any:
             "BM25 needs the library bm25s, which is not installed; install the extra "
             "big_retrieval[bm25]."
         ) from None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of every index
     return bm25s
 
 

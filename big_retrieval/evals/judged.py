@@ -107,7 +107,7 @@ class RankingEvaluator:
         shown: list[Any] = []
         for way, shares in ways.items():
             values: dict[str, list[np.ndarray]] = {}
-            for ranked in self._rank(points, queries, documents, shares, asked):
+            for ranked in self.rank(points, queries, documents, shares, asked):
                 found = self.metrics(ranked)
                 for name, value in found.items():
                     values.setdefault(name, []).append(value)
@@ -137,7 +137,7 @@ class RankingEvaluator:
         known, path = self._weights("document"), "config.evals.<name>.documents"
         return {text: parse_weighting(text, known, path) for text in self.config.documents}
 
-    def _rank(
+    def rank(
         self,
         points: np.ndarray,
         queries: Encoded,
@@ -145,7 +145,15 @@ class RankingEvaluator:
         shares: Mapping[str, float],
         asked: np.ndarray,
     ) -> Iterator[Ranked]:
-        """The rankings of the queries that are asked, some thousands at a time."""
+        """The rankings of the queries that are asked, some thousands at a time.
+
+        Args:
+          points: of all queries, [Q, M, N].
+          queries: their fields.
+          documents: their fields.
+          shares: documents' field -> its weight.
+          asked: numbers of the queries, [q].
+        """
         mixed = average(self.topology, documents.points, shares, documents.there)
         there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
         sayable = queries.any(self._weights("query"))
@@ -200,10 +208,11 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
       `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
       of them has not run.
     """
+    settings = {f"{prefix}/": getattr(each, "config", None) for prefix, each in evaluators.items()}
     shares = {
-        f"{prefix}/": evaluator.config.traffic
-        for prefix, evaluator in evaluators.items()
-        if isinstance(evaluator, RankingEvaluator) and evaluator.config.traffic > 0
+        prefix: config.traffic
+        for prefix, config in settings.items()
+        if isinstance(config, configs.Ranking) and config.traffic > 0
     }
     total, out = sum(shares.values()), {}
     first = next(iter(shares), "")

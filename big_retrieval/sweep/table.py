@@ -13,6 +13,7 @@ import os
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,21 @@ PERCENT = re.compile(r"(^|/)(R@\d+|[^/]*accuracy)$")
 TYPE = re.compile(r"^(retrieval|zeroshot)/(?=.*/)")  # left out of column heads
 Results = Mapping[str, Any]
 Finished = Sequence[tuple[Run, Results]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of means.
+
+    Attributes:
+      name: in the first column.
+      count: how many runs it is of, for the reader.
+      results: of these runs.
+    """
+
+    name: str
+    count: str
+    results: Sequence[Results]
 
 
 def read_results(run: Run) -> dict[str, Any] | None:
@@ -90,23 +106,36 @@ def means_table(sweep: Sweep, found: Finished) -> str:
       sweep: names, seeds and the patterns of the metrics.
       found: finished runs and their results.
     """
-    columns, unknown = chosen_metrics(sweep.metrics, [results for _, results in found])
-    head = ["run", "seeds", *(TYPE.sub("", name) for name in columns)]
-    body, partial = [], False
+    rows = []
     for entry in sweep.runs:
         mine = [results for run, results in found if run.entry.name == entry.name]
         asked = len(sweep.seeds)
         count = str(asked) if len(mine) == asked else f"{len(mine)} of {asked}"
-        cells = [cell(name, [results.get(name) for results in mine]) for name in columns]
+        rows.append(Row(entry.name, count, mine))
+    return means_of_rows(rows, sweep.metrics)
+
+
+def means_of_rows(rows: Sequence[Row], patterns: Sequence[str]) -> str:
+    """A Markdown table of means and deviations, and what has to be said about it.
+
+    Args:
+      rows: a row of the table each.
+      patterns: of the metrics, which are its columns.
+    """
+    columns, unknown = chosen_metrics(patterns, [each for row in rows for each in row.results])
+    head = ["run", "seeds", *(TYPE.sub("", name) for name in columns)]
+    body, partial = [], False
+    for row in rows:
+        cells = [cell(name, [each.get(name) for each in row.results]) for name in columns]
         partial |= any(text.endswith(")") for text in cells)
-        body.append([entry.name, count, *cells])
+        body.append([row.name, row.count, *cells])
     notes = [
         "Mean ± sample standard deviation over the seeds, none for a single run; recalls and "
         "accuracies in percent."
     ]
     if partial:
         notes.append("(k of n): only k of the n finished runs have this metric.")
-    if unknown and found:
+    if unknown and any(row.results for row in rows):
         names = ", ".join(f"`{pattern}`" for pattern in unknown)
         notes.append(f"No finished run has a metric like {names}.")
     return "\n".join([*_markdown(head, body), "", *notes]) + "\n"

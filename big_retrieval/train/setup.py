@@ -34,7 +34,7 @@ from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions
 from big_retrieval.train.logging import keep_old, say
-from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.start import first_state, run_length
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 
@@ -145,22 +145,7 @@ class Run:
         Raises:
           UserError: a checkpoint that cannot be read or does not fit.
         """
-        with parallel.use(self.parts.mesh):
-            state = self.parts.draw()
-        if not self.config.init:
-            return state
-        from big_retrieval.interop import initialise
-
-        abstract = self.parts.abstract
-        shapes = {name: x.shape for name, x in names_of(abstract.params).items()}
-        stats = {name: x.shape for name, x in names_of(abstract.batch_stats).items()}
-        found = initialise.start(self.config, shapes, stats, self.tokenizer)
-        for note in found.notes:
-            say(f"init: {note}")
-        params = initialise.place(state.params, found.params)
-        batch_stats = initialise.place(state.batch_stats, found.stats)
-        ema = jax.tree.map(jax.numpy.copy, params) if self.config.optimizer.ema_decay else state.ema
-        return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
+        return first_state(self.parts, self.tokenizer, say)
 
     def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
         """The newest intact state with its step, or a fresh state with None.
@@ -214,14 +199,6 @@ class Batches:
     def lap(self) -> float:
         """Seconds waited since the last call."""
         return self._arrays.lap()
-
-
-def run_length(config: Config, records: int) -> int:
-    """Steps of a run; `total_steps` wins over `total_examples`, that over `total_epochs`."""
-    if config.total_steps is not None:
-        return config.total_steps
-    examples = config.total_examples or (config.total_epochs or 0) * records
-    return max(1, round(examples / config.batch_size))
 
 
 def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> Run:

@@ -1,0 +1,84 @@
+"""What a run starts from: random parameters, or those that `config.init` names."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+from big_retrieval import parallel
+from big_retrieval.checks import check
+from big_retrieval.config import Config
+from big_retrieval.data.build import make_source, make_tokenizer
+from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.loading import TrainedModel, any_mesh, put_together
+from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.state import TrainState
+
+Say = Callable[[str], None]
+
+
+def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
+    """The state of step 0: drawn from the seed, then filled from what `config.init` names.
+
+    Args:
+      parts: of the run.
+      tokenizer: the run's, compared with that of a checkpoint.
+      say: hears what a checkpoint gave and what starts anew.
+
+    Raises:
+      UserError: a checkpoint that cannot be read or does not fit.
+    """
+    config = parts.config
+    with parallel.use(parts.mesh):
+        state = parts.draw()
+    if not config.init:
+        return state
+    from big_retrieval.interop import initialise
+
+    shapes = {name: x.shape for name, x in names_of(parts.abstract.params).items()}
+    stats = {name: x.shape for name, x in names_of(parts.abstract.batch_stats).items()}
+    found = initialise.start(config, shapes, stats, tokenizer)
+    for note in found.notes:
+        say(f"init: {note}")
+    params = initialise.place(state.params, found.params)
+    batch_stats = initialise.place(state.batch_stats, found.stats)
+    ema = jax.tree.map(jax.numpy.copy, params) if config.optimizer.ema_decay else state.ema
+    return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
+
+
+def run_length(config: Config, records: int) -> int:
+    """Steps of a run; `total_steps` wins over `total_examples`, that over `total_epochs`."""
+    if config.total_steps is not None:
+        return config.total_steps
+    examples = config.total_examples or (config.total_epochs or 0) * records
+    return max(1, round(examples / config.batch_size))
+
+
+def untrained(config: Config, *, batch_size: int, say: Say) -> TrainedModel:
+    """The model of a config before its first step, on all devices of this machine.
+
+    The parameters are those of a run's step 0, with the tokenizer that the run would make; no run
+    folder is made or read.
+
+    Args:
+      config: typed; not yet checked.
+      batch_size: rows encoded at a time.
+      say: hears where the parameters come from.
+
+    Raises:
+      UserError: an impossible configuration, training data that are missing, or a checkpoint in
+        `config.init` that does not fit.
+    """
+    check(config)
+    source = make_source(config.data)
+    tokenizer = make_tokenizer(config, source)
+    mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
+    steps = run_length(config, len(source))
+    parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=steps)
+    if config.init:
+        say("untrained, but not random: it starts from what config.init names")
+    else:
+        say(f"untrained: all parameters are random, of config.seed {config.seed}")
+    weights = jax.device_get(first_state(parts, tokenizer, say).weights)
+    return put_together(Path("start"), config, tokenizer, weights, batch_size)

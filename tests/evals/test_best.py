@@ -1,0 +1,38 @@
+"""The best documents of each query, and what the compiler makes of them."""
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import similarity
+from big_retrieval.evals.ranks import _top, best
+from tests.evals.test_ranks import ENCODERS
+
+
+@pytest.mark.parametrize("depth", [1, 7, 40])
+@pytest.mark.parametrize("graded", [False, True])
+def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> None:
+    rng = np.random.default_rng(depth)
+    documents = rng.integers(-2, 3, (40, 1, 2)).astype(np.float32)  # with ties
+    queries = rng.integers(-2, 3, (11, 1, 2)).astype(np.float32)
+    queries[3], documents[5] = 0, np.nan
+    grades = rng.integers(0, 3, (11, 40))
+    score = similarity.topology("inner").score
+    how = {"score": score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
+    if graded:
+        how["grades"] = lambda query: grades[query]
+    found, scores = best(queries, documents, **how)
+    table = queries[:, 0] @ documents[:, 0].T
+    table[np.isnan(table)] = -np.inf
+    second = grades if graded else np.tile(np.arange(40), (11, 1))
+    expected = np.lexsort((second, -table), axis=1)[:, :depth]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(table, expected, 1))
+
+
+def test_not_all_documents_are_sorted() -> None:
+    score = similarity.topology("sphere").score
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((4, 1, 8), (4,), (500, 1, 8))]
+    program = jax.jit(_top(score, 10)).lower(*shapes).compile().as_text()
+    assert "TopK" in program
+    assert " sort(" not in program

@@ -1,0 +1,148 @@
+"""Ranking evaluators answered by BM25, against metrics worked out by hand."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import Config, ImageField, Ranking, Retrieval, TextField
+from big_retrieval.data.build import make_source
+from big_retrieval.errors import UserError
+from big_retrieval.evals import evaluators as evals
+from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators, side_texts, text_columns
+from big_retrieval.evals.judged import chosen_queries
+
+QUERIES = {"q1": "red circle", "q2": "unseen words", "q3": "Acme", "q4": ""}
+DOCUMENTS = {
+    "d1": {"title": "red circle", "brand": "acme"},
+    "d2": {"title": "red square", "brand": None},
+    "d3": {"title": "blue star", "brand": "acme star"},
+    "d4": {"title": "", "brand": None},
+    "d5": {"title": ["green hexagon", "red circle"], "brand": None},
+}
+PAIRS = [
+    ("q1", "d1", 50), ("q1", "d2", 100), ("q1", "d3", 80), ("q2", "d3", 10), ("q3", "d3", 7),
+    ("q3", "d4", 3), ("q4", "d1", 5), ("q1", "d5", 0),
+]  # fmt: skip
+METRICS = ("nDCG@10", "MRR", "R@10", "P@1")
+TITLE = TextField(side="document", column="title")
+BRAND = TextField(side="document", column="brand", prefix="circle red ")
+
+
+def judged(folder: Path) -> configs.Graded:
+    """The files of these judgements."""
+    tables = {
+        "queries": [{"query_id": key, "query": text} for key, text in QUERIES.items()],
+        "documents": [{"document_id": key, **row} for key, row in DOCUMENTS.items()],
+        "pairs": [dict(zip(("query_id", "document_id", "score"), p, strict=True)) for p in PAIRS],
+    }
+    for name, rows in tables.items():
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    places = {name: str(folder / f"{name}.jsonl") for name in tables}
+    return configs.Graded(
+        path=places["pairs"],
+        queries=places["queries"],
+        documents=places["documents"],
+        text=("query", "title", "brand"),
+    )
+
+
+def config(folder: Path, *titles: TextField, **changes: Any) -> Config:
+    """A config with text fields on the documents' side and one ranking evaluator."""
+    fields = {f"text{i}": field for i, field in enumerate(titles)}
+    fields |= {"query": TextField(column="query", prefix="red circle ")}
+    ranking = replace(Ranking(data=judged(folder), metrics=METRICS), **changes)
+    return Config(fields=fields, evals={"test": ranking})
+
+
+def answered(c: Config) -> tuple[dict[str, float], str]:
+    """All metrics, and what was said."""
+    sources = {name: make_source(ev.data) for name, ev in c.evals.items()}
+    made, _ = make_bm25_evaluators(c, sources)
+    said: list[str] = []
+    for evaluator in made.values():
+        evaluator.check()
+    return evals.run(made, set(made), None, said.append), "\n".join(said)
+
+
+def test_metrics_by_hand(tmp_path: Path) -> None:
+    found, said = answered(config(tmp_path, TITLE))
+    best = 100 + 80 / math.log2(3) + 50 / 2
+    expected = {
+        "nDCG@10": (50 + 100 / math.log2(3)) / best / 4,  # d1, d2; q2 to q4 find nothing
+        "MRR": 1 / 4,
+        "R@10": 2 / 3 / 4,
+        "P@1": 1 / 4,
+    }
+    assert found == pytest.approx({f"ranking/test/{name}": x for name, x in expected.items()})
+    assert "4 queries against 5 documents by BM25, 8 judgements" in said
+    assert "1 queries without text, 1 documents without text, 3 queries without any result" in said
+
+
+def test_texts_of_several_columns_are_joined_without_prefixes(tmp_path: Path) -> None:
+    found, said = answered(config(tmp_path, TITLE, BRAND, TITLE, metrics=("R@10", "MRR")))
+    # q3 finds d1 and d3, the shorter d1 first; d4, whose columns are empty, nobody finds.
+    assert found["ranking/test/R@10"] == pytest.approx((2 / 3 + 1 / 2) / 4)
+    assert found["ranking/test/MRR"] == pytest.approx((1 + 1 / 2) / 4)
+    assert "1 documents without text" in said
+    c = config(tmp_path, TITLE, BRAND)
+    assert text_columns(c) == {"query": ("query",), "document": ("title", "brand")}
+    documents = make_source(c.evals["test"].data).documents  # type: ignore
+    texts = side_texts(documents, ("title", "brand"))
+    assert texts == ["red circle acme", "red square", "blue star acme star", "", "green hexagon"]
+    assert side_texts(documents, ("brand",), np.array([2, 1])) == ["acme star", ""]
+
+
+def test_depth_and_queries_are_those_of_the_config(tmp_path: Path) -> None:
+    found, _ = answered(config(tmp_path, TITLE, depth=1, metrics=("R@10",)))
+    assert found["ranking/test/R@10"] == pytest.approx(1 / 3 / 4)
+    values = {}
+    for queries in ("dev", "test"):
+        changes = {"queries": queries, "dev_share": 0.5, "dev_seed": 3, "metrics": ("P@1",)}
+        c = config(tmp_path, TITLE, **changes)
+        asked = chosen_queries(c.evals["test"], 4)  # type: ignore
+        values[queries] = answered(c)[0]["ranking/test/P@1"]
+        assert values[queries] == pytest.approx(float(0 in asked) / 2)
+    assert sorted(values.values()) == [0.0, 0.5]
+
+
+def test_traffic_is_averaged(tmp_path: Path) -> None:
+    c = config(tmp_path, TITLE, metrics=("P@1",), traffic=1.0)
+    other = replace(c.evals["test"], queries="dev", dev_share=0.25, traffic=3.0)
+    evaluators = {"all": c.evals["test"], "dev": other}
+    found, _ = answered(replace(c, evals=evaluators))
+    mean = (found["ranking/all/P@1"] + 3 * found["ranking/dev/P@1"]) / 4
+    assert found["ranking/traffic/P@1"] == pytest.approx(mean)
+
+
+def test_what_words_cannot_answer(tmp_path: Path) -> None:
+    c = config(tmp_path, TITLE)
+    for evaluators, words in (({}, "has none at all"), ({"a": Retrieval()}, "has retrieval/a")):
+        with pytest.raises(UserError, match=words):
+            make_bm25_evaluators(replace(c, evals=evaluators), {})
+    made, others = make_bm25_evaluators(
+        replace(c, evals={**c.evals, "a": Retrieval()}), {"test": make_source(judged(tmp_path))}
+    )
+    assert (list(made), others) == (["ranking/test"], ["retrieval/a"])
+    pictures = {"query": c.fields["query"], "image": ImageField()}
+    with pytest.raises(UserError, match="no text field on the document side"):
+        text_columns(replace(c, fields=pictures))
+    with pytest.raises(UserError, match="no text field on the query side"):
+        text_columns(replace(c, fields={"text": TITLE}))
+
+
+def test_columns_that_hold_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"records have no column 'nope'; they have"):
+        answered(config(tmp_path, replace(TITLE, column="nope")))
+    c = config(tmp_path, BRAND)
+    lines = (tmp_path / "documents.jsonl").read_text().splitlines()
+    rows = [{**json.loads(line), "brand": ""} for line in lines]
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="has no text in 'brand', so BM25 has nothing to rank"):
+        answered(c)

@@ -1,0 +1,105 @@
+"""The table of several folders: seeds, evaluations, patterns, names, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.report.table import row_of, table
+from tests.report.test_report_command import report
+
+NDCG, RECALL = "ranking/a/nDCG@10", "ranking/a/R@10"
+
+
+def write(folder: Path, name: str = "results.json", **numbers: Any) -> Path:
+    """A folder with one file of numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {NDCG: 0.5, RECALL: 0.25, "loss": 1.5, **numbers}
+    (folder / name).write_text(json.dumps(found))
+    return folder
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of a Markdown table, without the rule."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for i, row in enumerate(rows) if i != 1]
+
+
+def test_trained_untrained_and_words_are_rows(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep" / "multi-inverse"
+    for seed, value in ((2, 0.6), (0, 0.5), (10, 0.7)):
+        write(sweep / f"seed_{seed}", **{NDCG: value})
+    (sweep / "seed_3").mkdir()  # not finished yet
+    (sweep / "logs").mkdir()
+    run = write(tmp_path / "run", **{NDCG: 0.4})
+    write(tmp_path / "run", "evaluation.json", **{NDCG: 0.9, "checkpoint": "4"})
+    words = write(tmp_path / "bm25", "evaluation.json", **{NDCG: 0.3, "checkpoint": "BM25"})
+    text = table([sweep, run, words], ["*/nDCG@*", "*R@10"])
+    assert cells(text) == [
+        ["run", "seeds", NDCG, RECALL],
+        ["multi-inverse", "3 of 4", "0.6 ± 0.1", "25.00 ± 0.00"],
+        ["run", "1", "0.4", "25.00"],  # results.json counts first
+        ["bm25", "1", "0.3", "25.00"],
+    ]
+    assert "Mean ± sample standard deviation" in text
+
+
+def test_metrics_that_some_lack(tmp_path: Path) -> None:
+    first = write(tmp_path / "first", **{"retrieval/b/image_to_text/R@1": 0.5})
+    second = write(tmp_path / "second", step=3)
+    text = table([first, second])
+    assert cells(text) == [
+        ["run", "seeds", "b/image_to_text/R@1", RECALL, NDCG],
+        ["first", "1", "50.00", "25.00", "0.5"],
+        ["second", "1", "–", "25.00", "0.5"],
+    ]
+    assert "has a metric like" not in text
+    assert "has a metric like `x/*`" in table([first], ["loss", "x/*"])
+    with pytest.raises(UserError, match=r"metric like x/\*; they have loss, ranking/a/R@10"):
+        table([first], ["x/*"])
+
+
+def test_names_tell_folders_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [write(tmp_path / parent / "run") for parent in ("a", "b|c")]
+    assert [row[0] for row in cells(table(folders, ["loss"]).replace("\\|", "/"))] == [
+        "run", "a/run", "b/c/run",
+    ]  # fmt: skip
+    monkeypatch.chdir(folders[0])
+    assert cells(table([Path()], ["loss"]))[1][0] == "run"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("[1]", "is damaged"), ("{", "is damaged"), ("[" * 9999, "is damaged")]
+)
+def test_damaged_files_are_named(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "evaluation.json").write_text(content)
+    with pytest.raises(UserError, match=words) as problem:
+        row_of(tmp_path, "x")
+    assert str(tmp_path / "evaluation.json") in str(problem.value)
+
+
+def test_folders_without_numbers(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"neither results\.json nor evaluation\.json: let the run"):
+        row_of(tmp_path, "x")
+    (tmp_path / "seed_0").mkdir()
+    with pytest.raises(UserError, match="nor in its 1 folders of seeds"):
+        row_of(tmp_path, "x")
+    with pytest.raises(UserError, match="is no folder"):
+        row_of(tmp_path / "nope", "x")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    folders = [write(tmp_path / name) for name in "abc"]
+    status, text = report("--table", "--metrics=*nDCG@10,loss", *folders)
+    assert (status, text) == (0, table(folders, ["*nDCG@10", "loss"]))
+    for args, words in (
+        (["--table"], "the folders are missing"),
+        (["--table", folders[0], "--out=x"], "--out is for a page"),
+        ([folders[0], "--metrics=loss"], "--metrics is for --table"),
+        (["--table", folders[0], f"{folders[0]}/../a"], "is given twice"),
+    ):
+        status, text = report(*args)
+        assert (status, len(text.splitlines()), words in text) == (2, 1, True), text

@@ -1,0 +1,165 @@
+"""`big_retrieval.evaluate` for what was not trained: a config's random start, its init, BM25."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import cli, evaluate, recipe
+from big_retrieval import config as configs
+from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.train.loop import train
+from big_retrieval.train.setup import set_up
+from big_retrieval.train.start import untrained
+from tests.helpers import results, tiny
+
+FLAGS = {"STEP": None, "INIT": None, "UNTRAINED": False, "BM25": False, "TOKENIZER": ""}
+METRICS = {f"ranking/in_domain/{name}" for name in ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")}
+
+
+def graded(**changes: Any) -> Config:
+    """A tiny model of several fields over a few generated judged pairs."""
+    from configs import emoji_gcl
+
+    c = emoji_gcl.get_config("runlocal")
+    c.unlock()
+    c.total_steps, c.batch_size, c.data.count, c.tokenizer.vocab_size = 1, 16, 30, 128
+    for tower in c.towers.values():
+        tower.update(width=16, depth=1, heads=2, mlp=32)
+    for field in c.fields.values():
+        field.head.dim = 4
+    c.evals = {"in_domain": c.evals.in_domain.copy_and_resolve_references()}
+    c.evals.in_domain.data.count = 30
+    c.update(changes)
+    return configs.load(c)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `python -m big_retrieval.evaluate` in this process: (config or None, flags)."""
+
+    def run(config: Config | None = None, workdir: Path | None = None, **flags: Any) -> None:
+        holders = {**dict.fromkeys(("POOL", "HEAD")), **FLAGS, **flags}
+        for name, value in holders.items():
+            holder = SimpleNamespace(name=name.lower(), value=value)
+            monkeypatch.setattr(evaluate, name, holder)
+        monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
+        monkeypatch.setattr(cli, "WORKDIR", SimpleNamespace(value=workdir and str(workdir)))
+        monkeypatch.setattr(cli, "load_config", lambda: config)
+        evaluate.main()
+
+    return run
+
+
+def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path) -> None:
+    kernels = []
+    for changes in ({}, {"seed": 3, "optimizer__ema_decay": 0.9}):
+        config, said = tiny(**changes), []
+        model = untrained(config, batch_size=8, say=said.append)
+        run = set_up(config, tmp_path / str(config.seed))
+        expected = run.start().weights
+        same = jax.tree.map(np.array_equal, model.weights, jax.device_get(expected))
+        assert all(jax.tree.leaves(same))
+        assert model.tokenizer.to_json() == run.tokenizer.to_json()
+        assert said == [f"untrained: all parameters are random, of config.seed {config.seed}"]
+        kernels.append(np.asarray(model.weights["image_head"]["kernel"]))
+    assert not np.array_equal(*kernels)
+
+
+def test_untrained_writes_all_metrics(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(graded(), tmp_path / "new", UNTRAINED=True)
+    found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert found.pop("checkpoint") == "untrained"
+    assert set(found) == METRICS
+    printed = capsys.readouterr().out
+    assert "evaluating the untrained model" in printed
+    assert "of config.seed 0" in printed
+    assert [path.name for path in (tmp_path / "new").iterdir() if path.is_file()] == [
+        "evaluation.json"
+    ]
+    for name, value in found.items():
+        assert f"{value:.4f}" in next(line for line in printed.splitlines() if f"  {name} " in line)
+
+
+@pytest.mark.slow
+def test_a_start_that_is_not_random_is_said_so(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evals = {"test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12))}
+    run = tmp_path / "run"
+    train(tiny(evals=evals, total_steps=1, report=False), run)
+    init = {"model": recipe.entry(Init(), path=str(run))}
+    vocabulary = {"tokenizer__path": str(run / "tokenizer.json"), "tokenizer__type": "auto"}
+    capsys.readouterr()
+    command(tiny(evals=evals, init=init, seed=5, **vocabulary), tmp_path / "new", UNTRAINED=True)
+    printed = capsys.readouterr().out
+    assert "untrained, but not random: it starts from what config.init names" in printed
+    assert "init: " in printed
+    found = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert found.pop("checkpoint") == "config.init"
+    trained = results(run)
+    assert found == {name: trained[name] for name in found}
+
+
+def test_bm25_writes_the_same_names(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    c = graded()
+    other = Retrieval(query="query", document="image", data=GradedScenes(count=30))
+    c = Config(**{**vars(c), "evals": {**c.evals, "also": other}})
+    command(c, tmp_path / "words", BM25=True)
+    found = json.loads((tmp_path / "words" / "evaluation.json").read_text())
+    assert found.pop("checkpoint") == "BM25"
+    assert set(found) == METRICS
+    assert found["ranking/in_domain/nDCG@10"] > 0.3  # titles say half of what is asked
+    printed = capsys.readouterr().out
+    assert "left out, as BM25 only ranks judged documents: retrieval/also" in printed
+    assert not (tmp_path / "words" / "examples").exists()
+    command(c, BM25=True)
+    assert "BM25 is no run folder, so nothing is written to it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"BM25": True, "INIT": "x"}, "--init and --bm25 are both given"),
+        ({"BM25": True, "UNTRAINED": True}, "--untrained and --bm25 are both given"),
+        ({"UNTRAINED": True, "INIT": "x"}, "--init and --untrained are both given"),
+        ({"BM25": True, "STEP": 3}, "leave it out with --bm25"),
+        ({"UNTRAINED": True, "TOKENIZER": "x"}, "--tokenizer, --pool and --head go with --init"),
+        ({"BM25": True, "config": None}, "--config is missing: with --bm25 its"),
+        ({"UNTRAINED": True, "config": None}, "--config is missing: with --untrained its"),
+        ({}, "leave it out, or say --init, --untrained or --bm25"),
+        ({"BM25": True, "workdir": "run"}, "is a run; give another folder with --bm25"),
+        ({"UNTRAINED": True, "workdir": "run"}, "is a run; give another folder with --untrained"),
+    ],
+)
+def test_flags_that_do_not_go_together(
+    command: Any, tmp_path: Path, flags: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    where = tmp_path / flags.get("workdir", "out")
+    given = {"config": graded(), **flags, "workdir": where}
+    with pytest.raises(UserError) as problem:
+        command(**given)
+    assert words in str(problem.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bm25_says_what_a_config_lacks(command: Any, tmp_path: Path) -> None:
+    c = graded()
+    for change, words in (
+        ({"evals": {}}, "needs an evaluator of the type 'ranking'"),
+        ({"fields": {n: f for n, f in c.fields.items() if n != "title"}}, "no text field on the"),
+    ):
+        lacking = Config(**{**vars(c), **change})
+        with pytest.raises(UserError, match=words):
+            command(lacking, tmp_path / "out", BM25=True)
+    assert not (tmp_path / "out").exists()
