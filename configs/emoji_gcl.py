@@ -2,9 +2,9 @@
 
 GCL ("Generalized contrastive learning", docs/GCL.md) in miniature, for two CPU cores. Needs a
 folder with emoji_gcl_triples.parquet (query_id, doc_id, score, split), emoji_gcl_queries.jsonl
-(query_id, text), emoji_gcl_docs.jsonl (doc_id, title, corpus, image_ids) and emoji_images.npz (images uint8
-[n, 64, 64, 3], image_id). Trained on the pairs of known queries and known documents; evaluated on
-these (in_domain), on new queries, on new documents, and on both (zero_shot).
+(query_id, text), emoji_gcl_docs.jsonl (doc_id, title, corpus, image_ids) and emoji_images.npz
+(images uint8 [n, 64, 64, 3], image_id). Trained on the pairs of known queries and known documents;
+evaluated on these (in_domain), on new queries, on new documents, and on both (zero_shot).
 """
 
 from big_retrieval import config, recipe
@@ -37,9 +37,8 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Model: queries and titles share the text tower and its head
     size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "class_tokens": args.m}
-    start = {"activation": "gelu_tanh", "embedding_std": 0.5}
     head = config.Head(dim=64 // args.m)
-    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size, **start)
+    c.towers.text = recipe.entry(config.Bert(), norm="pre", activation="gelu_tanh", **size)
     c.fields.query = recipe.entry(config.TextField(), column="text", length=9, head=head)
     if args.fields != "image":
         c.fields.title = recipe.entry(
@@ -47,11 +46,13 @@ def get_config(arg: str = "") -> recipe.Editable:
             shares_head="query", weight=0.5,
         )  # fmt: skip
     if args.fields != "title":
-        c.towers.image = recipe.entry(config.ViT(), patch=8, **size, **start)
+        c.towers.image = recipe.entry(
+            config.ViT(), patch=8, activation="gelu_tanh", embedding_std=0.5, **size
+        )
         c.fields.image = recipe.entry(config.ImageField(), size=32, head=head, weight=0.5)
         c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
     c.topology = "oblique" if args.m > 1 else "sphere"
-    c.temperature.init = 1 / 0.07
+    c.temperature.init = 5.0
 
     # Objective
     c.labels = recipe.entry(

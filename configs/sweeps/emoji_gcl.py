@@ -14,8 +14,8 @@ RUNS = (
 
 
 def get_sweep(arg: str = "") -> Sweep:
-    """Arguments: runlocal, data (the folder, data/emoji), steps (400), seeds (3)."""
-    args = recipe.parse_arg(arg, data="data/emoji", steps=400, seeds=3)
+    """Arguments: runlocal, data (the folder, data/emoji), steps (250), seeds (3)."""
+    args = recipe.parse_arg(arg, data="data/emoji", steps=250, seeds=3)
     own = "runlocal" if args.runlocal else f"data={args.data},steps={args.steps}"
     runs = [
         Entry(f"{fields}-{weight}", f"configs/emoji_gcl.py:fields={fields},weight={weight},{own}")
