@@ -30,6 +30,12 @@ COUNTS = {  # config, argument -> parameters; the first two are the paper's
     ("oblique_s16_yfcc15m", "structure=sphere,tau=14.3"): 75_622_145,
     ("oblique_s16_yfcc15m", "structure=euclidean"): 75_622_145,
 }
+CLIPS = {  # as published; the vocabulary is CLIP's
+    ("gcl_gs10m", "scratch"): 151_277_313,
+    ("gcl_gs10m", "scratch,fields=title"): 63_428_097,  # its text tower and projection
+    ("gcl_gs10m", "scratch,encoder=vit_b16"): 149_620_737,
+    ("gcl_gs10m", "scratch,encoder=vit_l14"): 427_616_513,
+}
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
 
 
@@ -63,7 +69,7 @@ def by_hand(c: Config, vocab_size: int) -> int:
 
 def test_every_config_is_here() -> None:
     files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
-    assert files == {name for name, _ in (*COUNTS, *TINY)}
+    assert files == {name for name, _ in (*COUNTS, *CLIPS, *TINY, ("emoji_gcl", ""))}
 
 
 @pytest.mark.parametrize(("name", "arg"), [*COUNTS, *TINY])
@@ -73,6 +79,33 @@ def test_parameter_counts(name: str, arg: str) -> None:
     assert total == COUNTS.get((name, arg), total)
     assert total == by_hand(config, VOCAB)
     assert total == sum(x.size for x in jax.tree.leaves(parts.abstract.params))
+
+
+@pytest.mark.parametrize(("name", "arg"), CLIPS)
+def test_published_counts(name: str, arg: str) -> None:
+    """Fields that share a tower and a head add nothing."""
+    _, parts = prepare(name, arg, 49_408)
+    assert sum(parts.parameters.values()) == CLIPS[name, arg]
+
+
+ENCODERS = {  # vocabulary, positions and width; parameters as published, without the pooler's
+    "e5": (30_522, 512, 1024, 335_141_888 - 1024 * 1025),
+    "roberta": (50_265, 514, 768, 124_645_632 - 768 * 769),
+}
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_text_encoders(encoder: str) -> None:
+    """Ours have 77 positions, and a temperature."""
+    words, positions, width, published = ENCODERS[encoder]
+    _, parts = prepare("gcl_gs10m", f"scratch,encoder={encoder}", words)
+    assert sum(parts.parameters.values()) == published - (positions - 77) * width + 1
+
+
+def test_the_fields_of_gcl_share_what_they_read_with() -> None:
+    config, parts = prepare("emoji_gcl", "")
+    assert set(parts.parameters) == {"text", "image", "query_head", "image_head", "scalars"}
+    assert config.fields["title"].tower == config.fields["query"].tower
 
 
 def size(tree: Any) -> int:
@@ -118,6 +151,7 @@ def test_quickstart_compiles() -> None:
         ("clip_b16", ""),
         ("oblique_s16_yfcc15m", ""),
         ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,tau=1,fixed"),
+        ("gcl_gs10m", "scratch,batch=24576,microbatch=2048"),
     ],
 )
 def test_full_size_compiles(name: str, arg: str) -> None:

@@ -10,29 +10,26 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from big_retrieval.checks_fields import point_shape
 from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, head_flops, make_tower
 from big_retrieval.plan.chips import Chip
-from big_retrieval.plan.memory import arrays_bytes, exchange_mode, groups, tower_length
+from big_retrieval.plan.loss_cost import loss_flops, loss_wire
+from big_retrieval.plan.memory import arrays_bytes, groups, tower_length
 from big_retrieval.train.build import Model
 from big_retrieval.train.optimizer import names_of
 
 # What a good program reaches of the chip's peak, and how much of the computation can hide traffic.
 ACHIEVABLE = 0.5
 HIDING = 0.5
-_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
 
 
 def flops(config: Config, vocab_size: int) -> dict[str, int]:
     """Operations of one step over all devices.
 
     Returns:
-      `towers`, forward and backward; `recomputation`, by remat and micro-batches; `loss`. Loss: 4
-      products of all queries with all documents (forward; again in the backward pass; the gradients
-      of both sides). All topologies score by such products; the geodesic adds arcs, one per cell
-      and sub-sphere, in both sweeps and for the slope.
+      `towers`, forward and backward; `recomputation`, by remat and micro-batches; `loss`, see
+      `loss_flops`.
     """
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     towers = again = 0
@@ -44,9 +41,7 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
         towers += 3 * (forward + head)
         again += _again(tower, field, forward)
         again += (forward + head) if sliced else 0
-    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)), vocab_size)
-    loss = 4 * 2 * n * n * m * dim
-    loss += 3 * _ARC_OPERATIONS * n * n * m if config.topology == "geodesic" else 0
+    n, loss = config.batch_size, loss_flops(config, vocab_size)
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 
 
@@ -78,19 +73,14 @@ def wire_bytes(parts: Model, config: Config) -> dict[str, float]:
       so all of this counts per slice.
     * Tensor: per layer all-reduces of the activations, 2 forward and 4 backward (query, key, value
       and MLP inputs), 1 more where layers are computed again.
-    * Loss: of N rows of b bytes, gathering (R - 1) / R N b both ways, ring 3 N b.
+    * Loss: see `loss_wire`.
     """
     kinds = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
     total: dict[str, float] = dict.fromkeys(kinds, 0.0)
     for kind, size in (*_parameters(parts, config), *_activations(parts, config)):
         total[kind] += size
-    rows_over = groups(parts)
-    side = config.batch_size * math.prod(point_shape(config, next(iter(config.fields)))) * 4
-    if rows_over > 1 and exchange_mode(config) == "ring":
-        total["collective-permute"] += 3 * side
-    elif rows_over > 1:
-        total["all-gather"] += side * (rows_over - 1) / rows_over
-        total["reduce-scatter"] += side * (rows_over - 1) / rows_over
+    for kind, size in loss_wire(config, groups(parts)).items():
+        total[kind] += size
     return {kind: size for kind, size in total.items() if size}
 
 

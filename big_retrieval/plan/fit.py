@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from big_retrieval.config import Config, ResNet
-from big_retrieval.plan import memory
+from big_retrieval.plan import loss_cost, memory
 from big_retrieval.train.build import Model
 
 
@@ -130,7 +130,7 @@ def _spread(base: _Candidate, parts: Model) -> _Candidate | None:
 
 def _ring(base: _Candidate, parts: Model) -> _Candidate | None:
     """The loss with one side passed around."""
-    if memory.groups(parts) == 1 or memory.exchange_mode(base.config) == "ring":
+    if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config) == "ring":
         return None
     loss = dataclasses.replace(base.config.loss, exchange="ring")
     flags = [*base.flags, "--config.loss.exchange=ring"]

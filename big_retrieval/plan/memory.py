@@ -19,12 +19,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import similarity
-from big_retrieval.checks_fields import point_shape
 from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
-from big_retrieval.losses import blockwise, core
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
+from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import Model
 from big_retrieval.train.step import abstract_batch
@@ -149,47 +147,11 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     }
 
 
-def representations(config: Config, rows_over: int) -> int:
-    """Points of all fields and their gradients, float32, bytes on one device."""
-    rows = -(-config.batch_size // rows_over)
-    return sum(2 * 4 * rows * math.prod(point_shape(config, name)) for name in config.fields)
-
-
-def loss(config: Config, rows_over: int, platform: str) -> int:
-    """What `losses/` holds besides the representations, bytes on one device.
-
-    A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers a
-    row. Gathering: all queries too, and the partial gradients for all of them. Ring: the queries
-    and the gradients that are under way.
-    """
-    shape = point_shape(config, next(iter(config.fields)))
-    topology = similarity.topology(config.topology)
-    size = config.batch_size * math.prod(shape) * 4
-    points = (config.batch_size, *shape)
-    side = config.loss.block or blockwise.block_size(topology, points, platform)
-    ring = exchange_mode(config) == "ring"
-    resident = -(-config.batch_size // rows_over)
-    cells = min(side, resident) * min(side, resident if ring else config.batch_size)
-    blocks = 4 * cells * (3 * topology.numbers_per_cell(points) + 3)
-    statistics = 5 * 4 * config.batch_size
-    if rows_over == 1:
-        return blocks + statistics
-    if ring:
-        return blocks + (2 * size + statistics) // rows_over
-    return blocks + 2 * size + statistics
-
-
 def tower_length(tower: Any, field: Any) -> int:
     """Positions of a field in its tower, class tokens included."""
     if isinstance(field, ImageField):
         return (field.size // tower.patch) ** 2 + tower.class_tokens
     return field.length + tower.class_tokens - 1
-
-
-def exchange_mode(config: Config) -> str:
-    """ "gather" or "ring", as `losses/core.py` chooses."""
-    shape = point_shape(config, next(iter(config.fields)))
-    return core.chosen(config.loss.exchange, config.batch_size * math.prod(shape) * 4)
 
 
 def _effective(tower: Any, platform: str) -> Any:

@@ -21,7 +21,7 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json, write_bytes
-from big_retrieval.plan import chips, cost, fit, hlo, memory, report
+from big_retrieval.plan import chips, cost, fit, hlo, loss_cost, memory, report
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
 from big_retrieval.train.build import Model, build_model
@@ -148,7 +148,7 @@ def _about(config: Config, where: Target, parts: Model, words: Vocabulary) -> di
         "batch_size": config.batch_size,
         "microbatch": config.microbatch,
         "dtype": config.dtype,
-        "exchange": memory.exchange_mode(config) if memory.groups(parts) > 1 else "none",
+        "exchange": loss_cost.exchange_mode(config) if memory.groups(parts) > 1 else "none",
         "parameter_count": sum(parts.parameters.values()),
         "vocabulary": words._asdict(),
         "device_memory_bytes": None if chip is None else chip.memory,

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.losses.contrastive import Execution, contrastive_loss
-from big_retrieval.plan import memory
+from big_retrieval.plan import loss_cost, memory
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
 from big_retrieval.train.build import Model, build_model
@@ -54,7 +54,7 @@ def test_state_and_batch_are_exact() -> None:
 def test_points_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
     config = with_words(sized(**lexical_texts()).config, VOCAB)
     assert {tower.vocab_size for tower in config.towers.values()} == {VOCAB}  # type: ignore
-    assert memory.representations(config, 1) == 2 * 2 * 4 * 64 * VOCAB
+    assert loss_cost.representations(config, 1) == 2 * 2 * 4 * 64 * VOCAB
     own = with_words(sized(**lexical_texts(), towers__text__vocab_size=200).config, VOCAB)
     assert [own.towers[name].vocab_size for name in ("text", "other")] == [200, VOCAB]  # type: ignore
 
@@ -182,7 +182,7 @@ def test_the_loss_alone(rows: int, devices: int, exchange: Any, name: str) -> No
     tower = {"class_tokens": 16}
     heads = {f"fields__{field}__head__dim": 32 for field in ("image", "text")}
     parts = sized(tower=tower, batch_size=rows, topology=name, loss__exchange=exchange, **heads)
-    formula = memory.loss(parts.config, devices, "cpu")
+    formula = loss_cost.loss(parts.config, devices, "cpu")
     assert formula == pytest.approx(loss_temp(rows, devices, exchange, name), rel=0.15)
 
 
@@ -190,7 +190,7 @@ def test_large_sides_go_around_a_ring() -> None:
     heads = {f"fields__{field}__head__dim": 512 for field in ("image", "text")}
     tower = {"class_tokens": 1}
     modes = [
-        memory.exchange_mode(sized(tower=tower, batch_size=rows, **heads).config)
+        loss_cost.exchange_mode(sized(tower=tower, batch_size=rows, **heads).config)
         for rows in (2**17, 2**17 + 8)
     ]
     assert modes == ["gather", "ring"]
