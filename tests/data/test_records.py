@@ -18,6 +18,7 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import picture
 from big_retrieval.data.files.shards import write_folder
+from big_retrieval.data.images import evaluation_view
 from big_retrieval.errors import Damaged, UserError
 
 PAIRS = 7
@@ -212,7 +213,6 @@ def test_captions_and_texts_open_no_image(folder):
             '{"image": "pictures/9.png", "captions": "a"}',
             "line 3: the image .* cannot be read",
         ),
-        ('{"image": null, "captions": "a"}', "line 3: the image is None"),
         ('{"image": "http://a.b/c.jpg", "captions": "a"}', "line 3: .* is an address; download"),
         ('{"image": "pictures", "captions": "a"}', "line 3: the image 'pictures' cannot be read"),
         ('{"image": "a\\u0000b", "captions": "a"}', "line 3: the image .* cannot be read"),
@@ -229,6 +229,16 @@ def test_a_bad_line_is_named(folder, bad, message):
     assert source[0]["captions"] == ("a cat",)
     with pytest.raises(Damaged, match=f"pairs.jsonl, {message}"):
         source[1]
+
+
+@pytest.mark.parametrize("nothing", ["null", '""', "NaN"])
+def test_a_row_without_an_image(folder, nothing):
+    """None, which a field may bear that is optional; to others it is a damaged record."""
+    line_ = f'{{"image": {nothing}, "captions": "a"}}'
+    source = pairs(write(folder, [line(0), line_]))
+    assert source[1]["image"] is None
+    with pytest.raises(Damaged, match="here: there is no image"):
+        evaluation_view(source[1]["image"], 8, place="here")
 
 
 def test_where_and_join(folder):

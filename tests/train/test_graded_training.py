@@ -74,6 +74,7 @@ def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
     assert weights["text"]["position_embedding"].shape[0] == 12 + 1  # titles are the longest
 
 
+@pytest.mark.slow
 def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     train(graded(stop_after=5), tmp_path, ONE)
     train(graded(), tmp_path, ONE)
@@ -82,15 +83,14 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     assert results(tmp_path)["params_sha256"] == results(whole)["params_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "changes"),
     [
         (1, {"microbatch": 4}),
-        pytest.param(8, {"mesh__data": 8}, marks=pytest.mark.slow),
-        pytest.param(
-            8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
-                "loss__exchange": "ring"}, marks=pytest.mark.slow,
-        ),
+        (8, {"mesh__data": 8}),
+        (8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
+             "loss__exchange": "ring"}),
     ],
 )  # fmt: skip
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
@@ -106,6 +106,7 @@ def evaluation(split: str) -> Any:
     return ev
 
 
+@pytest.mark.slow
 def test_it_learns_to_rank(tmp_path: Path) -> None:
     evals = {"in_domain": evaluation("in_domain"), "zero_shot": evaluation("zero_shot")}
     evals["in_domain"].traffic, evals["zero_shot"].traffic = 0.8, 0.2
