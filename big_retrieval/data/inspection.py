@@ -27,7 +27,7 @@ from big_retrieval.data.images import resize
 from big_retrieval.data.inspection_graded import describe_judgements
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import Source, texts_of
+from big_retrieval.data.sources import Source, is_absent, texts_of
 from big_retrieval.errors import Damaged
 
 SHOWN = 16  # examples in the picture
@@ -42,6 +42,7 @@ class Sample:
     Attributes:
       read: records looked at.
       damaged: what is wrong -> how many.
+      lacking: optional field -> records without it.
       texts: usable texts of each record and text column.
       sizes: (height, width) of the images.
       doubles: images whose content an earlier one had.
@@ -50,6 +51,7 @@ class Sample:
 
     read: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
+    lacking: Counter[str] = field(default_factory=Counter)
     texts: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     doubles: int = 0
@@ -103,6 +105,9 @@ def _look(
     """Adds one record to what was found."""
     record, pixels, said = source[index], None, ()
     for name, spec in sorted(specs.items()):
+        if spec.optional and is_absent(record.get(spec.column)):
+            found.lacking[name] += 1
+            continue
         if spec.kind == "text":
             texts = texts_of(source, index, spec.column)
             found.texts.setdefault(name, []).append(texts)
@@ -137,6 +142,7 @@ def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> 
     lines.append(
         f"damaged     {bad} ({bad / max(1, sample.read):.2%})" + (f": {reasons}" * bool(bad))
     )
+    lines += [f"without     {name}: {n:,}" for name, n in sorted(sample.lacking.items())]
     if sample.sizes:
         sides = np.array(sample.sizes)
         low, middle, high = (np.percentile(sides, q, axis=0).astype(int) for q in (0, 50, 100))
@@ -163,7 +169,7 @@ def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[str, ...]]) ->
     longest = max(spec.length, 2048)
     counts = np.concatenate(
         [
-            spec.tokenizer.encode(flat[at : at + 256], longest)[1].sum(1)
+            spec.tokenizer.encode([spec.prefix + x for x in flat[at : at + 256]], longest)[1].sum(1)
             for at in range(0, len(flat), 256)
         ]
     )

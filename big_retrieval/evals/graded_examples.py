@@ -97,7 +97,7 @@ def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
     out: dict[str, Any] = {"record": record}
     texts = []
     for spec in specs.values():
-        if not _has(source, record, spec.column):
+        if not _has(source, record, spec):
             continue
         item = show_item(source, spec, record, 0)
         if spec.kind == "text":
@@ -107,8 +107,10 @@ def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
     return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
 
 
-def _has(source: Source, record: int, column: str) -> bool:
+def _has(source: Source, record: int, spec: FieldSpec) -> bool:
     try:
-        return not is_absent(value_of(source, record, column))
+        if spec.kind == "image":
+            return not is_absent(source[record].get(spec.column))
+        return not is_absent(value_of(source, record, spec.column))
     except (Damaged, UserError):
         return False

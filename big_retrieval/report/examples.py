@@ -200,13 +200,19 @@ def _graded_facts(example: Found, words: str) -> str:
     """What is said of a query whose documents have grades."""
     if _whole(example.get("rank")) is None:
         words = "nothing of a grade above 0 was found"
-    sums = number(example.get("sum"), 4), number(example.get("best_sum"), 4)
+    sums = _grade(example.get("sum")), _grade(example.get("best_sum"))
     count = number(_whole(example.get("summed")))
     metrics = _dict(example.get("metrics")).items()
     said = [f"{name} {number(value, 3)}" for name, value in metrics if is_number(value)]
     total = f"grades of the first {count} add up to {sums[0]} of {sums[1]}"
     judged = number(_whole(example.get("right_answers")))
     return " · ".join([*said, total, words.split(" · ")[0], f"{judged} documents with a grade"])
+
+
+def _grade(value: Any) -> str:
+    """A grade or a sum of grades: whole ones without decimals."""
+    whole = is_number(value) and float(value).is_integer()
+    return number(int(value) if whole else value, 4)
 
 
 def _answers(example: Found) -> Html:
@@ -224,7 +230,7 @@ def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
     grade = answer.get("grade")
     verdict = "✓ right" if right else "✗ wrong"
     if is_number(grade):
-        verdict = f"✓ grade {number(float(grade), 4)}" if right else "✗ no grade"
+        verdict = f"✓ grade {_grade(grade)}" if right else "✗ no grade"
     mark = tag("span", verdict, class_="mark")
     score = answer.get("score")
     shown = number(float(score), 4) if is_number(score) else "NaN"

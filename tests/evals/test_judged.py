@@ -18,6 +18,7 @@ from big_retrieval.data.records import Records
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals.graded import graded_metrics
+from big_retrieval.evals.graded_examples import _item
 from big_retrieval.evals.judged import RankingEvaluator, chosen_queries, traffic
 from big_retrieval.evals.ranks import best
 from big_retrieval.similarity import TOPOLOGIES
@@ -239,4 +240,9 @@ def test_examples_show_grades_and_their_sums() -> None:
 def test_the_source_of_a_run_is_one() -> None:
     from big_retrieval.data.build import make_source
 
-    assert isinstance(make_source(configs.GradedScenes(count=60)), JudgedSource)
+    of: Any = make_source(configs.GradedScenes(count=60, size=16))
+    assert isinstance(of, JudgedSource)
+    specs = {"image": SPECS["image"], "title": SPECS["title"]}
+    item = _item(of.documents, specs, 3)
+    assert item["picture"].startswith("data:image/")
+    assert item["text"] == of.documents[3]["title"]

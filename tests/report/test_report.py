@@ -307,3 +307,40 @@ def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
     read = read_run(run)
     assert read.series == {"loss": [(1, 2.0), (2, 1.0)]}
     assert read.final == {"loss": 1.0}
+
+
+def graded(best: float) -> dict[str, Any]:
+    """Examples of one query, whose documents have grades."""
+    answers = [
+        {**folders.answer("wine glass", 0.9, True), "grade": best, "picture": folders.PICTURE},
+        {**folders.answer("ox", 0.8, False), "grade": 0.0},
+    ]
+    example = {
+        "place": 7, "query": {"record": 7, "text": "booze glass"}, "rank": 1, "right_answers": 12,
+        "metrics": {"nDCG@10": 0.875, "ERR": 0.5}, "sum": best, "best_sum": 900.0, "summed": 10,
+        "answers": answers,
+    }  # fmt: skip
+    way = {
+        "name": "query_to_document", "query": "query", "answer": "document", "queries": 52,
+        "answers": 754, "failed": 5,
+        "groups": [{"name": "spread", "how": "evenly.", "examples": [example]}],
+    }  # fmt: skip
+    return {"evaluator": "ranking/dev", "step": 40, "type": "ranking", "directions": [way]}
+
+
+def test_documents_with_grades_side_by_side(tmp_path: Path) -> None:
+    runs = []
+    for name, best in (("first", 92.0), ("second", 45.5)):
+        runs.append(folders.ordinary(tmp_path / name))
+        path = runs[-1] / "examples" / "0.json"
+        path.write_text(json.dumps(graded(best)))
+    found = page.write(*runs)
+    checker, text = check(found), text_of(found)
+    for words in (
+        "A nDCG@10 0.875 · ERR 0.500 · grades of the first 10 add up to 92 of 900",
+        "B nDCG@10 0.875 · ERR 0.500 · grades of the first 10 add up to 45.50 of 900",
+        "12 documents with a grade", "✓ grade 92", "✓ grade 45.50", "✗ no grade", "wine glass",
+    ):  # fmt: skip
+        assert words in text, words
+    assert checker.pictures >= 2
+    assert text.count("booze glass") == 1  # the query stands once
