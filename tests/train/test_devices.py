@@ -38,7 +38,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "mesh",
     [
-        {"data": 8},
+        pytest.param({"data": 8}, marks=pytest.mark.slow),
         {"data": 2, "fsdp": 2, "tensor": 2},
         pytest.param({"data": 1, "fsdp": 4, "tensor": 2}, marks=pytest.mark.slow),
     ],
