@@ -131,8 +131,10 @@ SIXTEEN = {"tokens": 16, "temperature__max": 100 / 16, "temperature__init": 1.0}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("microbatch", [None, 4])
-@pytest.mark.parametrize("kind", ["oblique-16", "geodesic", "lexical", "sigmoid"])
+@pytest.mark.parametrize(
+    ("kind", "microbatch"),
+    [("oblique-16", 8), ("geodesic", None), ("lexical", 8), ("sigmoid", None)],
+)
 def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
     """16 class tokens, geodesic, lexical and the weighted sigmoid: 8 devices give what 1 gives."""
     config = {
@@ -142,10 +144,10 @@ def test_other_kinds(kind: str, microbatch: int | None, tmp_path: Path) -> None:
         "sigmoid": lambda **more: graded(configs.Sigmoid(weight_inside=True), **more),
     }[kind]
     train(config(total_steps=5), tmp_path / "one", ONE)
-    train(config(total_steps=5, microbatch=microbatch and 8, mesh__data=8), tmp_path / "many")
+    train(config(total_steps=5, microbatch=microbatch, mesh__data=8), tmp_path / "many")
     one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
+    assert len(one) == 5
     np.testing.assert_allclose(list(many.values()), list(one.values()), rtol=1e-5)
-    assert one[5] < one[1]
 
 
 def lexical(**changes: Any) -> Config:
