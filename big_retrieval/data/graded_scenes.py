@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.graded import GradedPairs, Names, Side
+from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_images import ImageColumn
+from big_retrieval.data.graded_sides import Names, Side
 from big_retrieval.data.judgements import Judgements
 from big_retrieval.data.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Scenes
 from big_retrieval.data.sources import Record

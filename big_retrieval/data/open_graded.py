@@ -15,8 +15,9 @@ from big_retrieval.data.files.picked import Selected
 from big_retrieval.data.files.prepared import SCHEME, open_prepared
 from big_retrieval.data.files.tables import Table, check_columns
 from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
-from big_retrieval.data.graded import GradedPairs, Names, Side, name_columns
+from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_images import Gallery, ImageColumn
+from big_retrieval.data.graded_sides import Names, Side, name_columns
 from big_retrieval.data.open_files import file_table, files_of, table_of, term_of, warn
 from big_retrieval.data.pairing import Known, Pairing, Sides, owner
 from big_retrieval.data.records import IMAGE

@@ -28,7 +28,8 @@ from big_retrieval.data.four_way import (
     on_both_sides,
     split_of,
 )
-from big_retrieval.data.graded import GradedPairs, Side
+from big_retrieval.data.graded import GradedPairs
+from big_retrieval.data.graded_sides import Side
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.manifest import to_json, write_bytes
 

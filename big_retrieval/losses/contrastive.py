@@ -80,10 +80,8 @@ def contrastive_loss(
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
-    H the cross-entropy, t the target: all on the own pair. With `divide_by` "rows" the divisor is
-    the number of valid rows ("Generalized contrastive learning", Eq. 4). Extra negatives are
-    further columns of the first softmax. The sides may change places, e.g. for negatives among the
-    queries.
+    H the cross-entropy, t the target: all on the own pair. Extra negatives are further columns of
+    the first softmax; the sides may change places, e.g. for negatives among the queries.
 
     Two different pairs with the same query or the same document make a known pair, a false
     negative of each other. "keep": it counts as a negative, as in the papers. "mask": it leaves
@@ -101,10 +99,10 @@ def contrastive_loss(
         hold.
       there: bool [B] of the queries and of the documents, None where all are: one that is not there
         is neither anchor nor negative and its pair adds nothing, but it counts as a row.
-      divide_by: "weights", sum w of the pairs that are there; or "rows", the valid rows.
+      divide_by: sum w of the pairs that are there, or the number of valid rows (GCL, Eq. 4).
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
-      document_id: int [B], equal for equal documents; negative where unknown.
+      document_id: int [B], the same of documents.
       false_negatives: what known pairs count as.
       execution: how it is computed.
 
