@@ -84,8 +84,9 @@ def main() -> None:
     found = evals.run(subject.evaluators, names, subject.weights, say, examples)
     table(found)
     if folder is None:
-        place = cli.WORKDIR.value or subject.name
-        say(f"{place} is no run folder, so nothing is written to it")
+        place = cli.WORKDIR.value
+        no = f"{place} is no run folder, so nothing is" if place else "without --workdir nothing is"
+        say(f"{no} written")
         return
     target = folder / "evaluation.json"
     write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
