@@ -85,8 +85,8 @@ def main() -> None:
     table(found)
     if folder is None:
         place = cli.WORKDIR.value
-        no = f"{place} is no run folder, so nothing is" if place else "without --workdir nothing is"
-        say(f"{no} written")
+        no_run = f"{place} is no run folder, so nothing is written to it"
+        say(no_run if place else "nothing is written; --workdir says where to")
         return
     target = folder / "evaluation.json"
     write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))

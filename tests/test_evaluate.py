@@ -123,7 +123,7 @@ def test_bm25_writes_the_same_names(
     assert "left out, as BM25 only ranks judged documents: retrieval/also" in printed
     assert not (tmp_path / "words" / "examples").exists()
     command(c, BM25=True)
-    assert "BM25 is no run folder, so nothing is written to it" in capsys.readouterr().out
+    assert "nothing is written; --workdir says where to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
