@@ -5,7 +5,7 @@
 
 The step is that of configs/emoji_gcl.py (query; title and image as the document) on generated
 judged scenes, against the same model with documents of an image alone and of a title alone. The
-evaluation ranks random documents for random queries as `evals.judged.RankingEvaluator` does, about
+evaluation ranks random documents for random queries as `evals.ranking.RankingEvaluator` does, about
 twenty random judgements a query; "top_k" is the device's part of it, "rank" adds ties, averages and
 the lookup of grades, "metrics" are nDCG, ERR and the others from these.
 """
@@ -128,8 +128,8 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from big_retrieval import parallel, similarity
     from big_retrieval.config import ImageField, TextField
     from big_retrieval.encoding import Encoder
-    from big_retrieval.evals.fields import Encoded
-    from big_retrieval.evals.judged import RankingEvaluator
+    from big_retrieval.evals.fields import EncodedFields
+    from big_retrieval.evals.ranking import RankingEvaluator
     from big_retrieval.evals.ranks import best
     from big_retrieval.models.towers import make_model
 
@@ -147,10 +147,10 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         encoder,
     )
 
-    def draw(field: str, count: int, seed: int) -> Encoded:
+    def draw(field: str, count: int, seed: int) -> EncodedFields:
         points = np.random.default_rng(seed).standard_normal((count, 1, args.dim), np.float32)
         points /= np.linalg.norm(points, axis=-1, keepdims=True)
-        return Encoded({field: points}, {field: np.ones(count, bool)})
+        return EncodedFields({field: points}, {field: np.ones(count, bool)})
 
     queries, documents = draw("query", args.queries, 1), draw("image", args.documents, 2)
     points, asked = queries.points["query"], np.arange(args.queries)

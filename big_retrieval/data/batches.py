@@ -86,7 +86,7 @@ def try_record(
       UserError: a field does not fit the records, or none of the first ones can be read; an
         optional field that all of the first ones lack.
     """
-    first, unseen, read = None, {name for name, spec in fields.items()}, False
+    first, unseen, read = None, set(fields), False
     for index in range(min(TRIES, len(source))):
         try:
             found, _ = _example(source, index, fields, labels, np.random.default_rng(0))
@@ -99,7 +99,8 @@ def try_record(
         read = True
         if not unseen:
             return
-    for name in sorted(unseen if read else ()):
+    if read:
+        name = min(unseen)
         raise UserError(
             f"config.fields.{name}.column {fields[name].column!r} is in none of the first "
             f"{min(TRIES, len(source))} records of {source.name}; name a column that they have."

@@ -153,7 +153,7 @@ def as_array(value: Any, place: str) -> np.ndarray:
       Damaged: another type or shape.
     """
     if value is None:
-        raise Damaged(place, "there is no image")
+        raise Damaged(place, "there is no image (None)")
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
         kind = f"{value.dtype} numbers" if isinstance(value, np.ndarray) else type(value).__name__
         raise Damaged(place, f"the image is {kind}, not an image file or uint8 [H, W, 3]")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.decoding import OneOf
-from big_retrieval.data.files.columns import Keys, as_text, first_double, scan
-from big_retrieval.data.files.tables import Table
+from big_retrieval.data.files.columns import Keys, as_text, check_ids, scan
+from big_retrieval.data.files.tables import Table, check_known
 from big_retrieval.data.records import load_image
 from big_retrieval.data.sources import Record, is_absent
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import Damaged
 
 
 class Gallery:
@@ -29,20 +29,11 @@ class Gallery:
 
     def __init__(self, table: Table, key: str, value: str, root: Path):
         found = scan(table, (key,))
-        for column in (key, value):
-            if column not in found.columns:
-                known = ", ".join(sorted(found.columns))
-                raise UserError(f"{table.name} has no column {column!r}; it has {known}.")
+        check_known(table.name, found.columns, (key, value))
         keys = found.texts[key]
-        if keys.null_count:
-            missing = int(np.flatnonzero(keys.is_null())[0])
-            raise UserError(f"{table.place(missing)}: {key!r} is empty; every image needs a key.")
-        double = first_double(keys)
-        if double is not None:
-            raise UserError(
-                f"{table.place(double[0])}: {key} {keys[double[0]].as_py()!r} is there already "
-                f"({table.place(double[1])}); every image needs a key of its own."
-            )
+        missing = f"{key!r} is empty; every image needs a key"
+        twice = "every image needs a key of its own"
+        check_ids(keys, key, table.place, missing=missing, twice=twice)
         self._table, self._value, self._root = table, value, root
         self._keys = Keys(keys)
 

@@ -7,9 +7,11 @@ s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 
 Place = Callable[[int], str]  # where a pair stands, for messages
@@ -60,6 +62,26 @@ class Judgements:
         pairs = order[np.where(there, starts[numbers][:, None] + places, 0)]  # [q, J]
         documents = np.where(there, self.document[pairs], -1).astype(np.int32)
         return documents, np.where(there, self.score[pairs], 0.0)
+
+
+@runtime_checkable
+class JudgedSource(Source, Protocol):
+    """A source whose records are judged pairs, with their queries and documents as sources."""
+
+    @property
+    def queries(self) -> Source:
+        """A record for each judged query."""
+        ...
+
+    @property
+    def documents(self) -> Source:
+        """A record for each document that is ranked, judged or not."""
+        ...
+
+    @property
+    def judgements(self) -> Judgements:
+        """Which documents were judged for which queries, by their numbers in these sources."""
+        ...
 
 
 def check_scores(score: np.ndarray, column: str, place: Place) -> None:

@@ -1,7 +1,7 @@
 """From the configuration of judged pairs to their source."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ import numpy as np
 
 from big_retrieval.config_data import Graded
 from big_retrieval.data.files.arrow import Csv
-from big_retrieval.data.files.columns import Scan, first_double, scan
+from big_retrieval.data.files.columns import Scan, check_ids, scan
 from big_retrieval.data.files.picked import Selected
 from big_retrieval.data.files.prepared import SCHEME, open_prepared
-from big_retrieval.data.files.tables import Table, check_columns
+from big_retrieval.data.files.tables import Table, check_columns, check_known
 from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_images import Gallery, ImageColumn
@@ -63,29 +63,31 @@ def graded(config: Graded) -> GradedPairs:
     sides = _sides(config, table, found, queries, documents)
     for note in sides.notes:
         warn(f"{table.name}: {note}")
-    image = _image(config)
     whose = {x: owner(found.texts[x], sides) for x in shared if x in found.texts}
     names, *own = _names(config, found.columns, queries, documents, whose)
-    return GradedPairs(
-        Side(
-            queries.table if queries else table,
-            sides.queries,
-            key=queries.key if queries else config.query,
-            id_column=config.query,
-            columns=own[0],
-            texts=config.text,
-            name=f"{table.name}, queries",
-        ),
-        Side(
-            documents.table if documents else table,
-            sides.documents,
-            key=documents.key if documents else config.document,
-            id_column=config.document,
-            columns=own[1],
+
+    def side(
+        file: _File | None,
+        rows: np.ndarray,
+        id_column: str,
+        columns: Mapping[str, str],
+        name: str,
+        image: ImageColumn | None = None,
+    ) -> Side:
+        return Side(
+            file.table if file else table,
+            rows,
+            key=file.key if file else id_column,
+            id_column=id_column,
+            columns=columns,
             texts=config.text,
             image=image,
-            name=f"{table.name}, documents",
-        ),
+            name=f"{table.name}, {name}",
+        )
+
+    return GradedPairs(
+        side(queries, sides.queries, config.query, own[0], "queries"),
+        side(documents, sides.documents, config.document, own[1], "documents", _image(config)),
         sides.judgements,
         names=names,
         score=config.score,
@@ -136,7 +138,7 @@ def _names(
     document = documents.columns if documents else frozenset()
     image = {config.image} - {""}
     place, there = (documents.table.name, document) if documents else (config.path, columns)
-    _has(place, there, image)
+    check_known(place, there, image)
     pair = columns - ids - (frozenset() if documents else image)
     names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
     known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
@@ -236,15 +238,8 @@ def _file(
     table = side_table(path, key, where, config.how_to_get, image)
     found = _scan(table, (key,))
     ids = found.texts[key]
-    if ids.null_count:
-        missing = int(np.flatnonzero(np.asarray(ids.is_null()))[0])
-        raise UserError(f"{table.place(missing)}: there is no {key!r}; give every row its id.")
-    double = first_double(ids)
-    if double is not None:
-        raise UserError(
-            f"{table.place(double[0])}: {key} {ids[double[0]].as_py()!r} is there already "
-            f"({table.place(double[1])}); keep one of them."
-        )
+    missing = f"there is no {key!r}; give every row its id"
+    check_ids(ids, key, table.place, missing=missing, twice="keep one of them")
     own = found.columns - ({key} if key == id_column else set())
     return _File(table, key, Known(ids, table.name), own)
 
@@ -260,16 +255,9 @@ def _scan(
     check_columns(table, (*texts, *numbers))
     more = [x for x in perhaps if table.columns is None or x in table.columns]
     found = scan(table, (*texts, *more), numbers)
-    _has(table.name, found.columns, (*texts, *numbers))
+    check_known(table.name, found.columns, (*texts, *numbers))
     here = {x: values for x, values in found.texts.items() if x in found.columns}
     return Scan(here, found.numbers, found.columns)
-
-
-def _has(place: str, columns: Collection[str], wanted: Collection[str]) -> None:
-    for name in wanted:
-        if name not in columns:
-            known = ", ".join(sorted(columns))
-            raise UserError(f"{place} has no column {name!r}; it has {known}.")
 
 
 def _image(config: Graded) -> ImageColumn | None:

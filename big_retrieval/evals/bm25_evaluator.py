@@ -8,14 +8,14 @@ import numpy as np
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, TextField
-from big_retrieval.data.judged import JudgedSource
+from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, texts_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.bm25 import bm25_rankings
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
-from big_retrieval.evals.judged import chosen_queries
+from big_retrieval.evals.ranking import chosen_queries
 
 SIDES = ("query", "document")
 

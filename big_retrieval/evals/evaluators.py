@@ -12,7 +12,7 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples as example_files
-from big_retrieval.evals.judged import RankingEvaluator, traffic
+from big_retrieval.evals.ranking import RankingEvaluator, traffic
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 

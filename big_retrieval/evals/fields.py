@@ -16,7 +16,7 @@ from big_retrieval.similarity import Topology
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedFields:
     """The fields of some queries or documents, n of them.
 
     Attributes:
@@ -38,7 +38,7 @@ def encode_fields(
     source: Source,
     specs: Mapping[str, FieldSpec],
     reading: Reading | None = None,
-) -> Encoded:
+) -> EncodedFields:
     """Encodes some fields of all records of a source; of several texts the first.
 
     Args:
@@ -55,7 +55,7 @@ def encode_fields(
         there[name][records] = True
         points[name] = np.zeros((len(source), *found.shape[1:]), found.dtype)
         points[name][records] = found
-    return Encoded(points, there)
+    return EncodedFields(points, there)
 
 
 def average(

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.evals.graded_order import order
 
 Kind = Literal["nDCG", "ERR", "RBP", "MRR", "MAP", "R", "P"]
 Gain = Literal["exponential", "linear"]
@@ -130,6 +131,34 @@ def mean_metrics(
         count = len(each) if mean_over == "judged" else int(there.sum())
         out[name] = total / count if count else float("nan")
     return out
+
+
+def ndcg(scores: np.ndarray, grades: np.ndarray, k: int, gain: Gain = "exponential") -> np.ndarray:
+    """nDCG of the first k documents of every query, from the scores of all; ties count against it.
+
+    Gains are 2^grade - 1, or the grade itself; the one at rank r counts 1 / log2(r + 1). The best
+    order of all documents of the query gives 1.
+
+    Args:
+      scores: [queries, documents], higher is better; NaN is an error.
+      grades: [queries, documents], 0 and more; 0 where nobody judged.
+      k: ranks that count.
+      gain: of a grade.
+
+    Returns:
+      [queries], NaN for queries without a document of a grade above 0.
+
+    Raises:
+      UserError: shapes that differ, NaN among the scores, or negative grades.
+    """
+    if scores.shape != grades.shape or scores.ndim != 2:
+        raise UserError(f"scores {scores.shape} and grades {grades.shape} must be one 2-D shape.")
+    if np.isnan(scores).any() or not (grades >= 0).all():
+        raise UserError("scores must not be NaN, grades not negative.")
+    gains = np.exp2(grades) - 1 if gain == "exponential" else np.asarray(grades, float)
+    found = _dcg(np.take_along_axis(gains, order(scores, grades)[:, :k], 1))
+    best = _dcg(-np.sort(-gains, axis=1)[:, :k])
+    return np.divide(found, best, out=np.full(len(best), np.nan), where=best > 0)
 
 
 def _check(grades: np.ndarray, judged: np.ndarray) -> None:

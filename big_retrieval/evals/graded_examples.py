@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.judged import JudgedSource
+from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, is_absent, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
 from big_retrieval.evals.thumbnails import show_item
 
 if TYPE_CHECKING:
-    from big_retrieval.evals.judged import Ranked
+    from big_retrieval.evals.ranking import Ranked
 
 SUMMED = 10  # documents whose grades are added up
 Specs = Mapping[str, FieldSpec]

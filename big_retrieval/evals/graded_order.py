@@ -72,37 +72,3 @@ def order(scores: np.ndarray, grades: np.ndarray, ties: Ties = "against") -> np.
     else:
         second = -np.unique(keys, return_inverse=True)[1].reshape(keys.shape)  # texts have no minus
     return np.lexsort((second, -scores), axis=1)
-
-
-def ranked_grades(
-    scores: np.ndarray, judged: np.ndarray, grades: np.ndarray, depth: int
-) -> np.ndarray:
-    """The grades of the first of all documents by their scores; ties count against the model.
-
-    Only the judged documents' ranks are computed, so that no array of all grades is needed.
-
-    Args:
-      scores: [Q, N], of all documents; higher is better, NaN counts against the model.
-      judged: int [Q, J], numbers of judged documents; filled up with -1.
-      grades: [Q, J], their grades, 0 and more.
-      depth: ranks that are wanted.
-
-    Returns:
-      float64 [Q, min(depth, N)].
-    """
-    out = np.zeros((len(scores), min(depth, scores.shape[1])))
-    for query, row in enumerate(scores):
-        right = (judged[query] >= 0) & (grades[query] > 0)
-        documents, values = judged[query][right], np.asarray(grades[query], np.float64)[right]
-        own = np.where(np.isnan(row[documents]), -np.inf, row[documents])
-        chosen = np.lexsort((values, -own))  # best score first, of equal ones the lower grade
-        own, values = own[chosen], values[chosen]
-        row = np.where(np.isnan(row), np.inf, row)
-        row[documents[chosen]] = own
-        # all that do not score lower stand in front of it, but for equal ones behind it in `chosen`
-        before = len(row) - np.searchsorted(np.sort(row), own)  # itself included
-        behind = np.searchsorted(-own, -own, side="right") - np.arange(len(own)) - 1
-        ranks = before - behind - 1  # from 0
-        seen = ranks < out.shape[1]
-        out[query, ranks[seen]] = values[seen]
-    return out

@@ -1,39 +1,239 @@
-"""Ranking metrics with graded relevance. Ties count against the model: the worst goes first."""
+"""Graded ranking metrics of judged queries against all documents, over several fields."""
 
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from big_retrieval.errors import UserError
+from big_retrieval import config as configs
+from big_retrieval.config import ImageField, TextField
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.pipeline import Reading
+from big_retrieval.data.sources import Source
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals import examples, graded_examples
+from big_retrieval.evals.fields import EncodedFields, average, encode_fields
+from big_retrieval.evals.graded import graded_metrics, mean_metrics
+from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.ranks import best
+from big_retrieval.evals.weightings import parse_weighting
+from big_retrieval.similarity import Topology
 
-Gain = Literal["exponential", "linear"]
+QUERIES = 4096  # whose rankings are held at a time
 
 
-def ndcg(scores: np.ndarray, grades: np.ndarray, k: int, gain: Gain = "exponential") -> np.ndarray:
-    """Normalised discounted cumulative gain of the first k documents of every query.
+@dataclass(frozen=True)
+class Ranked:
+    """The rankings of some queries.
 
-    Gains are 2^grade - 1, or the grade itself; the one at rank r counts 1 / log2(r + 1). The best
-    order of all documents of the query gives 1.
+    Attributes:
+      queries: their numbers, [q].
+      found: numbers of the documents, best first, int [q, depth]; -1 behind the last one.
+      scores: of the model, [q, depth].
+      grades: of the documents, [q, depth]; 0 where nobody judged.
+      judged: all grades of each query, [q, J], filled up with 0.
+    """
+
+    queries: np.ndarray
+    found: np.ndarray
+    scores: np.ndarray
+    grades: np.ndarray
+    judged: np.ndarray
+
+
+@dataclass(frozen=True)
+class RankingEvaluator:
+    """nDCG, ERR, RBP and their kin, for the config's weights of fields and for others.
+
+    Every judged query is asked against all documents of its source. What nobody judged has grade 0;
+    ties count against the model; a query or document without any of the fields is never found.
+
+    Attributes:
+      config: the evaluator's configuration.
+      source: judged pairs with their queries and documents.
+      fields: field name -> its configuration.
+      specs: field name -> how it is read.
+      topology: averages and scores points.
+      encoder: encodes on the devices.
+      reading: by what records are read; counts damaged ones.
+    """
+
+    config: configs.Ranking
+    source: JudgedSource
+    fields: Mapping[str, ImageField | TextField]
+    specs: Mapping[str, FieldSpec]
+    topology: Topology
+    encoder: Encoder
+    reading: Reading | None = None
+
+    def check(self) -> None:
+        """Reads the first records of both sides.
+
+        Raises:
+          UserError: a field does not fit them.
+        """
+        try_record(self.source.queries, self._specs("query"))
+        try_record(self.source.documents, self._specs("document"))
+
+    def run(
+        self,
+        weights: Any,
+        say: Callable[[str], None] = lambda text: None,
+        show: examples.Show | None = None,
+    ) -> dict[str, float]:
+        """Encodes all fields once and ranks the documents for every way to weigh them.
+
+        Args:
+          weights: the parameters.
+          say: prints a line to the user.
+          show: takes examples of what was found, where they are wanted.
+
+        Returns:
+          `nDCG@10` and so on; `<weights>/nDCG@10` of every other way.
+        """
+        asked = chosen_queries(self.config, len(self.source.queries))
+        queries = self._encode(weights, self.source.queries, "query")
+        documents = self._encode(weights, self.source.documents, "document")
+        say(
+            f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
+            f"{len(self.source.judgements):,} judgements{_lacking(queries, documents)}"
+        )
+        ways = {"": self._weights("document")} | self._ways()
+        points = average(self.topology, queries.points, self._weights("query"), queries.there)
+        out: dict[str, float] = {}
+        shown: list[Any] = []
+        for way, shares in ways.items():
+            values: dict[str, list[np.ndarray]] = {}
+            for ranked in self.rank(points, queries, documents, shares, asked):
+                found = self.metrics(ranked)
+                for name, value in found.items():
+                    values.setdefault(name, []).append(value)
+                if show is not None and not way and not shown:
+                    shown.append(ranked)
+            means = mean_metrics({name: np.concatenate(v) for name, v in values.items()})
+            out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
+        if show is not None:
+            show(lambda: self._examples(shown[0]))
+        return out
+
+    def metrics(self, ranked: Ranked) -> dict[str, np.ndarray]:
+        """Metric -> its value for each of some queries, [q]."""
+        c = self.config
+        return graded_metrics(ranked.grades, ranked.judged, c.metrics, c.err_gain)
+
+    def _encode(self, weights: Any, source: Source, side: str) -> EncodedFields:
+        return encode_fields(self.encoder, weights, source, self._specs(side), self.reading)
+
+    def _specs(self, side: str) -> dict[str, FieldSpec]:
+        return {name: self.specs[name] for name, f in self.fields.items() if f.side == side}
+
+    def _weights(self, side: str) -> dict[str, float]:
+        return {name: f.weight for name, f in self.fields.items() if f.side == side}
+
+    def _ways(self) -> dict[str, dict[str, float]]:
+        known, path = self._weights("document"), "config.evals.<name>.documents"
+        return {text: parse_weighting(text, known, path) for text in self.config.documents}
+
+    def rank(
+        self,
+        points: np.ndarray,
+        queries: EncodedFields,
+        documents: EncodedFields,
+        shares: Mapping[str, float],
+        asked: np.ndarray,
+    ) -> Iterator[Ranked]:
+        """The rankings of the queries that are asked, some thousands at a time.
+
+        Args:
+          points: of all queries, [Q, M, N].
+          queries: their fields.
+          documents: their fields.
+          shares: documents' field -> its weight.
+          asked: numbers of the queries, [q].
+        """
+        mixed = average(self.topology, documents.points, shares, documents.there)
+        there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
+        sayable = queries.any(self._weights("query"))
+        rows = len(self.source.documents)
+
+        def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
+            return _row(ids[q], grades[q], rows)[there]
+
+        for start in range(0, len(asked), QUERIES):
+            part = asked[start : start + QUERIES]
+            ids, grades = self.source.judgements.of(part)  # [q, J] each
+            found, scores = best(
+                points[part],
+                mixed[there],
+                score=self.topology.score,
+                encoder=self.encoder,
+                depth=self.config.depth,
+                chunk=self.config.chunk,
+                grades=partial(row, ids=ids, grades=grades),
+            )
+            found = np.where(sayable[part][:, None], there[found], -1)
+            yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
+
+    def _examples(self, ranked: Ranked) -> dict[str, Any]:
+        values = self.metrics(ranked)
+        sides = {side: self._specs(side) for side in ("query", "document")}
+        return graded_examples.describe(self.config.type, self.source, sides, ranked, values)
+
+
+def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:
+    """The numbers of the queries that are asked, ascending: all, those for dev, or the others.
 
     Args:
-      scores: [queries, documents], higher is better; NaN is an error.
-      grades: [queries, documents], 0 and more; 0 where nobody judged.
-      k: ranks that count.
-      gain: of a grade.
+      config: `queries`, `dev_share` and `dev_seed` count.
+      count: queries that there are.
+    """
+    if config.queries == "all":
+        return np.arange(count)
+    order = np.random.default_rng(config.dev_seed).permutation(count)
+    dev = max(1, round(config.dev_share * count))
+    return np.sort(order[:dev] if config.queries == "dev" else order[dev:])
+
+
+def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[str, float]:
+    """The averages over ranking evaluators by their share of the traffic.
+
+    Args:
+      evaluators: by prefix, such as `ranking/in_domain`; those without a share do not count.
+      found: the metrics of the evaluators that have run.
 
     Returns:
-      [queries], NaN for queries without a document of a grade above 0.
-
-    Raises:
-      UserError: shapes that differ, NaN among the scores, or negative grades.
+      `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
+      of them has not run.
     """
-    if scores.shape != grades.shape or scores.ndim != 2:
-        raise UserError(f"scores {scores.shape} and grades {grades.shape} must be one 2-D shape.")
-    if np.isnan(scores).any() or not (grades >= 0).all():
-        raise UserError("scores must not be NaN, grades not negative.")
-    gains = np.exp2(grades) - 1 if gain == "exponential" else np.asarray(grades, float)
-    order = np.lexsort((gains, -scores), axis=1)[:, :k]  # ties: the smallest gain first
-    discounts = 1 / np.log2(np.arange(order.shape[1]) + 2)
-    found = np.take_along_axis(gains, order, 1) @ discounts
-    best = -np.sort(-gains, axis=1)[:, :k] @ discounts
-    return np.divide(found, best, out=np.full(len(best), np.nan), where=best > 0)
+    settings = {f"{prefix}/": getattr(each, "config", None) for prefix, each in evaluators.items()}
+    shares = {
+        prefix: config.traffic
+        for prefix, config in settings.items()
+        if isinstance(config, configs.Ranking) and config.traffic > 0
+    }
+    total, out = sum(shares.values()), {}
+    first = next(iter(shares), "")
+    for name in found if shares else ():
+        metric = name.removeprefix(first)
+        if name.startswith(first) and all(prefix + metric in found for prefix in shares):
+            value = sum(share * found[prefix + metric] for prefix, share in shares.items())
+            out[f"ranking/traffic/{metric}"] = value / total
+    return out
+
+
+def _row(ids: np.ndarray, grades: np.ndarray, documents: int) -> np.ndarray:
+    """The grades of all documents for one query, [D]."""
+    out = np.zeros(documents)
+    out[ids[ids >= 0]] = grades[ids >= 0]
+    return out
+
+
+def _lacking(queries: EncodedFields, documents: EncodedFields) -> str:
+    """What is said of fields that some rows lack."""
+    sides = {**queries.there, **documents.there}
+    lacking = {name: int(np.sum(~there)) for name, there in sides.items()}
+    words = [f"{count:,} without {name}" for name, count in lacking.items() if count]
+    return f" ({', '.join(words)})" if words else ""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval.encoding import Encoder
+from big_retrieval.evals.graded_order import order
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -162,6 +163,6 @@ def best(
         part = tied[start : start + chunk]
         rows = by_chunks(_all(score), queries[part], ids[part], whole, **how)  # [C, D]
         for query, row in zip(part.tolist(), rows, strict=True):
-            order = np.lexsort((grades(query), -row))[:depth]
-            found[query], scores[query] = order, row[order]
+            first = order(row[None], grades(query)[None])[0, :depth]
+            found[query], scores[query] = first, row[first]
     return found, scores

@@ -180,13 +180,12 @@ def _example(shown: Shown, runs: int) -> Html:
 
 
 def _facts(example: Found) -> str:
-    rank = _whole(example.get("rank"))
-    words = "right answer at rank 1" if rank == 1 else f"first right answer at rank {number(rank)}"
+    if isinstance(example.get("metrics"), dict):
+        return _graded_facts(example)
+    words = _first_right(example)
     rights = _whole(example.get("right_answers"))
     if rights and rights > 1:
         words += f" · {number(rights)} right answers"
-    if isinstance(example.get("metrics"), dict):
-        return _graded_facts(example, words)
     answers = _dicts(example.get("answers"))
     best = next((a for a in answers if a.get("right")), _dict(example.get("right")))
     if answers and not answers[0].get("right"):
@@ -196,17 +195,22 @@ def _facts(example: Found) -> str:
     return words
 
 
-def _graded_facts(example: Found, words: str) -> str:
+def _first_right(example: Found) -> str:
+    rank = _whole(example.get("rank"))
+    return "right answer at rank 1" if rank == 1 else f"first right answer at rank {number(rank)}"
+
+
+def _graded_facts(example: Found) -> str:
     """What is said of a query whose documents have grades."""
-    if _whole(example.get("rank")) is None:
-        words = "nothing of a grade above 0 was found"
+    nothing = "nothing of a grade above 0 was found"
+    rank = nothing if _whole(example.get("rank")) is None else _first_right(example)
     sums = _grade(example.get("sum")), _grade(example.get("best_sum"))
     count = number(_whole(example.get("summed")))
     metrics = _dict(example.get("metrics")).items()
     said = [f"{name} {number(value, 3)}" for name, value in metrics if is_number(value)]
     total = f"grades of the first {count} add up to {sums[0]} of {sums[1]}"
     judged = number(_whole(example.get("right_answers")))
-    return " · ".join([*said, total, words.split(" · ")[0], f"{judged} documents with a grade"])
+    return " · ".join([*said, total, rank, f"{judged} documents with a grade"])
 
 
 def _grade(value: Any) -> str:

@@ -7,9 +7,8 @@ import pytest
 import pytrec_eval
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded import Metric, graded_metrics, mean_metrics, parse_metric
-from big_retrieval.evals.graded_order import grades_of, order, ranked_grades
-from big_retrieval.evals.ranking import ndcg
+from big_retrieval.evals.graded import Metric, graded_metrics, mean_metrics, ndcg, parse_metric
+from big_retrieval.evals.graded_order import grades_of, order
 
 ALL = ["nDCG@3", "nDCG", "ERR", "ERR@2", "RBP@0.9", "MRR", "MRR@1", "MAP", "MAP@4", "R@3", "P@3"]
 
@@ -128,29 +127,10 @@ def test_ties_count_against_the_model_unless_asked_otherwise() -> None:
     assert order(nan, np.array([[2.0, 1.0, 0.0]])).tolist() == [[2, 1, 0]]
 
 
-@pytest.mark.parametrize("depth", [1, 7, 50, 80])
-def test_the_first_documents_of_all(depth) -> None:
-    rng = np.random.default_rng(depth)
-    scores = rng.integers(0, 5, (30, 50)) / 4
-    scores[3] = np.nan
-    scores[7:15, ::3] = np.nan
-    scores[20] = 1
-    dense = rng.integers(0, 4, (30, 50)) * (rng.random((30, 50)) < 0.3)
-    judged = np.tile(rng.permutation(50), (30, 1))
-    grades = np.take_along_axis(dense, judged, 1)
-    judged = np.where(rng.random((30, 50)) < 0.5, judged, np.where(grades > 0, judged, -1))
-    before = scores.copy()
-    found = ranked_grades(scores, judged, grades, depth)
-    np.testing.assert_array_equal(scores, before)
-    expected = np.take_along_axis(dense, order(scores, dense), 1)[:, :depth]
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_the_same_ndcg_as_from_dense_grades() -> None:
     rng = np.random.default_rng(5)
     scores, dense = rng.integers(0, 9, (20, 30)) / 4, rng.integers(0, 4, (20, 30))
-    everything = np.tile(np.arange(30), (20, 1))
-    found = ranked_grades(scores, everything, dense, 30)
+    found = np.take_along_axis(dense, order(scores, dense), 1)
     ours = graded_metrics(found, dense, ["nDCG@10"])["nDCG@10"]
     np.testing.assert_allclose(ours, ndcg(scores, dense, 10, "linear"))
 

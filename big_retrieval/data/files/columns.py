@@ -134,6 +134,32 @@ def first_double(texts: pa.Array) -> tuple[int, int] | None:
     return later, int(np.flatnonzero(codes == codes[later])[0])
 
 
+def check_ids(
+    ids: pa.Array, column: str, place: Callable[[int], str], *, missing: str, twice: str
+) -> None:
+    """Checks that every row has an id of its own.
+
+    Args:
+      ids: Arrow texts [n], null where a row has none.
+      column: of the ids, for messages.
+      place: where a row stands.
+      missing: what is said of a row without one, and what to do.
+      twice: what to do about an id that two rows have.
+
+    Raises:
+      UserError: names the first such row, or the first two rows with the same id.
+    """
+    if ids.null_count:
+        raise UserError(f"{place(int(np.flatnonzero(np.asarray(ids.is_null()))[0]))}: {missing}.")
+    double = first_double(ids)
+    if double is not None:
+        later, earlier = double
+        value = ids[later].as_py()
+        raise UserError(
+            f"{place(later)}: {column} {value!r} is there already ({place(earlier)}); {twice}."
+        )
+
+
 class Keys:
     """Which row has a key; holds the keys once, sorted, and 8 bytes for each.
 

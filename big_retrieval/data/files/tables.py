@@ -167,10 +167,22 @@ class Joined:
 
 def check_columns(table: Table, columns: Collection[str]) -> None:
     """Raises a UserError for the first column that a table with fixed columns lacks."""
-    for column in columns:
-        if table.columns is not None and column not in table.columns:
-            known = ", ".join(sorted(table.columns))
-            raise UserError(f"{table.name} has no column {column!r}; it has {known}.")
+    if table.columns is not None:
+        check_known(table.name, table.columns, columns)
+
+
+def check_known(name: str, columns: Collection[str], wanted: Collection[str]) -> None:
+    """Raises a UserError for the first wanted column that something lacks.
+
+    Args:
+      name: of what has the columns.
+      columns: that it has.
+      wanted: those that it must have.
+    """
+    for column in wanted:
+        if column not in columns:
+            known = ", ".join(sorted(columns))
+            raise UserError(f"{name} has no column {column!r}; it has {known}.")
 
 
 def _value(row: Record, column: str, place: str) -> Any:

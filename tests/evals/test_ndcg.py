@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.ranking import ndcg
+from big_retrieval.evals.graded import ndcg
 
 
 def by_hand(scores: list[float], grades: list[int], k: int, exponential: bool) -> float:
