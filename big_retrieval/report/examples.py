@@ -238,13 +238,14 @@ def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
     mark = tag("span", verdict, class_="mark")
     score = answer.get("score")
     shown = number(float(score), 4) if is_number(score) else "NaN"
+    wide = " wide" if is_number(grade) and "picture" in answer else ""
     return tag(
         "li",
         tag("span", place, class_="place"),
         mark,
         tag("span", shown, class_="score"),
         _item(answer, f"answer {place}, {'right' if right else 'wrong'}"),
-        class_=f"{'right' if right else 'wrong'}{' apart' if apart else ''}",
+        class_=f"{'right' if right else 'wrong'}{' apart' if apart else ''}{wide}",
     )
 
 

@@ -74,7 +74,8 @@ def _table(
 ) -> Html:
     columns = sorted({m for metrics in rows.values() for m in metrics}, key=_column)
     two = len(runs) == 2
-    heads = [tag("th", "direction" if "/" in title else "evaluator", scope="col")]
+    kind = "fields" if title.startswith("ranking/") else "direction"
+    heads = [tag("th", kind if "/" in title else "evaluator", scope="col")]
     heads += [tag("th", "run", scope="col")] if two else []
     heads += [tag("th", _head(column), scope="col", class_="n") for column in columns]
     body = [_rows(title, row, columns, finals) for row in sorted(rows, key=natural)]

@@ -166,6 +166,7 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
   border-radius: 6px; border: 1px dashed var(--line);
   align-content: start;
 }
+.tiles li.wide { width: 150px; }
 .tiles li.right { border: 2px solid var(--good); padding: 4px; }
 .tiles img { width: 96px; height: 96px; order: -1; margin-bottom: 4px; }
 .tiles .apart { margin-left: 18px; }
@@ -206,6 +207,7 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
   td code, th code { max-width: 34ch; }
   .tiles { gap: 6px; }
   .tiles li { width: 116px; }
+  .tiles li.wide { width: 144px; }
   .tiles .apart { margin-left: 0; }
   .lines li { padding-top: 4px; padding-bottom: 4px; }
   .lines .words { grid-column: 1 / -1; }
