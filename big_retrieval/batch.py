@@ -41,9 +41,14 @@ class Reps:
     """What losses, evaluators and indexes speak.
 
     Attributes:
-      points: field name -> points [B, M, N] of the topology, in float32.
+      points: field name -> points [B, M, N] of the topology, in float32; [B, 1, V], dense, of
+        lexical fields.
+      words: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
+      negatives: the same of the hard negatives that came with the rows, [B, K, ...] each.
       extra: per-example outputs of learned parts that belong to no similarity, [B, ...] each.
     """
 
     points: Mapping[str, jax.Array]
+    words: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    negatives: "Reps | None" = None
     extra: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)

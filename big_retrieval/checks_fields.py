@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from big_retrieval.columns import columns_of_size
 from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
 
 
@@ -103,7 +104,9 @@ def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
     part = c.fields[field]
     tower, head = c.towers[part.tower], part.head
     if isinstance(head, Lexical):
-        return 1, (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
+        sizes = [t.vocab_size for t in (tower, *c.towers.values()) if isinstance(t, Bert)]
+        rows = next(filter(None, sizes), vocab_size)
+        return 1, len(columns_of_size(head.columns, rows)) if rows else 0
     dim = head.dim or tower.width
     tokens = 1 if tower.pool == "mean" else tower.class_tokens
     return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)

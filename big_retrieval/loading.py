@@ -155,7 +155,7 @@ def put_together(
       batch_size: rows encoded at a time.
     """
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
-    model = make_model(config, tokenizer.vocab_size)
+    model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))
     return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
 

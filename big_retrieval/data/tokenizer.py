@@ -55,6 +55,15 @@ class Tokenizer:
         """The id behind the end of short texts."""
         return self._pad_id
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that stand for no piece of a text: padding, starts, ends, masks."""
+        added = self._inner.get_added_tokens_decoder().items()
+        special = {number for number, token in added if token.special}
+        own = {number for number in self._standalone.values() if number is not None}
+        padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
+        return frozenset(special | own | padding | {*self._before, *self._after})
+
     def id_to_token(self, number: int) -> str:
         """The string of an id.
 

@@ -223,7 +223,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     specs = field_specs(config, tokenizer)
     try_record(source, specs, config.labels)
     total_steps = run_length(config, len(source))
-    parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
+    words = tokenizer.vocab_size
+    parts = build_model(config, mesh, vocab_size=words, total_steps=total_steps, words=tokenizer)
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = make_evaluators(config, eval_sources, specs, encoder, reading)
     for evaluator in evaluators.values():

@@ -24,7 +24,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key, batch_stats).
+    """The loss as a function of (parameters, batch, key, batch_stats, steps done).
 
     It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
     was seen: once, by the mean over all slices.
@@ -36,7 +36,11 @@ def make_loss(
     """
 
     def loss(
-        params: Any, batch: Batch, key: jax.Array, batch_stats: Any = None
+        params: Any,
+        batch: Batch,
+        key: jax.Array,
+        batch_stats: Any = None,
+        step: jax.Array | int = 0,
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
         def encode(params: Any, part: tuple[Any, jax.Array]) -> tuple[Reps, Any]:
             fields, rows = part
@@ -48,7 +52,7 @@ def make_loss(
         rows = jnp.arange(batch.valid.shape[0], dtype=jnp.int32)
         inputs = (batch.fields, rows)
         reps, moved = in_slices(encode, without_scalars(params), inputs, microbatch)
-        value, metrics = objective(reps, batch, params["scalars"])
+        value, metrics = objective(reps, batch, params["scalars"], step)
         return value, (metrics, moved)
 
     return loss
@@ -78,7 +82,7 @@ def make_step(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
         (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats
+            state.params, batch, key, state.batch_stats, state.step
         )
         moving = trainable(state.params, config.optimizer)
         grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
