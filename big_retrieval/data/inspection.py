@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.build import make_order, make_reading
+from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.images import resize
@@ -226,6 +226,7 @@ def throughput(
         rows=np.arange(rows),
         start_batch=0,
         stop_batch=10**6,
+        negatives=make_negatives(config),
         reading=make_reading(replace(loader, max_damaged=1.0)),
     )
     next(batches)  # starting up is not reading

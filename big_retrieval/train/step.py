@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config
+from big_retrieval.config import Config, negatives_field
 from big_retrieval.data.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, without_scalars
@@ -148,6 +148,12 @@ def abstract_batch(config: Config, mesh: Mesh) -> Batch:
             fields[name] = {"ids": ids, "mask": mask}
         if field.optional:
             fields[name]["there"] = array(jnp.bool_)
-    labels = {"document_id": array(jnp.int32)}
-    labels |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
-    return Batch(fields=fields, valid=array(jnp.bool_), **labels)  # type: ignore
+    extras: dict[str, Any] = {"document_id": array(jnp.int32)}
+    extras |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
+    name, count = negatives_field(config), config.negatives.count
+    if name:
+        shape = count, config.fields[name].length  # type: ignore
+        ids, mask = array(jnp.int32, *shape), array(jnp.bool_, *shape)
+        extras["negatives"] = {name: {"ids": ids, "mask": mask}}
+        extras["negatives_valid"] = array(jnp.bool_, count)
+    return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore
