@@ -162,7 +162,8 @@ class TextField:
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
-    prefix: str = ""  # put before every text, such as "query: "
+    title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
+    prefix: str = ""  # put before every text, such as "query: ", in front of its title
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too

@@ -15,18 +15,16 @@ import numpy as np
 from big_retrieval.config import PairLabels
 from big_retrieval.data import images
 from big_retrieval.data.damage import Lost, note
-from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, source_texts, stack
 from big_retrieval.data.labels import Label, label_types, read_labels
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
 from big_retrieval.data.sources import (
     Record,
     Source,
-    as_texts,
     column_of,
     is_absent,
     place_of,
-    texts_of,
 )
 from big_retrieval.errors import Damaged, UserError
 
@@ -55,7 +53,8 @@ class Example:
     """One row of a training batch.
 
     Attributes:
-      values: field name -> text, or image uint8 [size, size, 3]; without what the record lacks.
+      values: field name -> text (with title), or image uint8 [size, size, 3]; without what the
+        record lacks.
       labels: what the record says of its pair.
       negatives: further documents, K at most.
     """
@@ -85,6 +84,7 @@ def try_record(
     """
     first, read, wanted = None, False, Wanted(fields, labels, negatives)
     unseen = {f"config.fields.{name}.column": spec.column for name, spec in fields.items()}
+    untitled = {f"config.fields.{n}.title": spec.title for n, spec in fields.items() if spec.title}
     if negatives is not None:
         unseen["config.negatives.column"] = negatives.column
     for index in range(min(TRIES, len(source))):
@@ -96,12 +96,14 @@ def try_record(
             continue
         for name, value in found.values.items():
             stack(fields[name], [value])
+        untitled = {key: title for key, title in untitled.items() if title not in record}
         unseen = {key: name for key, name in unseen.items() if is_absent(record.get(name))}
         read = True
-        if not unseen:
+        if not unseen and not untitled:
             return
     tried = min(TRIES, len(source))
     if read:
+        unseen |= untitled
         key = min(unseen)
         raise UserError(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
@@ -122,7 +124,7 @@ def eval_items(source: Source, spec: FieldSpec) -> np.ndarray:
     if spec.kind == "image":
         records = np.arange(len(source), dtype=np.int64)
         return np.stack([records, np.zeros_like(records)], axis=1)  # [n, 2]
-    counts = [_text_count(source, index, spec.column) for index in range(len(source))]
+    counts = [_text_count(source, index, spec) for index in range(len(source))]
     records = np.repeat(np.arange(len(source), dtype=np.int64), counts)  # [n]
     starts = np.repeat(np.cumsum(counts) - counts, counts)  # [n]
     return np.stack([records, np.arange(len(records)) - starts], axis=1)  # [n, 2]
@@ -189,15 +191,14 @@ def _drawn(
     here = {
         field: spec
         for field, spec in sorted(wanted.fields.items())
-        if not (spec.optional and is_absent(record.get(spec.column)))
+        if not (spec.optional and lacks(record, spec))
     }
     chosen: dict[str, Any] = {}
     for field, spec in here.items():
         if spec.kind == "text":
-            found = column_of(record, spec.column, name)
-            texts = as_texts(found, spec.column, place)
+            texts = record_texts(record, spec, name, place)
             chosen[field] = texts[int(rng.integers(len(texts)))]
-    said = tuple(chosen.values())
+    said = [part for text in chosen.values() for part in _parts(text)]
     for field, spec in here.items():
         if spec.kind == "image":
             image = images.training_view(
@@ -213,6 +214,10 @@ def _drawn(
             mirrored = rng.random() < spec.flip and not has_word(said, spec.flip_unsafe_words)
             chosen[field] = images.flip(image) if mirrored else image
     return Example(chosen, known, draw_negatives(record, wanted.negatives, place, rng))
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    return (text,) if isinstance(text, str) else text
 
 
 def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:
@@ -251,12 +256,12 @@ def eval_batch(
 
 
 def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
-    """A text of a record, or its image as evaluation sees it: uint8 [size, size, 3].
+    """A text of a record (with title), or its image as evaluation sees it: uint8 [size, size, 3].
 
     None for an optional image that the record lacks.
     """
     if spec.kind == "text":
-        return texts_of(source, index, spec.column)[text]
+        return source_texts(source, index, spec)[text]
     record = source[index]
     if spec.optional and is_absent(record.get(spec.column)):
         return None
@@ -264,8 +269,8 @@ def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
     return images.evaluation_view(value, spec.size, place=place_of(source, index))
 
 
-def _text_count(source: Source, index: int, column: str) -> int:
+def _text_count(source: Source, index: int, spec: FieldSpec) -> int:
     try:
-        return len(texts_of(source, index, column))
+        return len(source_texts(source, index, spec))
     except Damaged:
         return 0

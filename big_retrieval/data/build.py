@@ -104,6 +104,7 @@ def field_specs(config: Config, tokenizer: Tokenizer) -> Mapping[str, FieldSpec]
                 length=field.length,
                 tokenizer=tokenizer,
                 prefix=field.prefix,
+                title=field.title,
                 optional=field.optional,
             )
     return specs

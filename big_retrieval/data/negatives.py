@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.fields import FieldSpec, Text, stack
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 
@@ -33,17 +33,19 @@ class Negative:
     """One document of a record's list.
 
     Attributes:
+      title: its title; "": it has none.
       text: what it says.
       pool: items of a lower pool are taken before those of a higher one.
     """
 
+    title: str
     text: str
     pool: int = 0
 
 
 def draw_negatives(
     record: Record, wanted: Negatives | None, place: str, rng: np.random.Generator
-) -> list[str]:
+) -> list[Negative]:
     """Draws K of a record's negatives without replacement, lower pools first.
 
     Args:
@@ -66,7 +68,7 @@ def draw_negatives(
         mine = [item for item in items if item.pool == pool]
         order = rng.permutation(len(mine))[: wanted.count - len(chosen)]
         chosen += [mine[number] for number in order.tolist()]
-    return [item.text for item in chosen]
+    return chosen
 
 
 def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
@@ -86,23 +88,25 @@ def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
     items = [items] if isinstance(items, str | bytes | Mapping) else items
     if not isinstance(items, list | tuple):
         raise Damaged(place, f"{column!r} is {value!r:.80}, not a list of documents")
-    return [found for item in items if (found := _read(item, column, place)).text.strip()]
+    found = [_read(item, column, place) for item in items]
+    return [item for item in found if item.text.strip()]
 
 
 def _read(item: Any, column: str, place: str) -> Negative:
     fields = item if isinstance(item, Mapping) else {"text": item}
-    text, pool = fields.get("text"), fields.get(POOL, 0)
-    if text is not None and not isinstance(text, str | bytes):
-        raise Damaged(place, f"{column!r} has {text!r:.80}, not a text")
+    title, text, pool = fields.get("title"), fields.get("text"), fields.get(POOL, 0)
+    for each in (title, text):
+        if each is not None and not isinstance(each, str | bytes):
+            raise Damaged(place, f"{column!r} has {each!r:.80}, not a text")
     if "text" not in fields or not isinstance(pool, int):
         raise Damaged(place, f'{column!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
-    return Negative(as_utf8(text or ""), pool)
+    return Negative(as_utf8(title or ""), as_utf8(text or ""), pool)
 
 
 def stack_negatives(
-    wanted: Negatives, fields: Mapping[str, FieldSpec], values: Sequence[Sequence[str]]
+    wanted: Negatives, fields: Mapping[str, FieldSpec], values: Sequence[Sequence[Negative]]
 ) -> dict[str, Any]:
-    """The negatives of n records as arrays of a batch.
+    """The negatives of n records as arrays of a batch; their titles count where the field has some.
 
     Args:
       wanted: K, and the field.
@@ -115,7 +119,10 @@ def stack_negatives(
     """
     count, spec = wanted.count, replace(fields[wanted.field], optional=False)
     padded = [[*found, *[None] * (count - len(found))] for found in values]
-    arrays = stack(spec, [text for row in padded for text in row])  # [n * K, L]
+    flat: list[Text | None] = []
+    for item in (item for row in padded for item in row):
+        flat.append(item and ((item.title, item.text) if spec.title else item.text))
+    arrays = stack(spec, flat)  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
-    there = np.array([[text is not None for text in row] for row in padded], bool)
+    there = np.array([[item is not None for item in row] for row in padded], bool)
     return {"negatives": {wanted.field: shaped}, "negatives_valid": there}

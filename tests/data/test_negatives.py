@@ -95,8 +95,8 @@ def test_lower_pools_come_first() -> None:
         draw_negatives({"negatives": items}, Negatives("d", "negatives", 2), "here", rng)
         for rng in map(np.random.default_rng, range(20))
     ]
-    assert {first for first, _ in found} == {"b"}
-    assert {second for _, second in found} == {"a", "c"}
+    assert {first.text for first, _ in found} == {"b"}
+    assert {second.text for _, second in found} == {"a", "c"}
 
 
 @pytest.mark.parametrize(
