@@ -27,6 +27,9 @@ class Batch:
         that a row comes from, where `config.labels` names no column.
       query_id: int32 [B], the same of the query; None where no column says.
       weight: float32 [B], how much the row's pair counts; None: all alike.
+      negatives: the document field that they are read like -> its arrays, with K further documents
+        for each row: `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None: there are none.
+      negatives_valid: bool [B, K]; False where a row has fewer than K.
     """
 
     fields: Mapping[str, Arrays]
@@ -34,6 +37,8 @@ class Batch:
     document_id: jax.Array
     query_id: jax.Array | None = None
     weight: jax.Array | None = None
+    negatives: Mapping[str, Arrays] | None = None
+    negatives_valid: jax.Array | None = None
 
 
 @flax.struct.dataclass

@@ -12,6 +12,7 @@ from big_retrieval import schema
 from big_retrieval.config_data import (  # noqa: F401 - config files take all parts from here
     Graded,
     GradedScenes,
+    HardNegatives,
     Karpathy,
     Loader,
     Mixture,
@@ -173,7 +174,8 @@ class TextField:
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
-    prefix: str = ""  # put before every text, such as "query: "
+    title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
+    prefix: str = ""  # put before every text, such as "query: ", in front of its title
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
@@ -248,6 +250,7 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=Scenes)
+    negatives: HardNegatives = field(default_factory=HardNegatives)
     loader: Loader = field(default_factory=Loader)
     evals: dict[str, Evaluation] = field(default_factory=dict)
 
@@ -263,6 +266,14 @@ FREE_ON_RESUME = (
 def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+
+
+def negatives_field(config: Config) -> str:
+    """The document field that `config.negatives` are read like; "" where there are none."""
+    if not config.negatives.count:
+        return ""
+    documents = [name for name, field in config.fields.items() if field.side == "document"]
+    return config.negatives.field or documents[0]
 
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

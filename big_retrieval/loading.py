@@ -45,15 +45,31 @@ class TrainedModel:
     weights: Any
     encoder: Encoder
 
-    def encode_texts(self, texts: Sequence[str], field: str = "text") -> np.ndarray:
+    def encode_texts(
+        self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
+    ) -> np.ndarray:
         """Points [n, M, N] of some texts.
 
+        Args:
+          texts: n texts.
+          field: which text field they are.
+          titles: of the texts, where the field has titles; (): they have none.
+
         Raises:
-          UserError: no texts, or no such field.
+          UserError: no texts, no such field, or titles where the field has none or of other number.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like ones share a batch
-        ordered = Texts([texts[i] for i in order], column=self._column(field))
+        column = self._column(field)
+        if titles and not getattr(self.config.fields[field], "title", ""):
+            raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
+        if titles and (isinstance(titles, str) or len(titles) != len(texts)):
+            raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
+        ordered = Texts(
+            [texts[i] for i in order],
+            column=column,
+            titles=[titles[i] for i in order] if titles else (),
+        )
         return self._encode(ordered, field)[np.argsort(order)]
 
     def encode_images(self, images: Sequence[Any], field: str = "image") -> np.ndarray:
