@@ -31,6 +31,7 @@ from big_retrieval.config_loss import (  # noqa: F401
     FalseNegatives,
     PairLabels,
     Sigmoid,
+    Sparsity,
     Temperature,
     Vdr,
 )

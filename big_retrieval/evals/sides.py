@@ -10,7 +10,7 @@ from big_retrieval.data.batches import FieldSpec, eval_items
 from big_retrieval.data.fields import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import Source, value_of
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import Damaged, UserError
 
 
@@ -21,8 +21,8 @@ def encode_source(
     name: str,
     spec: FieldSpec,
     reading: Reading | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """All images, or all texts, of a source as points [n, M, N] and their records [n].
+) -> tuple[Points, np.ndarray]:
+    """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
 
     A damaged image is a black one and counted where `reading` counts, else an error.
     """
@@ -44,7 +44,7 @@ def encode_first(
     name: str,
     spec: FieldSpec,
     reading: Reading | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Points, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
     if spec.kind == "image":
         return encode_source(encoder, weights, source, name, spec, reading)
@@ -65,7 +65,7 @@ class Side:
       field: the field's name.
       spec: how it is read.
       source: the records.
-      points: [n, M, N].
+      points: [n, M, N], or CSR [n, V].
       owners: int64 [n]; a point of the other side is a right answer where its owner is the same.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
     """
@@ -73,7 +73,7 @@ class Side:
     field: str
     spec: FieldSpec
     source: Source
-    points: np.ndarray
+    points: Points
     owners: np.ndarray
     items: np.ndarray
 

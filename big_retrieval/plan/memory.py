@@ -134,7 +134,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
         kept += rows * (found.base + tower.depth * found.layer)
         # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
-        layer.append(_logits(tower, field, rows, parts, platform))
+        layer.append(_logits(name, rows, parts, platform))
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
         if not isinstance(tower, ResNet) and tower.scan:
@@ -266,13 +266,15 @@ def _backward(tower: Any, field: Any, dtype: str) -> int:
     return inner + _ATTENTION.get(tower.type, 0) * matrix
 
 
-def _logits(tower: Any, field: Any, rows: int, parts: Model, platform: str) -> int:
+def _logits(name: str, rows: int, parts: Model, platform: str) -> int:
     """What a lexical head holds of logits by position, float32, for the rows of one device."""
+    field = parts.model.fields[name]
     if not isinstance(field.head, Lexical):
         return 0
-    columns = -(-(tower.vocab_size or parts.model.vocab_size) // parts.mesh.shape["tensor"])
-    columns = min(columns, block_size(rows * field.length, platform))
-    return round(_LOGITS[field.head.pooling] * 4 * rows * field.length * columns)
+    length = tower_length(parts.model.towers[field.tower], field)
+    columns = -(-len(parts.model.columns[field.shares_head or name]) // parts.mesh.shape["tensor"])
+    columns = min(columns, block_size(rows * length, platform))
+    return round(_LOGITS[field.head.pooling] * 4 * rows * length * columns)
 
 
 def _layers_bytes(parts: Model, tower: str) -> int:
