@@ -5,11 +5,17 @@ Eq. 4: of the dense V(x) only the k strongest columns stay, and those of the tex
 E(x) = V(x) * G(x), G = top-k OR bag of words. G carries no gradient.
 """
 
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.sharding import PartitionSpec as P
 
 
 @flax.struct.dataclass
@@ -38,7 +44,11 @@ def compact(points: jax.Array, top: int, words: jax.Array | None = None) -> Comp
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    top = min(top, points.shape[-1])
+    gated = functools.partial(_compact, top=min(top, points.shape[-1]))
+    return by_rows(gated, points, words)
+
+
+def _compact(points: jax.Array, words: jax.Array | None, top: int) -> Compact:
     columns = strongest(points, top)  # [n, k]
     if words is not None:
         rows = jnp.arange(len(points))[:, None]
@@ -46,6 +56,24 @@ def compact(points: jax.Array, top: int, words: jax.Array | None = None) -> Comp
         fresh = (words >= 0) & ~_repeated(words) & ~_at(taken, words)  # [n, L]
         columns = jnp.concatenate([columns, jnp.where(fresh, words, -1)], axis=1)  # [n, k + L]
     return Compact(jnp.where(columns >= 0, _at(points, columns), 0), columns)
+
+
+def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
+    """A function that treats every row by itself, on each device for its own rows.
+
+    XLA does not know that of a choice of columns, and would gather all rows for it.
+
+    Args:
+      function: of arrays [n, ...] or None, to arrays [n, ...]; without collectives.
+      *arrays: rows spread over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
+    """
+    mesh = jax.sharding.get_abstract_mesh().shape
+    axes = tuple(axis for axis in ("data", "fsdp") if mesh.get(axis, 1) > 1)
+    (rows,) = {x.shape[0] for x in jax.tree.leaves(arrays)}
+    if not axes or rows % math.prod(mesh[axis] for axis in axes):
+        return function(*arrays)
+    spec = P(axes)
+    return jax.shard_map(function, in_specs=spec, out_specs=spec, check_vma=False)(*arrays)
 
 
 def strongest(points: jax.Array, top: int) -> jax.Array:
@@ -63,7 +91,7 @@ def bag_of_words(words: jax.Array, normalise: bool = False) -> Compact:
       words: int32 [n, L], columns of the words; -1 where there is none.
       normalise: to norm 1 over the columns; a row without words stays 0.
     """
-    columns = jnp.where(_repeated(words), -1, words)  # [n, L]
+    columns = jnp.where(by_rows(_repeated, words), -1, words)  # [n, L]
     values = (columns >= 0).astype(jnp.float32)
     if normalise:
         values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
@@ -72,14 +100,23 @@ def bag_of_words(words: jax.Array, normalise: bool = False) -> Compact:
 
 def spread(rows: Compact, width: int) -> jax.Array:
     """Compact rows as dense ones, [n, V]."""
-    place = jnp.where(rows.columns < 0, width, rows.columns)
+    return by_rows(functools.partial(spread_locally, width=width), rows.values, rows.columns)
+
+
+def spread_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
+    """`spread` of the rows [n, K] of one device, or without a mesh."""
+    place = jnp.where(columns < 0, width, columns)
     index = jnp.arange(len(place))[:, None]
-    out = jnp.zeros((len(place), width), rows.values.dtype)
-    return out.at[index, place].add(rows.values, mode="drop")
+    out = jnp.zeros((len(place), width), values.dtype)
+    return out.at[index, place].add(values, mode="drop")
 
 
 def spread_words(words: jax.Array, width: int) -> jax.Array:
     """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
+    return by_rows(functools.partial(_spread_words, width=width), words)
+
+
+def _spread_words(words: jax.Array, width: int) -> jax.Array:
     place = jnp.where(words < 0, width, words)
     index = jnp.arange(len(place))[:, None]
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.gate import Compact, spread
+from big_retrieval.gate import spread_locally
 from big_retrieval.losses.cells import (
     Cells,
     Reduction,
@@ -148,7 +148,7 @@ def _scores(
 ) -> jax.Array:
     """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
     if columns is not None:
-        travelling = spread(Compact(travelling, columns), resident.shape[-1])
+        travelling = spread_locally(travelling, columns, resident.shape[-1])
     return sweep.topology.score(resident, travelling)
 
 

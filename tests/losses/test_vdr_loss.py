@@ -1,0 +1,177 @@
+"""The loss of VDR: block by block, on meshes, in slices, with padding: always the same.
+
+Values are compared with the reference implementation in tests/golden/test_vdr.py; here with a dense
+form in float64.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval import gate
+from big_retrieval.config_loss import ColumnMask, Vdr
+from big_retrieval.losses.contrastive import Execution
+from big_retrieval.losses.vdr import Lexical, Terms, vdr_loss
+from big_retrieval.train.microbatch import in_slices
+
+ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 60, 5, 6
+VALID = np.arange(ROWS) % 7 != 4
+NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
+KINDS = {
+    "paper": Vdr(top=TOP),
+    "no bag": Vdr(top=TOP, bag=False),
+    "mask": Vdr(top=TOP, mask=ColumnMask("gated", "gate")),
+    "normed": Vdr(top=TOP, bag_norm=True, directions="query", reduction="mean"),
+    "code": Vdr(top=TOP, symmetric=True, mask=ColumnMask("both", "bag", 0.5, True)),
+}
+MESHES = {0: None, 2: (2, 1, 1), 8: (4, 2, 1)}
+FORMS = [(0, "auto", 5, None), (0, "auto", 5, 4), (2, "ring", 3, None), (8, "gather", 5, 8),
+         (8, "ring", 2, None)]  # fmt: skip
+
+
+def arrays() -> dict[str, Any]:
+    """Inputs of a tiny lexical tower: positive representations need no more than an exponential."""
+    rng = np.random.default_rng(0)
+    return {
+        "query": rng.normal(size=(ROWS, WIDTH)),
+        "document": rng.normal(size=(ROWS, WIDTH)),
+        "negatives": rng.normal(size=(ROWS, EXTRA, WIDTH)),
+        "kernel": np.eye(WIDTH) + rng.normal(size=(WIDTH, WIDTH)) / 10,
+        "scale": np.asarray(0.7),
+    }
+
+
+def words() -> dict[str, np.ndarray]:
+    """Columns of words, some twice, some none, of rows of all three kinds."""
+    rng = np.random.default_rng(1)
+    shapes = {"query": (ROWS,), "document": (ROWS,), "negatives": (ROWS, EXTRA)}
+    return {
+        name: rng.integers(-1, WIDTH, (*shape, WORDS)).astype(np.int32)
+        for name, shape in shapes.items()
+    }
+
+
+def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: int | None) -> Any:
+    def encode(kernel: Any, rows: Any) -> Any:
+        return jax.tree.map(lambda y: jnp.exp(y @ kernel), rows), {}
+
+    rows = {name: x[name] for name in columns}
+    dense, _ = in_slices(encode, x["kernel"], rows, microbatch)
+    sides = {name: Lexical(dense[name], columns[name]) for name in columns}
+    valid = jnp.asarray(VALID)
+    return vdr_loss(
+        config, sides["query"], sides["document"], sides["negatives"], scale=x["scale"],
+        valid=valid, negatives_valid=jnp.asarray(NEGATIVES_VALID), execution=execution,
+    )[0]  # fmt: skip
+
+
+def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
+    """From the operands of each term, over the whole matrix of scores."""
+    sides = {
+        name: Lexical(jnp.exp(x[name] @ x["kernel"]), jnp.asarray(columns[name]))
+        for name in columns
+    }
+    operands = Terms(config, sides["query"], sides["document"], sides["negatives"]).operands()
+    kept = jnp.asarray(VALID)
+    total = 0.0
+    for query, document, others in operands.values():
+        query = gate.spread(query, WIDTH) if isinstance(query, gate.Compact) else query
+        assert others is not None
+        both = jnp.concatenate([document, others.reshape(-1, WIDTH)])
+        columns_kept = jnp.concatenate([kept, (kept[:, None] & NEGATIVES_VALID).reshape(-1)])
+        scores = x["scale"] * (query @ both.T)
+        scores = jnp.where(columns_kept[None, :], scores, -jnp.inf)
+        own = jnp.diagonal(scores[:, :ROWS])
+        by_row = jax.nn.logsumexp(scores, axis=1) - own
+        by_column = (
+            jax.nn.logsumexp(jnp.where(kept[:, None], scores[:, :ROWS], -jnp.inf), axis=0) - own
+        )
+        both_ways = by_row if config.directions == "query" else by_row + by_column
+        total += jnp.sum(jnp.where(kept, both_ways, 0)) / jnp.sum(kept)
+    if config.reduction == "mean":
+        total /= len(operands) * (1 if config.directions == "query" else 2)
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_against_the_dense_form(kind: str) -> None:
+    x, columns, config = arrays(), words(), KINDS[kind]
+    with jax.enable_x64(True):
+        expected = jax.device_get(
+            jax.jit(jax.value_and_grad(lambda x: dense_loss(x, columns, config)))(
+                jax.tree.map(jnp.asarray, x)
+            )
+        )
+    single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
+    forms = FORMS if kind in ("paper", "code") else FORMS[:1]
+    for form in forms:
+        found = run(single, columns, config, *form)
+        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            atol = 1e-5 * float(np.abs(theirs).max())
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol, err_msg=str(form))
+
+
+def run(
+    x: Any, columns: Any, config: Vdr, devices: int, exchange: Any, block: int, slices: int | None
+) -> Any:
+    """Value and gradients in one form of computation."""
+    execution = Execution(exchange, block)
+
+    def value(x: Any, columns: Any) -> Any:
+        return loss(x, columns, config, execution, slices)
+
+    shape = MESHES[devices]
+    if shape is None:
+        return jax.jit(jax.value_and_grad(value))(x, columns)
+    axes = ("data", "fsdp", "tensor")
+    mesh = jax.make_mesh(
+        shape, axes, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[:devices]
+    )
+    rows = NamedSharding(mesh, P(("data", "fsdp")))
+
+    def place(y: Any) -> Any:
+        spread = y.ndim and y.shape[0] == ROWS
+        return jax.device_put(y, rows if spread else NamedSharding(mesh, P()))
+
+    with jax.set_mesh(mesh):
+        return jax.device_get(
+            jax.jit(jax.value_and_grad(value))(jax.tree.map(place, x), jax.tree.map(place, columns))
+        )
+
+
+def test_queries_travel_in_compact_form() -> None:
+    """No device receives, or holds, the dense queries of the others."""
+    rows, width, top, length = 64, 4096, 16, 8
+    config = Vdr(top=top)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    spread = NamedSharding(mesh, P("data"))
+    points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
+    columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=spread)
+
+    def value(q: Any, p: Any, words: Any) -> Any:
+        execution = Execution("gather", block=8)
+        return vdr_loss(config, Lexical(q, words), Lexical(p), scale=1.0, execution=execution)[0]
+
+    with jax.set_mesh(mesh):
+        program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(points, points, columns)
+        text = program.compile().as_text()
+    assert text is not None
+    assert f"f32[{rows},{top + length}]" in text  # gathered
+    for line in text.splitlines():
+        gathers = any(word in line for word in ("all-gather(", "all-to-all(", "all-reduce("))
+        assert not (gathers and f",{width}]" in line.split(" = ")[-1].split("(")[0]), line
+
+
+def test_mask_needs_unclaimed_columns() -> None:
+    """Where every column is active there is nothing to share out, and the loss is the plain one."""
+    x, columns = arrays(), words()
+    wide = Vdr(top=WIDTH, mask=ColumnMask("gated", "gate"))
+    plain = Vdr(top=WIDTH)
+    single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
+    values = [loss(single, columns, config, Execution(), None) for config in (wide, plain)]
+    assert values[0] == values[1]
