@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Iterator
 
-from big_retrieval import checks_graded
+from big_retrieval import checks_graded, checks_texts
 from big_retrieval.config import (
     Config,
     Graded,
@@ -32,6 +32,7 @@ def data(c: Config) -> Iterator[str]:
         if isinstance(c.data, Scenes) and field.column != column:
             yield f"{path} is {field.column!r}; generated scenes have theirs in {column!r}."
     yield from checks_graded.columns(c)
+    yield from checks_texts.columns(c)
     t = c.tokenizer
     if not t.path and t.type != "wordpiece":
         yield (
@@ -58,12 +59,16 @@ def _source(path: str, source: Source) -> Iterator[str]:
             "tar": "shards",
             "karpathy": "split file",
             "graded": "file with your judged pairs",
+            "beir": "folder with corpus.jsonl, queries.jsonl and qrels",
+            "dpr": "file with questions and passages",
+            "triples": "file with triples",
         }
         yield f"{path}.path is empty; give the {kind[source.type]}."
     if isinstance(source, Pairs):
         yield from _pairs(path, source)
     if isinstance(source, Graded):
         yield from checks_graded.graded(path, source)
+    yield from checks_texts.texts(path, source)
 
 
 def _pairs(path: str, source: Pairs) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from big_retrieval.checks_data import SCENE_LABELS
 from big_retrieval.config import (
+    Beir,
     Config,
     Evaluation,
     Graded,
@@ -79,10 +80,10 @@ def metrics_of(c: Config, name: str) -> list[str]:
 
 
 def _ranking(c: Config, path: str, ev: Ranking) -> Iterator[str]:
-    if not isinstance(ev.data, Graded | GradedScenes):
+    if not isinstance(ev.data, Graded | GradedScenes | Beir):
         yield (
             f"{path}.data is of the type {ev.data.type!r}, which has no judged pairs; give it a "
-            "source of the type 'graded'."
+            "source of the type 'graded' or 'beir'."
         )
     if not 0 < ev.dev_share < 1:
         yield f"{path}.dev_share is {ev.dev_share}; it is a share between 0 and 1."

@@ -26,6 +26,13 @@ def graded(path: str, source: Graded) -> Iterator[str]:
         yield f"{said}: query, document and score need three columns."
     if not (math.isfinite(source.s_max) and source.s_max >= 1):
         yield f"{path}.s_max is {source.s_max}; it must be 1 or more."
+    if not (math.isfinite(source.least) and source.least >= 0):
+        yield f"{path}.least is {source.least}; it must be 0 (keep all pairs) or more."
+    for term in source.rename:
+        part, _, rest = term.partition(".")
+        column, _, name = rest.partition("=")
+        if part not in ("pairs", "queries", "documents") or not column or not name:
+            yield f"{path}.rename has {term!r}; write such as queries.text=query."
     if not source.text:
         yield f"{path}.text is empty; name the columns of texts, such as ('query', 'title')."
     for key in ("where", "where_documents"):

@@ -35,6 +35,7 @@ from big_retrieval.config_loss import (  # noqa: F401
     Temperature,
     Vdr,
 )
+from big_retrieval.config_texts import Beir, Dpr, Triples  # noqa: F401
 from big_retrieval.config_towers import RESNET_SIZES, ResNet  # noqa: F401
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]

@@ -7,6 +7,8 @@ Every source gives records with the images in the column `image` and the texts i
 from dataclasses import dataclass, field
 from typing import Literal
 
+from big_retrieval.config_texts import Beir, Dpr, Triples
+
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
 
 
@@ -106,6 +108,11 @@ class Graded:
     image_value: str = "images"  # its column of images
     root: str = ""  # folder that image paths start from; empty: that of the documents' file
     drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
+    # of a pair that is there with different scores: an error, or which one counts
+    twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
+    negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
+    least: float = 0.0  # pairs of lower scores are left out; 1 keeps what fits, to train on
+    rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
     how_to_get: str = ""
 
 
@@ -120,7 +127,7 @@ class GradedScenes:
     seed: int = 0
 
 
-OneSource = Scenes | Pairs | Tar | Tfds | Karpathy | Graded | GradedScenes
+OneSource = Scenes | Pairs | Tar | Tfds | Karpathy | Graded | GradedScenes | Beir | Dpr | Triples
 
 
 @dataclass(frozen=True)

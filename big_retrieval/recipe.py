@@ -178,20 +178,24 @@ def runlocal(c: Editable) -> Editable:
     if c.loss.type == "vdr":
         c.loss.top = min(c.loss.top, LOCAL_TOP)
     c.init = ml_collections.ConfigDict()
-    graded = c.data.type == "graded"
+    graded = c.data.type in ("graded", "beir", "dpr", "triples")
+    scored = bool(c.labels.score)
     c.data = entry(Scenes(), count=4000)
     c.evals = ml_collections.ConfigDict()
+    c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
-        return _graded_scenes(c)
+        return _graded_scenes(c, scored)
     c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200))
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
     return c
 
 
-def _graded_scenes(c: Editable) -> Editable:
+def _graded_scenes(c: Editable, scored: bool) -> Editable:
     """Generated judged pairs, with queries and documents that training has not seen."""
     c.data = entry(GradedScenes())
-    c.labels.update(query="query_id", document="document_id", score="score", s_max=100.0)
+    c.labels.update(query="query_id", document="document_id")
+    if scored:
+        c.labels.update(score="score", s_max=100.0)
     for part in c.fields.values():
         text = "query" if part.side == "query" else "title"
         part.column = text if part.kind == "text" else "image"
@@ -205,7 +209,7 @@ def _shrink_field(part: Editable) -> None:
     if part.kind == "image":
         part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
     else:
-        part.update(length=min(part.length, 32))
+        part.update(length=min(part.length, 32), title="")
     if part.head.type == "lexical":  # its size is the vocabulary's
         if part.head.top is not None:
             part.head.top = min(part.head.top, LOCAL_TOP)

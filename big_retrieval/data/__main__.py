@@ -17,7 +17,7 @@ from absl import flags
 
 from big_retrieval import cli, schema
 from big_retrieval.checks import check
-from big_retrieval.config import Config, Graded, GradedScenes, Mixture
+from big_retrieval.config import Beir, Config, Graded, GradedScenes, Mixture
 from big_retrieval.config_data import Source as SourceConfig
 from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
@@ -64,7 +64,7 @@ def _types(source: SourceConfig) -> set[str]:
     """The kinds of a source or of a mixture's parts; "graded" stands for all judged pairs."""
     if isinstance(source, Mixture):
         return {kind for part in source.parts.values() for kind in _types(part.source)}
-    return {"graded" if isinstance(source, Graded | GradedScenes) else source.type}
+    return {"graded" if isinstance(source, Graded | GradedScenes | Beir) else source.type}
 
 
 def inspect(config: Config) -> None:

@@ -9,7 +9,9 @@ from big_retrieval.config_data import Loader
 from big_retrieval.config_data import Source as SourceConfig
 from big_retrieval.data import open_files, open_graded, scenes
 from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.beir import as_graded
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.dpr import dpr
 from big_retrieval.data.graded_scenes import graded_scenes
 from big_retrieval.data.mixture import MixedOrder, Mixture
 from big_retrieval.data.negatives import Negatives
@@ -17,6 +19,7 @@ from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
+from big_retrieval.data.triples import triples
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 
@@ -40,6 +43,12 @@ def make_source(config: SourceConfig) -> Source:
         return open_files.karpathy(config)
     if isinstance(config, configs.Graded):
         return open_graded.graded(config)
+    if isinstance(config, configs.Beir):
+        return open_graded.graded(as_graded(config))
+    if isinstance(config, configs.Dpr):
+        return dpr(config)
+    if isinstance(config, configs.Triples):
+        return triples(config)
     if isinstance(config, configs.GradedScenes):
         return graded_scenes(config.split, size=config.size, count=config.count, seed=config.seed)
     return open_files.pairs(config)

@@ -7,13 +7,14 @@ s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 
+Twice = Literal["refuse", "max", "min", "mean", "first"]  # what several scores of a pair make
 Place = Callable[[int], str]  # where a pair stands, for messages
 
 
@@ -106,39 +107,54 @@ def check_scores(score: np.ndarray, column: str, place: Place) -> None:
 
 
 def distinct(
-    query: np.ndarray, document: np.ndarray, score: np.ndarray, place: Place
-) -> np.ndarray:
-    """Which pairs are there for the first time; later ones must say the same.
+    query: np.ndarray, document: np.ndarray, score: np.ndarray, place: Place, twice: Twice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which pairs are there for the first time, and the score that counts.
 
     Args:
       query: a number for each query, [n].
       document: a number for each document, [n].
       score: [n].
       place: where a pair stands.
+      twice: of a pair's different scores the one that counts, or their mean; "refuse": an error.
 
     Returns:
-      bool [n], False for a pair that an equal one precedes.
+      bool [n], False for a pair that an equal one precedes; and the scores, float64 [n].
 
     Raises:
-      UserError: a pair has two scores; both places are named.
+      UserError: a pair has two scores, which are refused; both places are named.
     """
     first = np.ones(len(query), bool)
     if not len(query):
-        return first
+        return first, score
     width = int(document.max()) + 1
     keys = query.astype(np.int64) * width + document  # [n]
     order = np.argsort(keys, kind="stable")
     later = np.concatenate([[False], keys[order][1:] == keys[order][:-1]])  # [n], as sorted
     other = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
-    if other.any():
+    if other.any() and twice == "refuse":
         here = int(np.flatnonzero(other)[0])
         there, now = int(order[here - 1]), int(order[here])
         raise UserError(
             f"{place(now)}: this pair has the score {score[now]:g}, but {score[there]:g} in "
-            f"{place(there)}; keep one of them."
+            f"{place(there)}; keep one of them, or set `twice` of the data to 'max', 'min', 'mean' "
+            "or 'first'."
         )
     first[order[later]] = False
-    return first
+    starts = np.flatnonzero(~later)
+    counting = np.array(score, np.float64)  # [n]
+    if other.any():
+        counting[order[starts]] = _combined(score[order], starts, twice)
+    return first, counting
+
+
+def _combined(score: np.ndarray, starts: np.ndarray, twice: Twice) -> np.ndarray:
+    """One score for each run of scores [n] that begins at one of `starts` [k]: float64 [k]."""
+    if twice == "first":
+        return score[starts]
+    if twice == "mean":
+        return np.add.reduceat(score, starts) / np.diff(np.append(starts, len(score)))
+    return (np.maximum if twice == "max" else np.minimum).reduceat(score, starts)
 
 
 def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:

@@ -1,29 +1,25 @@
 """From the configuration of judged pairs to their source."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from big_retrieval.config_data import Graded
-from big_retrieval.data.files.arrow import Csv
 from big_retrieval.data.files.columns import Scan, check_ids, scan
-from big_retrieval.data.files.picked import Selected
-from big_retrieval.data.files.prepared import SCHEME, open_prepared
+from big_retrieval.data.files.prepared import SCHEME
 from big_retrieval.data.files.tables import Table, check_columns, check_known
-from big_retrieval.data.files.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_images import Gallery, ImageColumn
 from big_retrieval.data.graded_sides import Names, Side, name_columns
-from big_retrieval.data.open_files import file_table, files_of, table_of, term_of, warn
+from big_retrieval.data.graded_tables import pairs_table, renamed, side_table
+from big_retrieval.data.judgements import Twice
+from big_retrieval.data.open_files import files_of, table_of, warn
 from big_retrieval.data.pairing import Known, Pairing, Sides, owner
 from big_retrieval.data.records import IMAGE
 from big_retrieval.errors import UserError
-
-ADVICE = "write a file with a row for each pair: the ids of query and document, and their score"
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ def graded(config: Graded) -> GradedPairs:
     if config.where_documents and not config.documents:
         raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
     ids = (config.query, config.document, config.score)
-    table = pairs_table(config)
+    table = renamed(pairs_table(config), config.rename, "pairs")
     queries = _file(config, config.queries, config.query_key, config.query)
     documents = _file(
         config, config.documents, config.document_key, config.document, config.where_documents
@@ -109,9 +105,17 @@ def _sides(
         names=(config.query, config.document, config.score),
         place=table.place,
         drop=config.drop,
+        negative=config.negative,
+        twice=_twice(config),
     )
-    pairing.score(config.score_from, config.s_max)
+    pairing.score(config.score_from, config.s_max, config.least)
     return pairing.sides(queries and queries.known, documents and documents.known)
+
+
+def _twice(config: Graded) -> Twice:
+    """What becomes of several numbers of a pair, in terms of these numbers: a low rank is good."""
+    turned: dict[Twice, Twice] = {"max": "min", "min": "max"}
+    return turned.get(config.twice, config.twice) if config.score_from == "rank" else config.twice
 
 
 def _names(
@@ -157,72 +161,6 @@ def _names(
     )
 
 
-def pairs_table(config: Graded) -> Table:
-    """The rows of the pairs that `where` chooses; of files without columns' names under ours.
-
-    Raises:
-      UserError: the file is missing or of another kind, or no row is chosen.
-    """
-    names = (config.query, config.document, config.score)
-
-    if config.path.startswith(SCHEME):
-        image = "" if config.documents or config.images else config.image
-        return _chosen(_prepared(config.path, image, config.how_to_get), config.where, "where")
-
-    def open_file(path: Path) -> Table:
-        ending = path.suffix.lower()
-        if ending == ".json":
-            return _opened(path, judged_objects, *names)
-        lines = _opened(path, judged_lines, *names) if ending in JUDGED else None
-        if lines is None and ending in JUDGED and ending != ".tsv":
-            return _opened(path, Csv, "\t")
-        return file_table(path) if lines is None else lines
-
-    table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), open_file)
-    return _chosen(table, config.where, "where")
-
-
-def side_table(
-    path: str, key: str, where: Sequence[str] = (), how_to_get: str = "", image: str = ""
-) -> Table:
-    """The rows of a file of queries or documents.
-
-    Args:
-      path: a file or a pattern.
-      key: the column that the ids of a JSON object get.
-      where: conditions on its rows.
-      how_to_get: said where it is missing.
-      image: the feature of a prepared data set that holds images; "": none.
-
-    Raises:
-      UserError: the file is missing or of another kind, or no row is chosen.
-    """
-
-    if path.startswith(SCHEME):
-        return _chosen(_prepared(path, image, how_to_get), where, "where_documents")
-
-    def open_file(path: Path) -> Table:
-        json = path.suffix.lower() == ".json"
-        return _opened(path, objects, key) if json else file_table(path)
-
-    table, _ = table_of(files_of(path, how_to_get or "write a file with a row for each"), open_file)
-    return _chosen(table, where, "where_documents")
-
-
-def _chosen(table: Table, where: Sequence[str], key: str) -> Table:
-    """The rows that meet the conditions of a key of the configuration."""
-    return Selected(table, dict(term_of(term) for term in where), key) if where else table
-
-
-def _prepared(path: str, image: str, how_to_get: str) -> Table:
-    """A split of a prepared data set."""
-    try:
-        return open_prepared(path, image)
-    except UserError as problem:
-        hint = f"; {how_to_get}" if how_to_get else ""
-        raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
-
-
 def _file(
     config: Graded, path: str, key: str, id_column: str, where: Sequence[str] = ()
 ) -> _File | None:
@@ -235,7 +173,9 @@ def _file(
         return None
     key = key or id_column
     image = "" if config.images or path != config.documents else config.image
+    side = "documents" if id_column == config.document else "queries"
     table = side_table(path, key, where, config.how_to_get, image)
+    table = renamed(table, config.rename, side)
     found = _scan(table, (key,))
     ids = found.texts[key]
     missing = f"there is no {key!r}; give every row its id"
@@ -279,14 +219,3 @@ def _image(config: Graded) -> ImageColumn | None:
 @functools.lru_cache(maxsize=4)
 def _gallery(table: Table, key: str, value: str, root: Path) -> Gallery:
     return Gallery(table, key, value, root)
-
-
-def _opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
-    """What a function reads of a file, once however many sources read from it."""
-    found = path.stat()
-    return _read(path, found.st_size, found.st_mtime_ns, read, *args)
-
-
-@functools.lru_cache(maxsize=16)
-def _read(path: Path, size: int, changed: int, read: Callable[..., Any], *args: str) -> Any:
-    return read(path, *args)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from big_retrieval.data import judgements
 from big_retrieval.data.files.columns import encode, match
-from big_retrieval.data.judgements import Judgements
+from big_retrieval.data.judgements import Judgements, Twice
 from big_retrieval.errors import UserError
 
 ScoreFrom = Literal["score", "rank", "clicks"]
@@ -60,9 +60,12 @@ class Pairing:
       names: the columns of the three, for messages.
       place: where a pair stands.
       drop: whether pairs without a known query and document are left out, or an error.
+      negative: whether a score below 0 is an error, or 0.
+      twice: what several scores of a pair make.
 
     Raises:
-      UserError: a pair without an id (unless `drop`), or with a bad score; a pair with two scores.
+      UserError: a pair without an id (unless `drop`), or with a bad score; a pair with two scores
+        that are refused.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class Pairing:
         names: tuple[str, str, str],
         place: Callable[[int], str],
         drop: bool = False,
+        negative: Literal["refuse", "zero"] = "refuse",
+        twice: Twice = "refuse",
     ):
         self._ids, self._names, self._place, self._drop = (query, document), names, place, drop
         self.notes: list[str] = []
@@ -83,12 +88,19 @@ class Pairing:
         self._different = (query, document)
         for ids, name in zip(self._ids, names, strict=False):
             self._keep(np.asarray(ids.is_valid())[self._rows], f"have no {name}", drop)
+        below = self._score < 0
+        if negative == "zero" and below.any():
+            self._score = np.where(below, 0, self._score)
+            self.notes.append(f"{int(below.sum()):,} pairs have a {names[2]} below 0: it counts 0")
         judgements.check_scores(self._score, names[2], self._at)
-        first = judgements.distinct(self._query, self._document, self._score, self._at)
-        self._keep(first, "say the same as an earlier one", True)
+        pairs = self._query, self._document, self._score
+        first, self._score = judgements.distinct(*pairs, self._at, twice)
+        same = "say the same as an earlier one"
+        there = f"are there already; of different numbers the {twice} counts"
+        self._keep(first, same if twice == "refuse" else there, True)
 
-    def score(self, kind: ScoreFrom, s_max: float) -> None:
-        """Makes scores of ranks or clicks; pairs without a click are left out.
+    def score(self, kind: ScoreFrom, s_max: float, least: float = 0.0) -> None:
+        """Makes scores of ranks or clicks; leaves out pairs without a click or below a score.
 
         Raises:
           UserError: a rank below 1 or above s_max.
@@ -98,6 +110,7 @@ class Pairing:
             self._score = judgements.ranks_of_clicks(self._query, self._score)
         if kind != "score":
             self._score = judgements.scores_of_ranks(self._score, s_max, self._at)
+        self._keep(self._score >= least, f"score below {least:g}", True)
 
     def sides(self, queries: Known | None, documents: Known | None) -> Sides:
         """Numbers queries and documents.

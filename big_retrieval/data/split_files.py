@@ -174,6 +174,10 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
         documents=str(folder / DOCUMENTS),
         document_key="",
         where_documents=(f"{PART}={part}",),
+        twice="refuse",
+        negative="refuse",
+        least=0.0,
+        rename=(),
         root=root,
     )
 

@@ -107,7 +107,8 @@ def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
         a, b = source[index], again[index]
         np.testing.assert_array_equal(a.pop("image"), b.pop("image"))
         assert a == b
-        assert set(a) == {"query_id", "document_id", "score", "query", "kind", "title", "id"}
+        names = {"query_id", "document_id", "score", "query", "kind", "title", "id", "negatives"}
+        assert set(a) == names
     small, other = SceneTable(0, 16, 20, 0), SceneTable(0, 16, 20, 1)
     np.testing.assert_array_equal(small.objects, source.documents._table.objects[:20])
     assert (small.objects != other.objects).any()

@@ -75,3 +75,45 @@ def _fits(table: Table, index: int, wanted: Mapping[str, str]) -> bool:
     except Damaged:
         return True  # counted where it is read
     return all(str(row.get(column)) == value for column, value in wanted.items())
+
+
+class Renamed:
+    """A table some of whose columns are called otherwise; one that is called so already may be.
+
+    Args:
+      table: the rows.
+      names: column -> its new name.
+
+    Raises:
+      UserError: the table has neither the column nor the new name, or has both.
+    """
+
+    def __init__(self, table: Table, names: Mapping[str, str]):
+        self._table, self.name, self._new = table, table.name, dict(names)
+        self.columns = None
+        if table.columns is not None:
+            check_columns(table, [x for x, y in names.items() if y not in table.columns])
+            self._new = {x: y for x, y in names.items() if x in table.columns}
+            self.columns = frozenset(self._new.get(x, x) for x in table.columns)
+        self._own = {new: own for own, new in self._new.items()}
+        if self.columns is not None and len(self.columns) < len(table.columns or ()):
+            raise UserError(
+                f"{table.name} has both columns of {self._new}; correct `rename` of the data."
+            )
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def place(self, index: int) -> str:
+        """That of the table."""
+        return self._table.place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """A row under the new names."""
+        own = None if columns is None else {self._own.get(x, x) for x in columns}
+        row = self._table.row(index, own)
+        return {self._new.get(x, x): value for x, value in row.items()}
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The values of a column, where the table holds it."""
+        return at_hand(self._table, self._own.get(name, name))

@@ -1,0 +1,316 @@
+"""Text retrieval data in their published forms: DPR, MS MARCO triples, BEIR."""
+
+import itertools
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.checks import check
+from big_retrieval.config import Beir, Dpr, Graded, Triples
+from big_retrieval.data.build import make_source
+from big_retrieval.data.files import json_array
+from big_retrieval.data.files.cells import Cells
+from big_retrieval.data.files.json_array import JsonArray
+from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.negatives import Negatives, draw_negatives
+from big_retrieval.errors import Damaged, UserError
+from tests.helpers import lexical_texts, tiny
+
+
+def passage(title: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"title": title, "text": text, **more}
+
+
+QUESTIONS = [
+    {
+        "question": "who’s first",
+        "answers": ["one", "1"],
+        "positive_ctxs": [passage("T", "line\nend", passage_id="7"), passage("U", "second")],
+        "hard_negative_ctxs": [passage("H", "hard"), passage("T", "line\nend")],
+        "negative_ctxs": [passage("N", "easy 1"), passage("N", "easy 2")],
+    },
+    {"question": "2?", "answer": "two", "positive_ctxs": [passage("", 'a "quoted" \\ one')]},
+]
+
+
+def write(path: Path, *rows: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(r if isinstance(r, str) else json.dumps(r) + "\n" for r in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "indented"])
+def test_dpr(tmp_path: Path, form: str) -> None:
+    path = tmp_path / ("train.jsonl" if form == "lines" else "train.json")
+    if form == "lines":
+        write(path, *QUESTIONS)
+    else:
+        path.write_text(json.dumps(QUESTIONS, indent=4 if form == "indented" else None))
+    of = make_source(Dpr(path=str(path)))
+    first, second = of[0], of[1]
+    assert (len(of), first["query"], first["text"], first["title"]) == (
+        2, "who's first", "line end", "T",
+    )  # fmt: skip
+    assert first["answers"] == ("one", "1")
+    assert first["document_id"] == "7"
+    assert [(x["text"], x["pool"]) for x in first["negatives"]] == [
+        ("hard", 0), ("easy 1", 1), ("easy 2", 1),
+    ]  # fmt: skip
+    assert (second["title"], second["text"]) == ("", 'a "quoted" \\ one')
+    assert (second["answers"], second["negatives"]) == (("two",), [])
+    assert list(of.captions())[:4] == ["who's first", "T", "line end", "H"]
+    again = pickle.loads(pickle.dumps(of))
+    assert again[0] == first
+    rng = np.random.default_rng(0)
+    drawn = draw_negatives(first, Negatives("document", "negatives", 2), "here", rng)
+    assert drawn[0].text == "hard"
+
+
+def test_dpr_takes_what_the_configuration_says(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", *QUESTIONS)
+    of = make_source(Dpr(path=path, positive="any", negatives=("negative_ctxs",), normalise=False))
+    record = of[0]
+    assert record["text"] == ("line\nend", "second")
+    assert record["title"] == ("T", "U")
+    assert record["query"] == "who’s first"
+    assert [x["text"] for x in record["negatives"]] == ["easy 1", "easy 2"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"positive_ctxs": [passage("", "x")]}, "'question' is None"),
+        ({"question": "q", "positive_ctxs": []}, "'positive_ctxs' has no passage with a text"),
+        ({"question": "q", "positive_ctxs": [passage("t", " ")]}, "no passage with a text"),
+        ({"question": "q", "positive_ctxs": "x"}, "'positive_ctxs' is 'x', not a list of passages"),
+        ({"question": "q", "positive_ctxs": [3]}, 'has 3, not {"title": ..., "text": ...}'),
+        ({"question": "q", "positive_ctxs": [passage("t", 5)]}, "not {"),  # type: ignore
+        ("not json\n", "not JSON"),
+    ],
+)
+def test_lines_that_are_wrong_are_named(tmp_path: Path, row: Any, words: str) -> None:
+    of = make_source(Dpr(path=write(tmp_path / "train.jsonl", QUESTIONS[0], row)))
+    with pytest.raises(Damaged) as problem:
+        of[1]
+    assert words in str(problem.value)
+    assert "train.jsonl, line 2" in str(problem.value)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='ab"\\[]{},: \n\u2019\u00e9'),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.text(alphabet='a"\\]}', max_size=3), VALUES, max_size=3), max_size=5
+    ),
+    st.integers(1, 9),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_a_list_of_objects_is_found_wherever_chunks_end(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], chunk: int, indent: Any, ascii: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "rows.json"
+    text = "\ufeff \n" * indent if indent else ""
+    path.write_text(text + json.dumps(rows, indent=indent, ensure_ascii=ascii) + "\n", "utf-8")
+    whole = json_array.CHUNK
+    json_array.CHUNK = chunk
+    try:
+        if chunk < 3 and indent:  # a byte order mark is looked for in the first chunk
+            return
+        table = JsonArray(path)
+    finally:
+        json_array.CHUNK = whole
+    assert [table.row(index) for index in range(len(table))] == rows
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}, 5]', '[{"a": 1}', '[{"a": 1}]]', '["a"]', "[{}] {}"])
+def test_lists_that_are_none_of_objects(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.json").write_text(text)
+    with pytest.raises(UserError, match=r"train.json is (no list of objects|cut short)"):
+        make_source(Dpr(path=str(tmp_path / "train.json")))
+
+
+def test_triples_of_texts(tmp_path: Path) -> None:
+    lines = ("what is a\tright one\twrong one\n", "b\tr\tw\n", "only\ttwo\n", "\n")
+    of = make_source(Triples(path=write(tmp_path / "triples.tsv", *lines)))
+    record = {"query": "what is a", "text": "right one", "title": ""}
+    assert len(of) == 3
+    assert of[0] == {
+        **record, "negatives": [{"title": "", "text": "wrong one"}], "id": "triples-000000",
+    }  # fmt: skip
+    with pytest.raises(Damaged, match=r"triples.tsv, line 3: the line has 2 cells"):
+        of[2]
+    assert pickle.loads(pickle.dumps(of))[1] == of[1]
+
+
+def test_triples_of_ids(tmp_path: Path) -> None:
+    write(tmp_path / "queries.tsv", "10\tfirst query\n", "2\tsecond query\n")
+    write(tmp_path / "collection.tsv", "5\tfive\n", "7\tseven\n", '100\t"hundred"\n')
+    write(tmp_path / "ids.tsv", "2\t5\t7\n", "10\t100\t5\n", "10\t100\t6\n")
+    paths = {name: str(tmp_path / f"{name}.tsv") for name in ("queries", "collection")}
+    of = make_source(
+        Triples(
+            path=str(tmp_path / "ids.tsv"), queries=paths["queries"], documents=paths["collection"]
+        )
+    )
+    assert [of[0][x] for x in ("query", "text", "query_id", "document_id")] == [
+        "second query", "five", "2", "5",
+    ]  # fmt: skip
+    assert of[1]["text"] == '"hundred"'
+    assert of[1]["negatives"] == [{"title": "", "text": "five"}]
+    with pytest.raises(Damaged, match=r"ids.tsv, line 3: '6' is not in collection"):
+        of[2]
+
+
+def test_triples_as_json_with_lists(tmp_path: Path) -> None:
+    rows = [
+        {"query": "q", "pos": ["a", "b"], "neg": ["c", "a", {"title": "T", "text": "d"}]},
+        {"qid": 4, "pos": ["x"], "neg": {"bm25": ["y", "z"], "dense": ["z"]}},
+    ]
+    of = make_source(Triples(path=write(tmp_path / "a.jsonl", rows[0]), positive="any"))
+    assert of[0]["text"] == ("a", "b")
+    assert [x["text"] for x in of[0]["negatives"]] == ["c", "d"]
+    documents = [{"_id": x, "text": f"text {x}", "title": x.upper()} for x in "xyz"]
+    by_id = make_source(
+        Triples(
+            path=write(tmp_path / "b.jsonl", rows[1]),
+            queries=write(tmp_path / "q.jsonl", {"_id": "4", "text": "four"}),
+            documents=write(tmp_path / "d.jsonl", *documents),
+        )
+    )
+    assert (by_id[0]["query"], by_id[0]["title"]) == ("four", "X")
+    assert [x["text"] for x in by_id[0]["negatives"]] == ["text y", "text z"]
+
+
+def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
+    write(
+        tmp_path / "psgs.tsv", "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
+    )
+    table = Cells(tmp_path / "psgs.tsv", ("id", "text", "title"), least=2)
+    assert table.row(0) == {"id": "1", "text": 'say "hi" now', "title": "Greeting"}
+    assert table.place(0).endswith("psgs.tsv, line 2")
+    assert table.first_cells().to_pylist() == ["1", "2"]
+
+
+def folder(root: Path, grades: str) -> str:
+    corpus = [{"_id": f"d{i}", "title": f"T{i}" * (i % 2), "text": f"text {i}"} for i in range(5)]
+    write(root / "corpus.jsonl", *corpus)
+    write(root / "queries.jsonl", *({"_id": f"q{i}", "text": f"query {i}"} for i in range(4)))
+    write(root / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n", grades)
+    return str(root)
+
+
+def test_beir(tmp_path: Path) -> None:
+    path = folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
+    of: Any = make_source(Beir(path=path))
+    assert isinstance(of, JudgedSource)
+    assert (len(of), len(of.queries), len(of.documents)) == (4, 2, 5)
+    assert of.judgements.score.tolist() == [2, 0, 0, 1]
+    names = ("query_id", "document_id", "query", "title", "text", "score")
+    assert [of[0][name] for name in names] == ["q0", "d1", "query 0", "T1", "text 1", 2.0]
+    assert of.queries.texts(1, "query") == ("query 2",)
+    assert of.documents[4]["text"] == "text 4"
+    train: Any = make_source(Beir(path=path, least=1))
+    assert [train[i]["document_id"] for i in range(len(train))] == ["d1", "d3"]
+    assert any("score below 1" in note for note in train.notes)
+
+
+def test_beir_without_a_header_and_with_two_grades_of_a_pair(tmp_path: Path) -> None:
+    path = folder(tmp_path, "q0\td1\t2\nq0\td1\t3\nq1\td0\t1\nq0\td1\t1\n")
+    with pytest.raises(UserError, match=r"set `twice` of the data to 'max'"):
+        make_source(Beir(path=path))
+    for twice, score in (("max", 3), ("min", 1), ("mean", 2), ("first", 2)):
+        of: Any = make_source(Beir(path=path, twice=twice))  # type: ignore
+        assert of.judgements.score.tolist() == [score, 1]
+    qrels = tmp_path / "qrels" / "test.tsv"
+    qrels.write_text("q0\t0\td1\t2\n")
+    of = make_source(Beir(path=path))
+    assert (of[0]["query_id"], of[0]["document_id"]) == ("q0", "d1")
+
+
+def test_beir_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"qrels/dev.tsv is not on this machine.*corpus.jsonl"):
+        make_source(Beir(path=folder(tmp_path, "q0\td1\t2\n"), split="dev"))
+
+
+def test_of_several_ranks_the_better_one_counts(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "q\td\tr\n", "a\tx\t3\n", "a\tx\t1\n")
+    keys = {"path": path, "query": "q", "document": "d", "score": "r", "text": ("q",)}
+    of: Any = make_source(Graded(**keys, score_from="rank", s_max=10, twice="max"))
+    assert of.judgements.score.tolist() == [10]
+
+
+def test_renamed_columns(tmp_path: Path) -> None:
+    pairs = write(tmp_path / "pairs.tsv", "query_id\tdocument_id\tscore\n", "a\tx\t3\n")
+    queries = write(tmp_path / "queries.jsonl", {"query_id": "a", "text": "words"})
+    keys = {"path": pairs, "queries": queries, "text": ("query",)}
+    of: Any = make_source(Graded(**keys, rename=("queries.text=query",)))
+    assert of[0]["query"] == "words"
+    with pytest.raises(UserError, match="has no column 'grade'"):
+        make_source(Graded(**keys, rename=("pairs.grade=score2",)))
+
+
+def texts(source: Any, **changes: Any) -> configs.Config:
+    found = lexical_texts()
+    for name, column in (("query", "query"), ("document", "text")):
+        found["fields"][name]["column"] = column
+    return tiny(**{**found, "data": recipe.entry(source), **changes})
+
+
+def test_configurations_of_text_data() -> None:
+    for source in (Dpr(path="a"), Triples(path="a"), Beir(path="a", least=1)):
+        check(texts(source))
+    check(texts(Dpr(path="a"), negatives__count=2))
+    beir = recipe.entry(configs.Ranking(), data=Beir(path="a"))
+    check(texts(Dpr(path="a"), evals={"beir": beir}))
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "words"),
+    [
+        (Dpr(), {}, "config.data.path is empty; give the file with questions and passages."),
+        (Beir(path="a"), {}, "config.data.least is 0"),
+        (Beir(path="a", split="", least=1), {}, "config.data.split is empty"),
+        (
+            Beir(path="a", least=1),
+            {"negatives__count": 1},
+            "type 'beir', whose records have no neg",
+        ),
+        (Triples(path="a", queries="b"), {}, "config.data.documents is empty"),
+        (Dpr(path="a", negatives=()), {"negatives__count": 1}, "config.data.negatives is empty"),
+        (Dpr(path="a"), {"fields__document__column": "answer"}, "column is 'answer'"),
+    ],
+)
+def test_configurations_that_cannot_be(source: Any, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as problem:
+        check(texts(source, **changes))
+    assert words in str(problem.value)
+
+
+def test_runlocal_has_negatives_too() -> None:
+    from tests.helpers import raw_config
+
+    found = lexical_texts()
+    c = recipe.runlocal(raw_config(**found, data=recipe.entry(Dpr(path="a")), negatives__count=2))
+    c.total_steps = 1
+    config = configs.load(c)
+    check(config)
+    assert (config.data.type, config.negatives.count) == ("graded_scenes", 2)
+    of = make_source(config.data)
+    assert any(of[i]["negatives"] for i in itertools.islice(range(0, len(of), 50), 5))
