@@ -214,6 +214,8 @@ def _shrink_field(part: Editable) -> None:
         if part.head.top is not None:
             part.head.top = min(part.head.top, LOCAL_TOP)
         return
+    if part.head.dim is None:  # the tower's own width
+        return
     if part.head.spheres:  # keep the blocks, shorten each
         part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
     else:

@@ -1,0 +1,70 @@
+"""DPR on MS MARCO passages: the dense baseline of VDR's text-to-text model.
+
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
+4.1 and Table 3: two BERTs, [CLS] against [CLS], one hard negative, 20 epochs at batch 256. The
+clipping, betas and dropout are those of its authors' code.
+"""
+
+from big_retrieval import config, recipe
+
+TRAIN_QUERIES = 502_939  # of MS MARCO's, with a right passage
+ENCODERS = {"bert": "bert-base-uncased", "mbert": "bert-base-multilingual-uncased"}
+BEIR = ("msmarco", "scifact", "nfcorpus", "trec-covid", "fiqa", "arguana")
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """Arguments: runlocal; encoder (bert; mbert: the multilingual one, Table 8); batch (256);
+    microbatch (0: all at once); negatives (1); data (data/msmarco); beir (data/beir)."""
+    args = recipe.parse_arg(
+        arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
+        beir="data/beir",
+    )  # fmt: skip
+    recipe.one_of("encoder", args.encoder, tuple(ENCODERS))
+    c = recipe.base()
+
+    # Run
+    c.total_epochs, c.batch_size, c.microbatch = 20, args.batch, args.microbatch or None
+    c.log_every, c.eval_every, c.checkpoint_every = 50, 0, 2000
+
+    # Model: an encoder for each side
+    weights = ENCODERS[args.encoder]
+    for field, side, column, title in (
+        ("query", "query", "query", ""),
+        ("passage", "document", "text", "title"),
+    ):
+        c.towers[field] = recipe.bert(remat="block", scan=True)
+        c.init[field] = recipe.entry(config.Init(), path=weights, head=False)
+        c.fields[field] = recipe.entry(
+            config.TextField(), side=side, tower=field, column=column, title=title, length=256,
+            head=config.Head(dim=None),
+        )  # fmt: skip
+    c.tokenizer.path = weights
+    c.topology = "inner"
+    c.temperature.update(init=1.0, learnable=False, max=None)
+
+    # Optimiser
+    c.optimizer.update(
+        lr=2e-5, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, clip_norm=2.0,
+    )  # fmt: skip
+    c.optimizer.schedule.update(type="linear", warmup_steps=TRAIN_QUERIES // args.batch, floor=1e-7)
+
+    # Data
+    c.data = recipe.entry(
+        config.Triples(),
+        path=f"{args.data}/hard-negatives.jsonl",
+        queries=f"{args.data}/queries.train.tsv",
+        documents=f"{args.data}/collection.tsv",
+        how_to_get="download MS MARCO's passages (collection.tsv, queries.train.tsv) and negatives "
+        'for its queries, one JSON object a line: {"query": id, "pos": [ids], "neg": [ids]}, or '
+        "make them with python -m big_retrieval.mine; data=FOLDER says where",
+    )
+    c.negatives.count = args.negatives
+    for name in BEIR:
+        beir = config.Beir(
+            path=f"{args.beir}/{name}",
+            split="dev" if name == "msmarco" else "test",
+            how_to_get="download BEIR's folders; beir=FOLDER says where",
+        )
+        metrics = ("nDCG@10", "MRR@10", "R@100")
+        c.evals[name] = recipe.entry(config.Ranking(), data=beir, metrics=metrics)
+    return recipe.runlocal(c) if args.runlocal else c

@@ -1,0 +1,39 @@
+"""VDR, text to text: vocabulary-space representations on MS MARCO passages.
+
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
+3.1, 3.2 and Table 3: two BERTs with tied heads, 768 columns, the nonparametric entry, the data and
+recipe of dpr_msmarco.py. docs/VDR.md says where its authors' code differs.
+"""
+
+from big_retrieval import config, recipe
+from configs import dpr_msmarco
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """The paper and its ablations (Table 9) by arguments.
+
+    Arguments: runlocal; those of dpr_msmarco.py (encoder, batch, microbatch, negatives, data,
+    beir); top (768), columns that the gate leaves; columns (words; 1000-: as the paper counts);
+    nobag: without the nonparametric entry; symmetric: four terms, as in the authors' later model;
+    mean: mean instead of max pooling; relu: instead of elu1p; own: an own projection.
+    """
+    args = recipe.parse_arg(
+        arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
+        beir="data/beir", top=768, columns="words", nobag=False, symmetric=False, mean=False,
+        relu=False, own=False,
+    )  # fmt: skip
+    shared = ("encoder", "batch", "microbatch", "negatives", "data", "beir")
+    c = dpr_msmarco.get_config(",".join(f"{key}={getattr(args, key)}" for key in shared))
+
+    # Model: all positions, pooled over the vocabulary
+    head = config.Lexical(
+        tied=not args.own, columns=args.columns, top=args.top, own_words=True,
+        activation="relu" if args.relu else "elu1p", pooling="mean" if args.mean else "max",
+    )  # fmt: skip
+    for field in ("query", "passage"):
+        c.towers[field].pool = "none"
+        c.fields[field].head = recipe.entry(head)
+
+    # Objective: Eq. 5 of gated queries, and of their bags of words, against dense passages
+    c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, symmetric=args.symmetric)
+    return recipe.runlocal(c) if args.runlocal else c
