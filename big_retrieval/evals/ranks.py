@@ -103,7 +103,13 @@ def ranks(
 
 
 @lru_cache(maxsize=32)
-def _top(score: Score, depth: int) -> Callable[..., Any]:
+def best_of(score: Score, depth: int) -> Callable[..., Any]:
+    """A function of points [C, M, N], ids [C] and documents [D, M, N]: the best `depth` of them.
+
+    It gives their numbers, best first and of equal scores the lower one, their scores (NaN counts
+    as -inf), [C, depth] each, and how many more documents have the last score, [C].
+    """
+
     def top(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> Any:
         scores = _without_nan(score(queries, documents))  # [C, D]
         best, found = jax.lax.top_k(scores, depth)  # [C, depth] each
@@ -154,7 +160,7 @@ def best(
     whole, depth = encoder.whole(documents), min(depth, len(documents))
     how = {"encoder": encoder, "chunk": chunk}
     ids = np.arange(len(queries), dtype=np.int32)
-    found, scores, alike = by_chunks(_top(score, depth), queries, ids, whole, **how)
+    found, scores, alike = by_chunks(best_of(score, depth), queries, ids, whole, **how)
     if grades is None:
         return found, scores
     found, scores = np.array(found), np.array(scores)
