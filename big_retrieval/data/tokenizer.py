@@ -12,6 +12,7 @@ import tokenizers
 from big_retrieval.data.clean import CLEANERS
 from big_retrieval.errors import UserError
 
+_UNKNOWN_NAMES = ("[UNK]", "<unk>", "<|unk|>")
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
@@ -54,6 +55,15 @@ class Tokenizer:
     def pad_id(self) -> int:
         """The id behind the end of short texts."""
         return self._pad_id
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that stand for no word, such as those of the start, the end and the unknown."""
+        added = json.loads(self._inner.to_str())["added_tokens"]
+        found = {token["id"] for token in added if token["special"]}
+        found |= {self._inner.token_to_id(name) for name in _UNKNOWN_NAMES}
+        found |= {*self._standalone.values(), *self._before, *self._after}
+        return frozenset(number for number in found if number is not None)
 
     def id_to_token(self, number: int) -> str:
         """The string of an id.

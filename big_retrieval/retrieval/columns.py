@@ -90,7 +90,9 @@ class Columns:
         Raises:
           UserError: a file is missing or damaged.
         """
-        return cls(np.array(open_array(folder / FILE, np.int32)), Tokenizer.load(folder / TOKENIZER))
+        return cls(
+            np.array(open_array(folder / FILE, np.int32)), Tokenizer.load(folder / TOKENIZER)
+        )
 
 
 def is_lexical(config: Config, field: str) -> bool:

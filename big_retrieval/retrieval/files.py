@@ -75,7 +75,9 @@ def open_array(path: Path, dtype: Any, dims: int = 1) -> np.ndarray:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as problem:
-        raise UserError(f"{path} is no readable array ({problem}); build the index again.") from None
+        raise UserError(
+            f"{path} is no readable array ({problem}); build the index again."
+        ) from None
     if found.dtype != np.dtype(dtype) or found.ndim != dims:
         raise UserError(
             f"{path} holds {found.dtype} of {found.ndim} dimensions where {np.dtype(dtype)} of "

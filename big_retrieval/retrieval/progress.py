@@ -30,7 +30,9 @@ class Progress:
             self._said = time.monotonic()
             rate = self.rate()
             left = duration((self._total - self._done) / rate) if rate else "?"
-            self._write(f"{self._done:,} of {self._total:,} {self._what}  {rate:,.0f}/s  eta {left}")
+            self._write(
+                f"{self._done:,} of {self._total:,} {self._what}  {rate:,.0f}/s  eta {left}"
+            )
 
     def rate(self) -> float:
         """Per second, since the start."""
