@@ -6,6 +6,7 @@ machine. For the topologies whose score is an inner product, the library faiss c
 
 import dataclasses
 import functools
+import importlib
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -87,7 +88,7 @@ class DenseIndex:
             raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
         if engine not in ENGINES:
             raise UserError(f"the engine {engine!r} is unknown; known: {', '.join(ENGINES)}.")
-        self._faiss = self._make_faiss() if engine == "faiss" else None
+        self._faiss: Any = self._make_faiss() if engine == "faiss" else None
         self._blocks: dict[tuple[int, int], jax.Array] = {}
 
     def __len__(self) -> int:
@@ -172,7 +173,7 @@ class DenseIndex:
                 "use --engine=exact."
             )
         try:
-            import faiss
+            faiss: Any = importlib.import_module("faiss")
         except ImportError:
             raise UserError(
                 "the engine faiss needs the library faiss, which is not installed; install the "

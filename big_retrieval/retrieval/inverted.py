@@ -100,7 +100,7 @@ class InvertedIndex:
         self.ids = Texts(folder, "ids")
         self._pointers = np.array(open_array(folder / "pointers.npy", np.int64))  # [V + 1]
         self._documents = open_array(folder / "documents.npy", np.int32)  # [entries]
-        self._values = None
+        self._values: np.ndarray | None = None
         if about.values != BINARY:
             self._values = open_array(folder / "values.npy", about.values)  # [entries]
         entries = len(self._documents)
@@ -131,12 +131,12 @@ class InvertedIndex:
             below 1.
         """
         check_depth(depth)
-        queries = checked(queries, self.about.columns, 0, what="query")
-        numbers = np.full((queries.shape[0], depth), -1, np.int64)
+        rows = checked(queries, self.about.columns, 0, what="query")
+        numbers = np.full((rows.shape[0], depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
         for row in range(len(numbers)):
-            one = slice(queries.indptr[row], queries.indptr[row + 1])
-            found, values = self._search(queries.indices[one], queries.data[one], depth)
+            one = slice(rows.indptr[row], rows.indptr[row + 1])
+            found, values = self._search(rows.indices[one], rows.data[one], depth)
             numbers[row, : len(found)], scores[row, : len(found)] = found, values
         return numbers, scores
 

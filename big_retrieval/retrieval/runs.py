@@ -8,6 +8,7 @@ entries fit into memory.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +17,7 @@ from big_retrieval.errors import UserError
 
 BYTES_PER_ENTRY = 32  # at the peak: rows, their copy and its columns; or a merge's parts
 MOST_DOCUMENTS = 2**31 - 1  # numbers of documents are int32
+Rows = Any  # sparse.csr_array, of whose arrays scipy's types say that they may be None
 Part = tuple[np.ndarray, np.ndarray]  # numbers of documents int32 [n], values float32 [n]
 
 
@@ -36,7 +38,7 @@ class Runs:
     def __init__(self, folder: Path, columns: int, memory: int):
         self._folder, self._columns = folder, columns
         self._limit = max(1, memory // BYTES_PER_ENTRY)
-        self._held: list[sparse.csr_array] = []
+        self._held: list[Rows] = []
         self._room = self._limit
         self._runs: list[_Run] = []
         self.documents = 0
@@ -46,7 +48,7 @@ class Runs:
         """The number of runs on the disk."""
         return len(self._runs)
 
-    def add(self, rows: sparse.csr_array) -> None:
+    def add(self, rows: Rows) -> None:
         """Adds the next rows, float32 [n, V]; zeros in them are dropped.
 
         Raises:
@@ -115,14 +117,15 @@ class _Run:
         self._entries, self._begin = entries, 8 * (columns + 1)
 
     @classmethod
-    def write(cls, path: Path, found: sparse.csc_array, first: int) -> "_Run":
-        """Writes columns of documents that are numbered from `first` on."""
+    def write(cls, path: Path, found: Any, first: int) -> "_Run":
+        """Writes columns (a `sparse.csc_array`) of documents that are numbered from `first` on."""
         found.indices += first
         with path.open("wb") as file:
             found.indptr.astype(np.int64).tofile(file)
             found.indices.astype(np.int32, copy=False).tofile(file)
             found.data.tofile(file)
-        return cls(path, *found.shape, found.nnz)
+        documents, columns = found.shape
+        return cls(path, documents, columns, found.nnz)
 
     def pointers(self, start: int, stop: int) -> np.ndarray:
         """Where columns start .. stop - 1 begin, and where the last one ends: [stop - start + 1]"""
@@ -157,9 +160,7 @@ def _merged(runs: list[_Run], start: int, stop: int) -> Iterator[Part]:
     yield documents, values
 
 
-def checked(
-    rows: sparse.csr_array, columns: int, first: int, *, what: str = "document"
-) -> sparse.csr_array:
+def checked(rows: Rows, columns: int, first: int, *, what: str = "document") -> Rows:
     """Rows as an index holds them: float32, each column once and in order, no zeros.
 
     Args:

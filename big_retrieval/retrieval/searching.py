@@ -5,6 +5,7 @@ neither model nor checkpoint is needed (VDR's nonparametric query); "binary", th
 model encodes the query, and the documents are bags of words.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +87,16 @@ class Searcher:
                 out.append(Found(self.index.ids[number], score, shown[number], words))
         return out
 
+    @functools.cached_property
+    def words(self) -> list[str]:
+        """The word of each column of a lexical index."""
+        return Columns.load(self.index.folder).words
+
     def _words(self, encoded: Any, number: int) -> tuple[tuple[str, float], ...]:
         if not isinstance(self.index, InvertedIndex):
             return ()
-        names = Columns.load(self.index.folder).words
         parts = self.index.explain(encoded.indices, encoded.data, number)
-        return tuple((names[column], value) for column, value in parts)
+        return tuple((self.words[column], value) for column, value in parts)
 
 
 def open_searcher(
