@@ -147,7 +147,7 @@ class InvertedIndex:
 
         Args:
           columns: of the query, int [k].
-          weights: in them, [k], not negative; None: 1.
+          weights: in them, [k], not negative; None: 1. Those of a column that comes twice are added.
           depth: documents at most.
 
         Returns:
@@ -158,16 +158,15 @@ class InvertedIndex:
         """
         check_depth(depth)
         columns = np.asarray(columns, np.int64)
-        values = np.ones(len(columns)) if weights is None else weights
+        values = np.ones(len(columns)) if weights is None else np.asarray(weights, np.float32)
         if len(columns) and not 0 <= columns.min() <= columns.max() < self.about.columns:
             raise UserError(
                 f"a query has columns {columns.min()} to {columns.max()}, the index "
                 f"0 to {self.about.columns - 1}."
             )
-        shape = (1, self.about.columns)
-        row = sparse.csr_array((values, columns, [0, len(columns)]), shape=shape)
-        row = checked(row, self.about.columns, 0, what="query")
-        return self._search(row.indices, row.data, depth)
+        if columns.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
+            raise UserError("the weights of a query are finite numbers from 0 on, one a column.")
+        return self._search(columns, values, depth)
 
     def explain(
         self, columns: np.ndarray, weights: np.ndarray, number: int
@@ -217,7 +216,9 @@ class InvertedIndex:
         if self._values is None:
             scores[documents] += np.float32(weight)  # a list has a document once
             return
-        values = self._values[start:stop].astype(np.float32, copy=False)
+        values = self._values[start:stop]
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
         if weight != 1:
             values = values * np.float32(weight)
         # One loop over the list in C, where scores[documents] += values would make three.

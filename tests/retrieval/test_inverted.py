@@ -150,6 +150,9 @@ def test_what_an_index_refuses(tmp_path: Path) -> None:
         index.search(sparse.csr_array(np.float32([[1, 1, 1, 1], [1, -1, 0, 0]])), 3)
     with pytest.raises(UserError, match="columns 0 to 4, the index 0 to 3"):
         index.search_one(np.array([0, 4]), None, 3)
+    for weights in ([1, -1], [1, np.inf], [1, np.nan], [1]):
+        with pytest.raises(UserError, match="weights of a query are finite numbers from 0 on"):
+            index.search_one(np.array([0, 1]), np.array(weights), 3)
     with pytest.raises(UserError, match="depth of a search is 0"):
         index.search_one(np.array([0]), None, 0)
 
