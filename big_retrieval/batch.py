@@ -27,6 +27,9 @@ class Batch:
         that a row comes from, where `config.labels` names no column.
       query_id: int32 [B], the same of the query; None where no column says.
       weight: float32 [B], how much the row's pair counts; None: all alike.
+      negatives: the document field that they are read like -> its arrays, with K further documents
+        for each row: `ids` int32 [B, K, L] and `mask` bool [B, K, L]. None: there are none.
+      negatives_valid: bool [B, K]; False where a row has fewer than K.
     """
 
     fields: Mapping[str, Arrays]
@@ -34,6 +37,8 @@ class Batch:
     document_id: jax.Array
     query_id: jax.Array | None = None
     weight: jax.Array | None = None
+    negatives: Mapping[str, Arrays] | None = None
+    negatives_valid: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -41,9 +46,14 @@ class Reps:
     """What losses, evaluators and indexes speak.
 
     Attributes:
-      points: field name -> points [B, M, N] of the topology, in float32.
+      points: field name -> points [B, M, N] of the topology, in float32; [B, 1, V], dense, of
+        lexical fields.
+      words: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
+      negatives: the same of the hard negatives that came with the rows, [B, K, ...] each.
       extra: per-example outputs of learned parts that belong to no similarity, [B, ...] each.
     """
 
     points: Mapping[str, jax.Array]
+    words: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    negatives: "Reps | None" = None
     extra: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from big_retrieval.checks_data import LIMIT, data, loader
 from big_retrieval.checks_evals import evals
-from big_retrieval.checks_fields import fields, sides
+from big_retrieval.checks_fields import fields, negatives, sides
 from big_retrieval.checks_labels import labels
 from big_retrieval.checks_lexical import lexical
 from big_retrieval.config import Bert, Config, ResNet, ViT
@@ -216,5 +216,5 @@ def _temperature(c: Config) -> Iterator[str]:
 
 CHECKS = (
     _mesh, _run, _slices, _optimizer, _towers, fields, _unused, _init, lexical, sides,
-    _temperature, labels, evals, data, loader,
+    _temperature, labels, negatives, evals, data, loader,
 )  # fmt: skip

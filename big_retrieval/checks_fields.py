@@ -2,7 +2,19 @@
 
 from collections.abc import Iterator
 
-from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
+from big_retrieval.columns import columns_of_size
+from big_retrieval.config import (
+    Bert,
+    Config,
+    Head,
+    ImageField,
+    Karpathy,
+    Lexical,
+    ResNet,
+    Scenes,
+    TextField,
+    ViT,
+)
 
 
 def fields(c: Config) -> Iterator[str]:
@@ -103,7 +115,9 @@ def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
     part = c.fields[field]
     tower, head = c.towers[part.tower], part.head
     if isinstance(head, Lexical):
-        return 1, (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
+        sizes = [t.vocab_size for t in (tower, *c.towers.values()) if isinstance(t, Bert)]
+        rows = next(filter(None, sizes), vocab_size)
+        return 1, len(columns_of_size(head.columns, rows)) if rows else 0
     dim = head.dim or tower.width
     tokens = 1 if tower.pool == "mean" else tower.class_tokens
     return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
@@ -136,3 +150,34 @@ def sides(c: Config) -> Iterator[str]:
     for name in ("scalars", "batch_stats", "model", *(f"{field}_head" for field in c.fields)):
         if name in c.towers:
             yield f"config.towers.{name}: another part of the model has this name; rename it."
+
+
+def negatives(c: Config) -> Iterator[str]:
+    """What is wrong with `config.negatives`, a sentence each."""
+    n, path = c.negatives, "config.negatives"
+    if n.count < 0:
+        yield f"{path}.count is {n.count}; it must be 0 (no hard negatives) or more."
+    if n.count <= 0:
+        return
+    if not n.column:
+        yield f"{path}.column is empty; name the column of the records' lists of documents."
+    documents = {name: field for name, field in c.fields.items() if field.side == "document"}
+    known = ", ".join(sorted(documents)) or "none"
+    if n.field and not isinstance(documents.get(n.field), TextField):
+        yield (
+            f"{path}.field is {n.field!r}, which is no text field of the side 'document' (there: "
+            f"{known})."
+        )
+    if not n.field and [field.kind for field in documents.values()] != ["text"]:
+        yield (
+            f"{path}.count is {n.count}, but the side 'document' is not one text field (there: "
+            f"{known}): hard negatives are texts; name the field in {path}.field."
+        )
+    for name in c.fields:
+        if name in ("negatives", "negatives_valid"):
+            yield f"config.fields.{name}: batches use this name for hard negatives; rename it."
+    if isinstance(c.data, Scenes | Karpathy):
+        yield (
+            f"{path}.count is {n.count}, but config.data is of the type {c.data.type!r}, whose "
+            "records have no negatives; use 'dpr' or 'triples', or own pairs with such a column."
+        )

@@ -12,6 +12,7 @@ from big_retrieval import schema
 from big_retrieval.config_data import (  # noqa: F401 - config files take all parts from here
     Graded,
     GradedScenes,
+    HardNegatives,
     Karpathy,
     Loader,
     Mixture,
@@ -30,7 +31,9 @@ from big_retrieval.config_loss import (  # noqa: F401
     FalseNegatives,
     PairLabels,
     Sigmoid,
+    Sparsity,
     Temperature,
+    Vdr,
 )
 from big_retrieval.config_towers import RESNET_SIZES, ResNet  # noqa: F401
 
@@ -59,7 +62,8 @@ class ViT:
     mlp: int = 3072
     class_tokens: int = 1
     tokens_as_one: bool = False  # they share the weight of a single one in attention
-    pool: Literal["first", "mean"] = "first"  # the class tokens, or one mean of the patches
+    # the class tokens, one mean of the patches, or all patches (for lexical heads)
+    pool: Literal["first", "mean", "none"] = "first"
     norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
     patch_bias: bool = False
     epsilon: float = 1e-5  # of all norms
@@ -108,16 +112,26 @@ class Head:
 
 @dataclass(frozen=True)
 class Lexical:
-    """One number for every word piece, pooled over a text (SPLADE; VDR's head is of this kind)."""
+    """One number for every word piece, pooled over a text or an image's patches (SPLADE, VDR)."""
 
     type: Literal["lexical"] = "lexical"
     tied: bool = True  # columns are the rows of the tower's word table; False: an own kernel
     transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
+    layer_norm: bool = True  # in front of the columns; False where the tower ends with one
+    epsilon: float = 1e-5  # of that norm
     use_bias: bool = False  # of the columns
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
-    pooling: Literal["max", "mean"] = "max"  # over the tokens of a text
-    columns: Literal["all"] = "all"  # the word pieces that have one
-    epsilon: float = 1e-5  # of the norm in front of the columns
+    pooling: Literal["max", "mean"] = "max"  # over the positions
+    pooling_top: int | None = None  # mean: of only so many of the largest; None: of all
+    pool_padding: bool = False  # padding takes part, as in the VDR authors' code
+    # the word pieces that have a column: "all", "words" (no special or unused ones), "ascii" (those
+    # of words in ASCII), or ids from a number on, such as "1000-"
+    columns: str = "all"
+    normalise: bool = False  # to norm 1 over the columns
+    # the gate of evaluations, indexes and searches (VDR, Eq. 4): only so many of the strongest
+    # columns stay (None: all above 0), and with `own_words` those of the text's words, too
+    top: int | None = None
+    own_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,7 +175,8 @@ class TextField:
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
-    prefix: str = ""  # put before every text, such as "query: "
+    title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
+    prefix: str = ""  # put before every text, such as "query: ", in front of its title
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
@@ -185,6 +200,7 @@ class Schedule:
     warmup_steps: int = 0  # linear from 0
     cooldown_steps: int = 0  # linear to `end` at the end of the run
     end: float = 0.0  # share of the peak that cosine, linear and the cool-down end at
+    floor: float = 0.0  # behind the warm-up the share never falls below
     timescale: int = 10_000  # of rsqrt, in steps
 
 
@@ -231,10 +247,11 @@ class Config:
     topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
     labels: PairLabels = field(default_factory=PairLabels)
-    loss: Contrastive | Sigmoid = field(default_factory=Contrastive)
+    loss: Contrastive | Sigmoid | Vdr = field(default_factory=Contrastive)
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=Scenes)
+    negatives: HardNegatives = field(default_factory=HardNegatives)
     loader: Loader = field(default_factory=Loader)
     evals: dict[str, Evaluation] = field(default_factory=dict)
 
@@ -250,6 +267,14 @@ FREE_ON_RESUME = (
 def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+
+
+def negatives_field(config: Config) -> str:
+    """The document field that `config.negatives` are read like; "" where there are none."""
+    if not config.negatives.count:
+        return ""
+    documents = [name for name, field in config.fields.items() if field.side == "document"]
+    return config.negatives.field or documents[0]
 
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

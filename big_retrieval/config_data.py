@@ -143,6 +143,16 @@ Source = OneSource | Mixture
 
 
 @dataclass(frozen=True)
+class HardNegatives:
+    """Further documents that every training pair brings, wrong ones for its query."""
+
+    count: int = 0  # K, of a pair; drawn from its record's list, padded where that is shorter
+    # column of a list of texts, or of {"title": ..., "text": ..., "pool": 0}: lower pools first
+    column: str = "negatives"
+    field: str = ""  # the text field of the documents that they are read like; empty: the only one
+
+
+@dataclass(frozen=True)
 class Loader:
     """How records are read, and what becomes of damaged ones."""
 

@@ -1,6 +1,6 @@
 """Configuration of losses and of what they know of the rows; see `big_retrieval.config`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Exchange = Literal["auto", "gather", "ring"]
@@ -33,6 +33,15 @@ class PairLabels:
 
 
 @dataclass(frozen=True)
+class Sparsity:
+    """Factors of the FLOPS regulariser of lexical representations (SPLADE), for each side."""
+
+    query: float = 0.0
+    document: float = 0.0
+    warmup_steps: int = 0  # over which they grow, with the square of the steps
+
+
+@dataclass(frozen=True)
 class Contrastive:
     """Symmetric cross-entropy over the global batch; over several fields, GCL's Eq. 5."""
 
@@ -44,8 +53,41 @@ class Contrastive:
     # with several fields a side: of their average, of every pair of them, or the sum of both
     terms: Literal["all", "average", "pairs"] = "all"
     renormalise: bool = False  # the average of the fields is brought back onto the topology
+    directions: Literal["both", "query"] = "both"  # query: of queries over documents alone
+    sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
     block: int | None = None  # rows and columns scored at a time; None: by the size of a score
+
+
+@dataclass(frozen=True)
+class ColumnMask:
+    """The contrastive mask (VDR, section 3.3): inactive columns are shared out among the batch."""
+
+    # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
+    apply: Literal["none", "gated", "bag", "both"] = "none"
+    source: Literal["gate", "bag"] = "gate"  # what makes a query's column active
+    weight: float = 1.0  # of a column that a bag of words is given
+    normalise: bool = False  # a row's share to norm 1, before the weight
+
+
+@dataclass(frozen=True)
+class Vdr:
+    """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
+
+    type: Literal["vdr"] = "vdr"
+    top: int = 768  # k, columns that the gate of training leaves, besides a text's own words
+    symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
+    bag: bool = True  # the nonparametric entry: queries as bags of words
+    bag_norm: bool = False  # these to norm 1; else binary
+    mask: ColumnMask = field(default_factory=ColumnMask)
+    directions: Literal["both", "query"] = "both"
+    # the paper sums directions and terms, its authors' code takes means: a quarter of it
+    reduction: Literal["sum", "mean"] = "sum"
+    divide_by: Literal["weights", "rows"] = "weights"
+    false_negatives: FalseNegatives = "keep"
+    renormalise: bool = False
+    exchange: Exchange = "auto"
+    block: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,22 @@
 """Encoding on the devices, outside training: for evaluators, search and `big_retrieval.load`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
-from big_retrieval import parallel, pulse
+from big_retrieval import gate, parallel, pulse
+from big_retrieval.batch import Batch
+from big_retrieval.columns import Columns
+from big_retrieval.config import Lexical
 from big_retrieval.models.towers import RetrievalModel, variables
+
+# Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V]; rows are taken
+# of both alike.
+Points = Any
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 SHORTEST = 16  # tokens that texts are cut to at least
@@ -34,18 +42,32 @@ class Encoder:
         self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
         self.rows = parallel.local_rows(mesh, self.batch_size)
         self._mesh = mesh
-        self._apply = jax.jit(
-            lambda collections, batch: (
-                model.apply(collections, batch.fields).points,  # type: ignore
-                batch.valid,
-                batch.document_id,
-            ),
-            out_shardings=parallel.replicated(mesh),
-        )
+        self._model = model
+        self._apply = jax.jit(self._points, out_shardings=parallel.replicated(mesh))
+
+    def _points(self, collections: Any, batch: Batch) -> Any:
+        """What comes from the devices: points of every field, gated and compact where it has a
+        lexical head with a gate; which rows count; and whose they are."""
+        reps: Any = self._model.apply(collections, batch.fields)
+        points = dict(reps.points)
+        for name in points:
+            head = self._model.fields[name].head
+            if not isinstance(head, Lexical):
+                continue
+            dense = points[name][:, 0]  # [B, V]
+            points[name] = dense
+            if head.top is not None:
+                words = reps.words.get(name) if head.own_words else None
+                points[name] = gate.compact(dense, head.top, words)
+        return points, batch.valid, batch.document_id
+
+    def columns(self, field: str) -> Columns | None:
+        """The columns of a lexical field; None of others."""
+        return self._model.columns.get(self._model.fields[field].shares_head or field)
 
     def points(
         self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Points, np.ndarray]:
         """Encodes all batches of a field.
 
         Args:
@@ -54,19 +76,22 @@ class Encoder:
           batches: what `data.pipeline.eval_batches` yields: this process's rows.
 
         Returns:
-          Points [n, M, N] and the record that each comes from [n]; padding rows are left out.
+          Points [n, M, N], of a lexical field CSR [n, V], gated; and the record that each comes
+          from [n]. Padding rows are left out.
         """
         collections = variables(weights)
+        columns = self.columns(field)
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
                 arrays = _trimmed(arrays, field)
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
-                points.append(out[field][valid])
+                found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
+                points.append(found if columns is None else _sparse(found, len(columns)))
                 records.append(owners[valid])
                 pulse.beat()
-        return np.concatenate(points), np.concatenate(records)
+        return concatenate(points), np.concatenate(records)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
         """Applies a function to row-sharded arrays and whole ones.
@@ -98,6 +123,20 @@ class Encoder:
     def row_multiple(self) -> int:
         """What the number of rows in `map_rows` must be a multiple of."""
         return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+
+
+def concatenate(points: Sequence[Points]) -> Points:
+    """Points of several batches as one array."""
+    if isinstance(points[0], np.ndarray):
+        return np.concatenate(points)
+    return scipy.sparse.vstack(points, format="csr")
+
+
+def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
+    """Lexical points of a batch, dense or compact, as CSR."""
+    if isinstance(found, gate.Compact):
+        return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
+    return scipy.sparse.csr_array(found.astype(np.float32))
 
 
 def _trimmed(arrays: Mapping[str, Any], field: str) -> Mapping[str, Any]:

@@ -25,7 +25,8 @@ FIELD = flags.DEFINE_string(
 )
 QUERY_FIELD = flags.DEFINE_string("query_field", "", "By which queries will be read")
 TEXT = flags.DEFINE_list("text", [], "Column of the text, or several; the field's by default")
-JOIN = flags.DEFINE_string("join", " ", "Between several columns, such as ' [SEP] '")
+TITLE = flags.DEFINE_string("title", "", "Column of the title; the field's by default")
+JOIN = flags.DEFINE_string("join", " ", "Between several columns of --text")
 IMAGE = flags.DEFINE_string("image", "", "Column of the image; the field's by default")
 ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
 BINARY = flags.DEFINE_bool("binary", False, "Bags of words, without running the model")
@@ -58,6 +59,7 @@ def main() -> None:
             field=FIELD.value,
             query_field=QUERY_FIELD.value,
             text=tuple(TEXT.value),
+            title=TITLE.value,
             join=JOIN.value,
             image=IMAGE.value,
             id=ID.value,

@@ -11,17 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import scipy.sparse
 from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
+from big_retrieval.columns import Columns
 from big_retrieval.config import Config, Mesh, ResNet
 from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import Tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.models.towers import make_model, with_stats
 
@@ -45,30 +47,60 @@ class TrainedModel:
     weights: Any
     encoder: Encoder
 
-    def encode_texts(self, texts: Sequence[str], field: str = "text") -> np.ndarray:
-        """Points [n, M, N] of some texts.
+    def encode_texts(
+        self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
+    ) -> Points:
+        """Points [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
+
+        Args:
+          texts: n texts.
+          field: which text field they are.
+          titles: of the texts, where the field has titles; (): they have none.
 
         Raises:
-          UserError: no texts, or no such field.
+          UserError: no texts, no such field, or titles where the field has none or of other number.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like ones share a batch
-        ordered = Texts([texts[i] for i in order], column=self._column(field))
+        column = self._column(field)
+        if titles and not getattr(self.config.fields[field], "title", ""):
+            raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
+        if titles and (isinstance(titles, str) or len(titles) != len(texts)):
+            raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
+        ordered = Texts(
+            [texts[i] for i in order],
+            column=column,
+            titles=[titles[i] for i in order] if titles else (),
+        )
         return self._encode(ordered, field)[np.argsort(order)]
 
-    def encode_images(self, images: Sequence[Any], field: str = "image") -> np.ndarray:
-        """Points [n, M, N] of some images: files, PIL images or uint8 arrays [H, W, 3].
+    def encode_images(self, images: Sequence[Any], field: str = "image") -> Points:
+        """Points of some images, as those of texts: files, PIL images or uint8 arrays [H, W, 3].
 
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
         return self._encode(_Images(images, self._column(field)), field)
 
-    def score(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Scores [rows, columns] of points [rows, M, N] with points [columns, M, N].
+    def columns(self, field: str = "text") -> Columns:
+        """The word pieces that the columns of a lexical field stand for.
+
+        Raises:
+          UserError: no such field, or it has no lexical head.
+        """
+        self._column(field)
+        found = self.encoder.columns(field)
+        if found is None:
+            raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
+        return found
+
+    def score(self, a: Points, b: Points) -> np.ndarray:
+        """Scores [rows, columns] of points [rows, ...] with points [columns, ...].
 
         Higher is closer; the temperature is not in it, as it changes no order.
         """
+        if scipy.sparse.issparse(a):
+            return (a @ b.T).toarray()
         return np.asarray(
             similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
         )
@@ -79,7 +111,7 @@ class TrainedModel:
             raise UserError(f"the model has no field {field!r}; it has: {known}.")
         return self.config.fields[field].column
 
-    def _encode(self, source: Any, field: str) -> np.ndarray:
+    def _encode(self, source: Any, field: str) -> Points:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
         specs = field_specs(self.config, self.tokenizer)
@@ -168,7 +200,7 @@ def put_together(
       batch_size: rows encoded at a time.
     """
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
-    model = make_model(config, tokenizer.vocab_size)
+    model = make_model(config, tokenizer.vocab_size, tokenizer)
     weights = jax.device_put(weights, parallel.replicated(mesh))
     return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
 

@@ -19,7 +19,8 @@ from big_retrieval.checks import mesh_shape
 from big_retrieval.config import Config
 
 AXES = ("data", "fsdp", "tensor")
-LABELS = ("query_id", "document_id", "weight")  # what a batch may say of its rows
+# What a batch may say of its rows besides the fields.
+EXTRAS = ("query_id", "document_id", "weight", "negatives", "negatives_valid")
 ROWS = PartitionSpec(("data", "fsdp"))  # of a batch: its first axis
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),
@@ -106,7 +107,7 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
 
     Args:
       arrays: what `data.pipeline` yields: field name -> arrays [b, ...], `record` and `valid` [b],
-        and labels [b] where there are some.
+        and labels [b] and negatives [b, K, ...] where there are some.
       mesh: the devices.
       rows: the rows of the global batch that `arrays` holds (`local_rows`).
       batch_size: B.
@@ -122,10 +123,11 @@ def to_batch(arrays: Mapping[str, Any], mesh: Mesh, rows: np.ndarray, batch_size
 
         return jax.make_array_from_callback((batch_size, *local.shape[1:]), sharding, rows_of)
 
-    fields = {name: part for name, part in arrays.items() if isinstance(part, Mapping)}
-    labels = {name: put(arrays[name]) for name in LABELS if name in arrays}
-    labels.setdefault("document_id", put(arrays["record"].astype(np.int32)))
-    return Batch(fields=jax.tree.map(put, fields), valid=put(arrays["valid"]), **labels)
+    extras = {name: jax.tree.map(put, arrays[name]) for name in EXTRAS if name in arrays}
+    extras.setdefault("document_id", put(arrays["record"].astype(np.int32)))
+    fields = {name: arrays[name] for name in arrays.keys() - set(EXTRAS)}
+    fields = {name: part for name, part in fields.items() if isinstance(part, Mapping)}
+    return Batch(fields=jax.tree.map(put, fields), valid=put(arrays["valid"]), **extras)
 
 
 def fetch(x: jax.Array) -> np.ndarray:

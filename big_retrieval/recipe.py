@@ -24,6 +24,7 @@ from big_retrieval import schema
 from big_retrieval.config import (
     RESNET_SIZES,
     VIT_SIZES,
+    Bert,
     Config,
     GradedScenes,
     Head,
@@ -38,6 +39,8 @@ from big_retrieval.config import (
     ZeroShot,
 )
 from big_retrieval.errors import UserError
+
+LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
@@ -66,6 +69,15 @@ def vit(size: str = "B/16", **changes: Any) -> Editable:
         raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
     names = ("patch", "width", "depth", "heads", "mlp")
     return entry(ViT(), **(dict(zip(names, VIT_SIZES[size], strict=True)) | changes))
+
+
+def bert(**changes: Any) -> Editable:
+    """BERT base as published: 12 layers of 768, two token types, dropout of 0.1 while training."""
+    published: dict[str, Any] = {
+        "width": 768, "depth": 12, "heads": 12, "mlp": 3072, "final_norm": False,
+        "token_types": 2, "epsilon": 1e-12, "dropout": 0.1,
+    }  # fmt: skip
+    return entry(Bert(), **(published | changes))
 
 
 def resnet(depth: int = 50, **changes: Any) -> Editable:
@@ -163,6 +175,9 @@ def runlocal(c: Editable) -> Editable:
             tower.vocab_size = None
     for part in c.fields.values():
         _shrink_field(part)
+    if c.loss.type == "vdr":
+        c.loss.top = min(c.loss.top, LOCAL_TOP)
+    c.init = ml_collections.ConfigDict()
     graded = c.data.type == "graded"
     c.data = entry(Scenes(), count=4000)
     c.evals = ml_collections.ConfigDict()
@@ -191,8 +206,10 @@ def _shrink_field(part: Editable) -> None:
         part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
     else:
         part.update(length=min(part.length, 32))
-    if part.head.type == "lexical":
-        return  # its size is the vocabulary's
+    if part.head.type == "lexical":  # its size is the vocabulary's
+        if part.head.top is not None:
+            part.head.top = min(part.head.top, LOCAL_TOP)
+        return
     if part.head.spheres:  # keep the blocks, shorten each
         part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
     else:

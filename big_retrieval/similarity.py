@@ -109,7 +109,7 @@ class Sphere(FlatProduct):
 
     def project(self, x: jax.Array) -> jax.Array:
         """Divides by the norm over the last two axes; 0 stays 0."""
-        return _normalise(x, (-2, -1))
+        return unit(x, (-2, -1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ObliqueInnerProduct(FlatProduct):
 
     def project(self, x: jax.Array) -> jax.Array:
         """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
-        return _normalise(x, -1)
+        return unit(x, -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +187,7 @@ class ObliqueGeodesic(Topology):
 
     def project(self, x: jax.Array) -> jax.Array:
         """Divides every sub-sphere by its own norm (paper, Eq. 3); 0 stays 0."""
-        return _normalise(x, -1)
+        return unit(x, -1)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """See `Topology.score`; O(M rows columns) memory."""
@@ -235,7 +235,7 @@ def _promote(x: jax.Array) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def _normalise(x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
+def unit(x: jax.Array, axes: int | tuple[int, ...]) -> jax.Array:
     """x / max(||x||, 1e-12), with gradient 0 where ||x|| is at most 1e-12."""
     x = _promote(x)
     squared = jnp.sum(x * x, axis=axes, keepdims=True)

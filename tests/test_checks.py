@@ -101,7 +101,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     # lexical heads
     ({"towers__text__pool": "none"}, ["config.towers.text.pool is 'none'", "projection"]),
     (lexical(towers__text__pool="first"), ["config.fields.text.head", "config.towers.text.pool"]),
-    ({"fields__image__head": recipe.entry(configs.Lexical())}, ["image.head.type", "texts only"]),
+    ({"fields__image__head": recipe.entry(configs.Lexical())}, ["image.head.type", "pool"]),
     (lexical(), ["config.towers.text.class_tokens 2"]),
     (lexical(towers__text__class_tokens=1), ["config.topology to 'inner' instead of 'oblique'"]),
     (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, ImageField
+from big_retrieval.config import Config, ImageField, negatives_field
 from big_retrieval.config_data import Loader
 from big_retrieval.config_data import Source as SourceConfig
 from big_retrieval.data import open_files, open_graded, scenes
@@ -12,6 +12,7 @@ from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.graded_scenes import graded_scenes
 from big_retrieval.data.mixture import MixedOrder, Mixture
+from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
@@ -103,6 +104,13 @@ def field_specs(config: Config, tokenizer: Tokenizer) -> Mapping[str, FieldSpec]
                 length=field.length,
                 tokenizer=tokenizer,
                 prefix=field.prefix,
+                title=field.title,
                 optional=field.optional,
             )
     return specs
+
+
+def make_negatives(config: Config) -> Negatives | None:
+    """The further documents of every training pair, as the configuration says; None: none."""
+    c = config.negatives
+    return Negatives(negatives_field(config), c.column, c.count) if c.count else None

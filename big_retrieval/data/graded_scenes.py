@@ -108,7 +108,23 @@ class SceneTable:
         return row
 
 
-def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0) -> GradedPairs:
+class ScenePairs(GradedPairs):
+    """Judged pairs whose records also have `negatives`: titles of worse documents.
+
+    These are of documents that were judged for the same query and score at most half as much, each
+    title once and never the pair's own.
+    """
+
+    def __getitem__(self, index: int) -> Record:
+        record = super().__getitem__(index)
+        query, score = self.judgements.query[index], self.judgements.score[index]
+        documents, scores = (found[0] for found in self.judgements.of(np.array([query])))
+        worse = documents[(documents >= 0) & (scores <= score / 2)].tolist()
+        titles = dict.fromkeys(self.documents.value(each, "title") for each in worse)
+        return {**record, "negatives": [x for x in titles if x != record["title"]]}
+
+
+def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0) -> ScenePairs:
     """Judged pairs of one split; ids `query_id` and `document_id`, score `score`, 1 to 100.
 
     Args:
@@ -136,7 +152,7 @@ def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0
     )
     queries = _query_table(asked)
     names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
-    return GradedPairs(
+    return ScenePairs(
         Side(
             queries,
             np.arange(len(queries)),

@@ -20,14 +20,15 @@ from PIL import Image, ImageDraw, ImageFont
 from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.build import make_order, make_reading
+from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of
 from big_retrieval.data.decoding import Encoded, picture
+from big_retrieval.data.fields import Text, lacks, source_texts, stack
 from big_retrieval.data.images import resize
 from big_retrieval.data.inspection_graded import describe_judgements
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import Source, is_absent, texts_of
+from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged
 
 SHOWN = 16  # examples in the picture
@@ -52,7 +53,7 @@ class Sample:
     read: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     lacking: Counter[str] = field(default_factory=Counter)
-    texts: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    texts: dict[str, list[tuple[Text, ...]]] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     doubles: int = 0
     shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
@@ -105,11 +106,11 @@ def _look(
     """Adds one record to what was found."""
     record, pixels, said = source[index], None, ()
     for name, spec in sorted(specs.items()):
-        if spec.optional and is_absent(record.get(spec.column)):
+        if spec.optional and lacks(record, spec):
             found.lacking[name] += 1
             continue
         if spec.kind == "text":
-            texts = texts_of(source, index, spec.column)
+            texts = source_texts(source, index, spec)
             found.texts.setdefault(name, []).append(texts)
             said = said or texts
             continue
@@ -121,7 +122,8 @@ def _look(
         seen.add(digest)
         found.sizes.append(pixels.shape[:2])
     if show:
-        found.shown.append((pixels, said[0] if said else ""))
+        words = (said[0],) if said and isinstance(said[0], str) else said[0] if said else ()
+        found.shown.append((pixels, " · ".join(filter(None, words))))
 
 
 def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> list[str]:
@@ -155,7 +157,7 @@ def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> 
     return lines
 
 
-def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[str, ...]]) -> list[str]:
+def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[Text, ...]]) -> list[str]:
     """Lines about one text field: how many, how long, how often the same."""
     flat = [text for several in texts for text in several]
     doubles = len(flat) - len(set(flat))
@@ -166,13 +168,9 @@ def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[str, ...]]) ->
     ]
     if spec.tokenizer is None:
         return lines
-    longest = max(spec.length, 2048)
-    counts = np.concatenate(
-        [
-            spec.tokenizer.encode([spec.prefix + x for x in flat[at : at + 256]], longest)[1].sum(1)
-            for at in range(0, len(flat), 256)
-        ]
-    )
+    whole = replace(spec, length=max(spec.length, 2048), optional=False)
+    parts = (flat[at : at + 256] for at in range(0, len(flat), 256))
+    counts = np.concatenate([stack(whole, part)["mask"].sum(1) for part in parts])
     at = ", ".join(f"{q}% {int(np.percentile(counts, q))}" for q in PERCENTILES)
     cut = float(np.mean(counts > spec.length))
     lines.append(f"  tokens    {at}; the context has {spec.length}, so {cut:.1%} are cut")
@@ -226,6 +224,7 @@ def throughput(
         rows=np.arange(rows),
         start_batch=0,
         stop_batch=10**6,
+        negatives=make_negatives(config),
         reading=make_reading(replace(loader, max_damaged=1.0)),
     )
     next(batches)  # starting up is not reading

@@ -23,11 +23,13 @@ from big_retrieval.data.batches import (
     NO_LABELS,
     Batch,
     FieldSpec,
+    Wanted,
     eval_batch,
     eval_items,
     train_batch,
 )
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged
@@ -65,6 +67,7 @@ def train_batches(
     start_batch: int,
     stop_batch: int,
     labels: PairLabels = NO_LABELS,
+    negatives: Negatives | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """This process's rows of the training batches start_batch .. stop_batch - 1.
@@ -82,17 +85,20 @@ def train_batches(
       start_batch: the first batch; batch k begins at position k * B.
       stop_batch: behind the last batch.
       labels: which columns say what a pair is and how much it counts.
+      negatives: the further documents that every pair brings; None: none.
       reading: by what, and who counts damaged records.
 
     Yields:
       Field name -> arrays as `FieldSpec` says, `record` int64 [b] (record index) and `valid` bool
-      [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b].
+      [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
+      with negatives what `negatives.stack_negatives` says.
 
     Raises:
       UserError: a field does not fit the records, or too many are damaged. What the source raises
         besides comes through as it is.
     """
-    make = partial(train_batch, source, dict(fields), order, batch_size, np.asarray(rows), labels)
+    wanted = Wanted(dict(fields), labels, negatives)
+    make = partial(train_batch, source, wanted, order, batch_size, np.asarray(rows))
     return (reading or Reading()).batches(make, start_batch, stop_batch)
 
 

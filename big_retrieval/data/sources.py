@@ -22,7 +22,8 @@ class Source(Protocol):
 
     A source whose images cost something to read may also have
     `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
-    `texts_of` and `value_of` use them where they are there. One whose records stand somewhere has
+    `texts_of` and `value_of` use them where they are there. One of single texts may have
+    `title(index: int, column: str)` for `title_of`. One whose records stand somewhere has
     `place(index: int) -> str` for messages (`place_of`).
     """
 
@@ -65,14 +66,22 @@ class Texts:
       texts: the texts; record i is {column: (texts[i],)}.
       column: the column that holds them.
       name: the source's name.
+      titles: of the texts, in any column that is asked for; (): they have none.
     """
 
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, texts: Sequence[str], *, column: str = "captions", name: str = "texts"):
+    def __init__(
+        self,
+        texts: Sequence[str],
+        *,
+        column: str = "captions",
+        name: str = "texts",
+        titles: Sequence[str] = (),
+    ):
         self.name = name
-        self._texts = tuple(texts)
+        self._texts, self._titles = tuple(texts), tuple(titles)
         self._column = column
 
     def __len__(self) -> int:
@@ -84,6 +93,10 @@ class Texts:
     def texts(self, index: int, column: str) -> tuple[str, ...]:
         """The text of one record, an empty one too: who asks for n texts gets n answers."""
         return (as_utf8(self._texts[index]),)
+
+    def title(self, index: int, column: str) -> str:
+        """The title of one record; "": it has none."""
+        return self._titles[index] if self._titles else ""
 
     def captions(self) -> Iterator[str]:
         """All texts, in order."""
@@ -164,6 +177,17 @@ def value_of(source: Source, index: int, column: str) -> Any:
     if value is not None:
         return value(index, column)
     return column_of(source[index], column, source.name)
+
+
+def title_of(source: Source, index: int, column: str) -> Any:
+    """The title, or the titles, of one record; None where it lacks the column."""
+    title = getattr(source, "title", None)
+    if title is not None:
+        return title(index, column)
+    try:
+        return value_of(source, index, column)
+    except Damaged:
+        return None
 
 
 def place_of(source: Source, index: int) -> str:

@@ -12,7 +12,6 @@ import tokenizers
 from big_retrieval.data.clean import CLEANERS
 from big_retrieval.errors import UserError
 
-_UNKNOWN_NAMES = ("[UNK]", "<unk>", "<|unk|>")
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
@@ -40,6 +39,7 @@ class Tokenizer:
         choices = "|".join(map(re.escape, standalone))
         self._split = re.compile(rf"(?<!\S)({choices})(?!\S)") if standalone else None
         self._before, self._after = _frame(inner)
+        self._between = _between(inner)
         self._pad_id = pad_id
         self._clean = clean
 
@@ -58,12 +58,12 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids that stand for no word, such as those of the start, the end and the unknown."""
-        added = json.loads(self._inner.to_str())["added_tokens"]
-        found = {token["id"] for token in added if token["special"]}
-        found |= {self._inner.token_to_id(name) for name in _UNKNOWN_NAMES}
-        found |= {*self._standalone.values(), *self._before, *self._after}
-        return frozenset(number for number in found if number is not None)
+        """Ids that stand for no piece of a text: padding, starts, ends, masks."""
+        added = self._inner.get_added_tokens_decoder().items()
+        special = {number for number, token in added if token.special}
+        own = {number for number in self._standalone.values() if number is not None}
+        padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
+        return frozenset(special | own | padding | {*self._before, *self._after})
 
     def id_to_token(self, number: int) -> str:
         """The string of an id.
@@ -76,12 +76,18 @@ class Tokenizer:
             raise IndexError(f"The vocabulary has ids 0 to {self.vocab_size - 1}, not {number}.")
         return token
 
-    def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+    def encode(
+        self, texts: Sequence[str], length: int, titles: Sequence[str] = ()
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Encodes n texts; long ones are cut so that the end token stays.
+
+        A text with a title is a pair, such as [CLS] title [SEP] text [SEP], and cut at its end; one
+        of the two that is empty is left out with what would stand between them.
 
         Args:
           texts: n texts.
           length: ids per text, start and end token included.
+          titles: of the texts, "" where one has none; (): no text has.
 
         Returns:
           ids int32 [n, length], filled up with `pad_id`, and mask bool [n, length], True where a
@@ -95,11 +101,29 @@ class Tokenizer:
             raise UserError(f"length {length} is too short for the start and end tokens; use more.")
         ids = np.full((len(texts), length), self._pad_id, np.int32)  # [n, L]
         mask = np.zeros((len(texts), length), bool)  # [n, L]
-        for row, body in enumerate(self._bodies(texts)):
+        bodies = self._bodies(texts)
+        if any(titles):
+            bodies = list(map(self._joined, self._bodies(titles), bodies))
+        for row, body in enumerate(bodies):
             line = [*self._before, *body[:room], *self._after]
             ids[row, : len(line)] = line
             mask[row, : len(line)] = True
         return ids, mask
+
+    def _joined(self, title: list[int], text: list[int]) -> list[int]:
+        """The ids of a title and a text without start and end token.
+
+        Raises:
+          UserError: the tokenizer has no form for pairs.
+        """
+        if not title or not text:
+            return title or text
+        if self._between is None:
+            raise UserError(
+                "the tokenizer has no form for a pair of texts, so fields cannot have a `title`; "
+                "use another tokenizer, or join title and text in the data."
+            )
+        return [*title, *self._between, *text]
 
     def _bodies(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text without start and end token."""
@@ -210,3 +234,17 @@ def _frame(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
             return encoding.ids[: inside[0]], encoding.ids[inside[-1] + 1 :]
     ids = inner.encode("").ids
     return ids[:1], ids[1:]
+
+
+def _between(inner: tokenizers.Tokenizer) -> list[int] | None:
+    """The ids that the tokenizer puts between the texts of a pair; None: it has no such form."""
+    for probe in ("a", "0", "."):
+        try:
+            encoding = inner.encode(probe, probe)
+        except Exception:  # the tokenizers package raises plain Exception
+            return None
+        owners = encoding.sequence_ids
+        if 0 in owners and 1 in owners:
+            last = len(owners) - 1 - owners[::-1].index(0)
+            return encoding.ids[last + 1 : owners.index(1)]
+    return None

@@ -24,10 +24,10 @@ SIDES = ("query", "document")
 class Bm25Evaluator:
     """The metrics of a `RankingEvaluator`, of the same queries and documents, by BM25.
 
-    A text is that of all text fields of its side, without their prefixes; of several texts in a
-    column it is the first, as for a model. A query without any result counts 0. Of documents with
-    equal scores the earlier one comes first, as BM25 is commonly measured; ties are not counted
-    against it as they are against a model, whose scores hardly ever tie.
+    A text is that of all text fields of its side with their titles, without their prefixes; of
+    several texts in a column it is the first, as for a model. A query without any result counts 0.
+    Of documents with equal scores the earlier one comes first, as BM25 is commonly measured; ties
+    are not counted against it as they are against a model, whose scores hardly ever tie.
 
     Attributes:
       config: the evaluator's configuration; its ways to weigh fields do not apply to words.
@@ -129,13 +129,16 @@ def make_bm25_evaluators(
 def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
     """Side -> the columns of its text fields, each once, in the order of the fields' names.
 
+    The column of a field's titles stands in front of that of its texts.
+
     Raises:
       UserError: a side has no text field.
     """
     out = {}
     for side in SIDES:
         fields = [f for _, f in sorted(config.fields.items()) if f.side == side]
-        columns = [f.column for f in fields if isinstance(f, TextField)]
+        texts = [f for f in fields if isinstance(f, TextField)]
+        columns = [column for f in texts for column in (f.title, f.column) if column]
         if not columns:
             raise UserError(
                 f"--bm25 compares words, but config.fields has no text field on the {side} side; "

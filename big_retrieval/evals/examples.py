@@ -18,7 +18,7 @@ import numpy as np
 
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.evals.ranks import Score, by_chunks
+from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.manifest import to_json, write_bytes
@@ -221,17 +221,17 @@ def choose(
       encoder: knows the devices.
       chunk: queries scored at a time, at most.
     """
-    whole = encoder.whole(second.points), encoder.whole(second.owners)
+    whole = on_devices(second.points, encoder), encoder.whole(second.owners)
 
-    def compute(function: Callable[..., jax.Array], queries: np.ndarray) -> np.ndarray:
+    def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
         rows = first.points[queries], first.owners[queries]
-        return by_chunks(function, *rows, *whole, encoder=encoder, chunk=chunk)
+        return by_chunks(make, *rows, *whole, score=score, encoder=encoder, chunk=chunk)
 
     failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.owners, DEEPEST)
     rest = np.setdiff1d(failed, deepest)
     asked = rest[spread(len(rest), MOST_MARGINS)] if len(rest) > MOST_MARGINS else rest
-    margins = compute(_margin(score), asked) if len(asked) else np.zeros(0)
+    margins = compute(_margin, asked) if len(asked) else np.zeros(0)
     margins = np.where(margins > 0, margins, np.nan)
     surprising = asked[worst(margins, first.owners[asked], SURPRISING)]
     even = spread(len(ranks), SPREAD)
@@ -251,6 +251,6 @@ def choose(
         ),
     ]
     queries = np.unique(np.concatenate([group.queries for group in groups]))
-    table = compute(_scorer(score), queries)  # [chosen, D]
+    table = compute(_scorer, queries)  # [chosen, D]
     scores = dict(zip(queries.tolist(), table, strict=True))
     return Direction(first, second, ranks, groups, scores)

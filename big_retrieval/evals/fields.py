@@ -1,16 +1,19 @@
 """Documents and queries of several fields in an evaluation: encoded once, averaged in many ways."""
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.sides import encode_first
 from big_retrieval.similarity import Topology
 
@@ -24,7 +27,7 @@ class EncodedFields:
       there: field name -> bool [n].
     """
 
-    points: Mapping[str, np.ndarray]
+    points: Mapping[str, Points]
     there: Mapping[str, np.ndarray]
 
     def any(self, weights: Mapping[str, float]) -> np.ndarray:
@@ -53,17 +56,27 @@ def encode_fields(
         found, records = encode_first(encoder, weights, source, name, spec, reading)
         there[name] = np.zeros(len(source), bool)
         there[name][records] = True
-        points[name] = np.zeros((len(source), *found.shape[1:]), found.dtype)
-        points[name][records] = found
+        points[name] = placed(found, records, len(source))
     return EncodedFields(points, there)
+
+
+def placed(points: Points, records: np.ndarray, rows: int) -> Points:
+    """Points [n, ...] as the rows [n] of as many as there are records; 0 elsewhere."""
+    if isinstance(points, np.ndarray):
+        out = np.zeros((rows, *points.shape[1:]), points.dtype)
+        out[records] = points
+        return out
+    ones = np.ones(len(records), np.float32)
+    where = (ones, (records, np.arange(len(records))))
+    return scipy.sparse.csr_array(where, shape=(rows, len(records))) @ points
 
 
 def average(
     topology: Topology,
-    points: Mapping[str, np.ndarray],
+    points: Mapping[str, Points],
     weights: Mapping[str, float],
     there: Mapping[str, np.ndarray],
-) -> np.ndarray:
+) -> Points:
     """The weighted average of fields, brought back onto the topology.
 
     "Generalized contrastive learning", the authors' evaluation: a missing field has weight 0, the
@@ -79,7 +92,17 @@ def average(
       float32 [n, M, N], 0 where no field is there.
     """
     names = [name for name in points if weights.get(name, 0) > 0]
-    rows = len(points[names[0]])
+    rows = points[names[0]].shape[0]
     shares = [np.float32(weights[n]) * there.get(n, np.ones(rows, bool)) for n in names]  # [n] each
+    if scipy.sparse.issparse(points[names[0]]):
+        return _sparse_average([points[n] for n in names], np.stack(shares))
     mixed = topology.combine([jnp.asarray(points[n]) for n in names], jnp.asarray(shares))
     return np.asarray(topology.project(mixed), np.float32)
+
+
+def _sparse_average(points: Sequence[Any], shares: np.ndarray) -> scipy.sparse.csr_array:
+    """Weighted average of lexical fields [n, V], weights [F, n]; plain, as of inner products."""
+    total = shares.sum(axis=0)
+    shares = shares / np.where(total > 0, total, 1)
+    parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(shares, points, strict=True)]
+    return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.fields import source_texts
 from big_retrieval.data.judgements import JudgedSource
-from big_retrieval.data.sources import Source, is_absent, value_of
+from big_retrieval.data.sources import Source, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
 from big_retrieval.evals.thumbnails import show_item
@@ -111,6 +112,6 @@ def _has(source: Source, record: int, spec: FieldSpec) -> bool:
     try:
         if spec.kind == "image":
             return not is_absent(source[record].get(spec.column))
-        return not is_absent(value_of(source, record, spec.column))
+        return bool(source_texts(source, record, spec))
     except (Damaged, UserError):
         return False

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.graded_order import order
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
@@ -27,38 +28,60 @@ def _ranker(score: Score) -> Callable[..., jax.Array]:
     return rank
 
 
+def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
+    """Scores that are known already."""
+    del nothing
+    return scores
+
+
+def on_devices(documents: Points, encoder: Encoder) -> Points | jax.Array:
+    """Documents for `by_chunks`: on every device, or sparse ones as they are, on the host."""
+    return documents if scipy.sparse.issparse(documents) else encoder.whole(documents)  # type: ignore
+
+
 def by_chunks(
-    function: Callable[..., Any],
-    queries: np.ndarray,
+    make: Callable[[Score], Callable[..., Any]],
+    queries: Points,
     query_ids: np.ndarray,
-    *whole: jax.Array,
+    documents: Any,
+    *whole: Any,
+    score: Score,
     encoder: Encoder,
     chunk: int,
 ) -> Any:
     """A function of some queries and all documents, `chunk` queries at a time.
 
     Args:
-      function: jit-able, of (points [C, M, N], ids [C], *whole) to arrays [C, ...].
-      queries: points [Q, M, N].
+      make: from how points are scored to a jit-able function of (points [C, M, N], ids [C],
+        documents, *whole) to arrays [C, ...]; the same function for the same score.
+      queries: points [Q, M, N], or CSR [Q, V] whose products with CSR documents are their scores.
       query_ids: [Q]; padding rows get -1.
+      documents: what `on_devices` gives.
       *whole: what `encoder.whole` gives.
+      score: a topology's score on blocks.
       encoder: knows the devices.
       chunk: queries at a time.
 
     Returns:
       The function's arrays [Q, ...].
     """
-    multiple = encoder.row_multiple()
-    size = -(-min(chunk, len(queries)) // multiple) * multiple
+    multiple, rows = encoder.row_multiple(), queries.shape[0]
+    sparse = documents.T.tocsr() if scipy.sparse.issparse(documents) else None
+    function = make(score if sparse is None else _given)
+    whole = (documents if sparse is None else np.zeros(1, np.float32), *whole)
+    size = -(-min(chunk, rows) // multiple) * multiple
     out = []
-    for start in range(0, len(queries), size):
-        part, ids = queries[start : start + size], query_ids[start : start + size]
+    for start in range(0, rows, size):
+        part: Any = queries[start : start + size]
+        ids = query_ids[start : start + size]
+        if sparse is not None:
+            part = (part @ sparse).toarray()  # [C, D]
         missing = size - len(part)
-        rows = [
+        padded = [
             np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
             np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
         ]
-        found = encoder.map_rows(function, rows, *whole)
+        found = encoder.map_rows(function, padded, *whole)
         out.append(jax.tree.map(partial(_head, rows=len(part)), found))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
 
@@ -68,9 +91,9 @@ def _head(x: np.ndarray, rows: int) -> np.ndarray:
 
 
 def ranks(
-    queries: np.ndarray,
+    queries: Points,
     query_ids: np.ndarray,
-    documents: np.ndarray,
+    documents: Points,
     document_ids: np.ndarray,
     *,
     score: Score,
@@ -84,9 +107,9 @@ def ranks(
     documents are held at a time, spread over the devices.
 
     Args:
-      queries: points [Q, M, N].
+      queries: points [Q, M, N], or CSR [Q, V].
       query_ids: [Q]; a document is right for a query when their ids are equal.
-      documents: points [D, M, N].
+      documents: points [D, M, N], or CSR [D, V].
       document_ids: [D].
       score: a topology's score on blocks.
       encoder: knows the devices.
@@ -95,10 +118,9 @@ def ranks(
     Returns:
       int64 [Q].
     """
-    whole = encoder.whole(documents), encoder.whole(document_ids)
-    found = by_chunks(
-        _ranker(score), queries, query_ids, *whole, encoder=encoder, chunk=chunk
-    )  # [Q]
+    whole = on_devices(documents, encoder), encoder.whole(document_ids)
+    how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
+    found = by_chunks(_ranker, queries, query_ids, *whole, **how)  # [Q]
     return found.astype(np.int64)
 
 
@@ -131,8 +153,8 @@ def _without_nan(scores: jax.Array) -> jax.Array:
 
 
 def best(
-    queries: np.ndarray,
-    documents: np.ndarray,
+    queries: Points,
+    documents: Points,
     *,
     score: Score,
     encoder: Encoder,
@@ -146,8 +168,8 @@ def best(
     grade, also among those that do not fit into the depth any more. A score of NaN is the lowest.
 
     Args:
-      queries: points [Q, M, N].
-      documents: points [D, M, N].
+      queries: points [Q, M, N], or CSR [Q, V].
+      documents: points [D, M, N], or CSR [D, V].
       score: a topology's score on blocks.
       encoder: knows the devices.
       depth: documents of a query, at most.
@@ -157,17 +179,17 @@ def best(
     Returns:
       int32 [Q, min(depth, D)] and their scores.
     """
-    whole, depth = encoder.whole(documents), min(depth, len(documents))
-    how = {"encoder": encoder, "chunk": chunk}
-    ids = np.arange(len(queries), dtype=np.int32)
-    found, scores, alike = by_chunks(best_of(score, depth), queries, ids, whole, **how)
+    whole, depth = on_devices(documents, encoder), min(depth, documents.shape[0])
+    how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
+    ids = np.arange(queries.shape[0], dtype=np.int32)
+    found, scores, alike = by_chunks(partial(best_of, depth=depth), queries, ids, whole, **how)
     if grades is None:
         return found, scores
     found, scores = np.array(found), np.array(scores)
     tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
     for start in range(0, len(tied), chunk):
         part = tied[start : start + chunk]
-        rows = by_chunks(_all(score), queries[part], ids[part], whole, **how)  # [C, D]
+        rows = by_chunks(_all, queries[part], ids[part], whole, **how)  # [C, D]
         for query, row in zip(part.tolist(), rows, strict=True):
             first = order(row[None], grades(query)[None])[0, :depth]
             found[query], scores[query] = first, row[first]

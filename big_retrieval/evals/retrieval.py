@@ -88,7 +88,7 @@ class RetrievalEvaluator:
             )
             for name in names
         }
-        say(" against ".join(f"{len(sides[name].points):,} {name}s" for name in names))
+        say(" against ".join(f"{sides[name].points.shape[0]:,} {name}s" for name in names))
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
         for first, second in (names, names[::-1]):

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.batches import FieldSpec, eval_items
+from big_retrieval.data.fields import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
-from big_retrieval.data.sources import Source, texts_of, value_of
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.sources import Source, value_of
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import Damaged, UserError
 
 
@@ -20,8 +21,8 @@ def encode_source(
     name: str,
     spec: FieldSpec,
     reading: Reading | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """All images, or all texts, of a source as points [n, M, N] and their records [n].
+) -> tuple[Points, np.ndarray]:
+    """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
 
     A damaged image is a black one and counted where `reading` counts, else an error.
     """
@@ -43,7 +44,7 @@ def encode_first(
     name: str,
     spec: FieldSpec,
     reading: Reading | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Points, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
     if spec.kind == "image":
         return encode_source(encoder, weights, source, name, spec, reading)
@@ -51,7 +52,8 @@ def encode_first(
     items = items[items[:, 1] == 0]
     if not len(items):
         raise UserError(f"{source.name} has no text in {spec.column!r}: nothing can be encoded.")
-    points, places = encode_source(encoder, weights, _Chosen(source, items), name, spec, reading)
+    chosen = _Chosen(source, spec, items)
+    points, places = encode_source(encoder, weights, chosen, name, spec, reading)
     return points, items[places, 0]
 
 
@@ -63,7 +65,7 @@ class Side:
       field: the field's name.
       spec: how it is read.
       source: the records.
-      points: [n, M, N].
+      points: [n, M, N], or CSR [n, V].
       owners: int64 [n]; a point of the other side is a right answer where its owner is the same.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
     """
@@ -71,7 +73,7 @@ class Side:
     field: str
     spec: FieldSpec
     source: Source
-    points: np.ndarray
+    points: Points
     owners: np.ndarray
     items: np.ndarray
 
@@ -99,7 +101,7 @@ def encode_side(
     """
     if groups is not None and spec.kind == "text":
         items = distinct(source, spec, groups)  # [n, 2]
-        chosen = _Chosen(source, items)
+        chosen = _Chosen(source, spec, items)
         points, places = encode_source(encoder, weights, chosen, name, spec, reading)
         items = items[places]
     else:
@@ -159,12 +161,13 @@ def _group(source: Source, index: int, column: str) -> Any:
 
 def distinct(source: Source, spec: FieldSpec, groups: np.ndarray) -> np.ndarray:
     """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
-    seen: set[tuple[int, str]] = set()
+    seen: set[tuple[int, Text]] = set()
     kept = []
-    last, texts = -1, ("",)
+    last = -1
+    texts: tuple[Text, ...] = ("",)
     for record, place in eval_items(source, spec).tolist():
         if record != last:
-            last, texts = record, texts_of(source, record, spec.column)
+            last, texts = record, source_texts(source, record, spec)
         key = (int(groups[record]), texts[place])
         if key not in seen:
             seen.add(key)
@@ -178,9 +181,9 @@ class _Chosen:
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, source: Source, items: np.ndarray) -> None:
+    def __init__(self, source: Source, spec: FieldSpec, items: np.ndarray) -> None:
         self.name = source.name
-        self._source, self._items = source, items
+        self._source, self._spec, self._items = source, spec, items
 
     def __len__(self) -> int:
         return len(self._items)
@@ -189,8 +192,16 @@ class _Chosen:
         raise NotImplementedError("only texts are read from chosen items")
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
-        record, place = self._items[index].tolist()
-        return (texts_of(self._source, record, column)[place],)
+        text = self._text(index)
+        return (text,) if isinstance(text, str) else text[1:]
+
+    def title(self, index: int, column: str) -> str:
+        text = self._text(index)
+        return "" if isinstance(text, str) else text[0]
 
     def captions(self) -> Iterator[str]:
         return iter(())
+
+    def _text(self, index: int) -> Text:
+        record, place = self._items[index].tolist()
+        return source_texts(self._source, record, self._spec)[place]

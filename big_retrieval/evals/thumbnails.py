@@ -9,7 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from big_retrieval.data import images
 from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.sources import Source, column_of, texts_of
+from big_retrieval.data.fields import source_texts
+from big_retrieval.data.sources import Source, column_of
 from big_retrieval.errors import UserError
 
 SIDE = 96  # pixels, of the longer side at most
@@ -33,7 +34,8 @@ def show_item(source: Source, spec: FieldSpec, record: int, place: int) -> dict[
     """
     if spec.kind == "text":
         try:
-            text = texts_of(source, record, spec.column)[place]
+            found = source_texts(source, record, spec)[place]
+            text = found if isinstance(found, str) else " · ".join(filter(None, found))
         except UserError:
             text = UNREADABLE
         cut = {"characters": len(text)} if len(text) > MOST_CHARACTERS else {}

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source, Texts, value_of
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.confusions import Confusions
@@ -33,27 +34,32 @@ def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.
 
 
 def class_scores(
-    images: np.ndarray, prompts: np.ndarray, *, topology: Topology, encoder: Encoder
+    images: Points, prompts: Points, classes: int, *, topology: Topology, encoder: Encoder
 ) -> np.ndarray:
     """Mean score of each image with each class's prompts (distances are averaged, not points).
 
     Args:
-      images: points [n, M, N].
-      prompts: points [classes, P, M, N].
+      images: points [n, M, N], or CSR [n, V].
+      prompts: points [classes * P, ...], those of a class side by side.
+      classes: how many there are.
       topology: scores points.
       encoder: knows the devices.
 
     Returns:
       [n, classes].
     """
-    flat = encoder.whole(prompts.reshape(-1, *prompts.shape[2:]))  # [classes * P, M, N]
+    if scipy.sparse.issparse(prompts):
+        each = prompts.shape[0] // classes
+        mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, each), 1 / each))
+        return (images @ (mean @ prompts).T).toarray()
+    flat = encoder.whole(prompts)  # [classes * P, M, N]
     multiple = encoder.row_multiple()
     size = -(-min(CHUNK, len(images)) // multiple) * multiple
     out = []
     for start in range(0, len(images), size):
         part = images[start : start + size]
         padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        found = encoder.map_rows(_scorer(topology.score, len(prompts)), [padded], flat)
+        found = encoder.map_rows(_scorer(topology.score, classes), [padded], flat)
         out.append(found[: len(part)])
     return np.concatenate(out)
 
@@ -160,10 +166,9 @@ class ZeroShotEvaluator:
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.specs[c.image], self.reading
         )
-        say(f"{len(images):,} images, {len(classes)} classes, {len(prompts)} prompts each")
-        shape = (len(classes), len(prompts), *text_points.shape[1:])
+        say(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = class_scores(
-            images, text_points.reshape(shape), topology=self.topology, encoder=self.encoder
+            images, text_points, len(classes), topology=self.topology, encoder=self.encoder
         )
         right = np.take_along_axis(scores, labels[records][:, None], axis=1)  # [n, 1]
         place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against

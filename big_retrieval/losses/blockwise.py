@@ -6,12 +6,14 @@ it, so no side is ever padded or copied.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
+from big_retrieval.gate import Compact, spread
 from big_retrieval.losses.cells import (
     Cells,
     Reduction,
@@ -127,7 +129,7 @@ def forward(
         def cell_block(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
             of_rows, of_columns = found
             t = columns.side(travelling, j)
-            scores = summed(sweep.topology.score(r.points, t.points), sweep.feature_axis)
+            scores = summed(_scores(sweep, r.points, t.points, t.columns), sweep.feature_axis)
             logits, cells = _cells(sweep, scores, r, t, scale, bias)
             new_rows, new_columns = reduction.read(logits, cells)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
@@ -139,6 +141,25 @@ def forward(
         return rows.put(stats[0], of_rows, i), of_columns
 
     return jax.lax.fori_loop(0, rows.count, row_block, stats)
+
+
+def _scores(
+    sweep: Sweep, resident: jax.Array, travelling: jax.Array, columns: jax.Array | None
+) -> jax.Array:
+    """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
+    if columns is not None:
+        travelling = spread(Compact(travelling, columns), resident.shape[-1])
+    return sweep.topology.score(resident, travelling)
+
+
+def paired_scores(
+    topology: Topology, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
+) -> jax.Array:
+    """`Topology.paired`, also of compact queries [n, K] with documents [n, V]."""
+    if columns is None:
+        return topology.paired(documents, queries)
+    met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
+    return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 
 
 def _cells(
@@ -183,7 +204,8 @@ def backward(
         def cell_block(j: Any, found: Any) -> Any:
             of_rows, of_columns, of_scale, of_bias = found
             t = columns.side(travelling, j)
-            partial, pull = jax.vjp(sweep.topology.score, r.points, t.points)
+            function = functools.partial(_scores, sweep, columns=t.columns)
+            partial, pull = jax.vjp(function, r.points, t.points)
             scores = summed(partial, sweep.feature_axis)
             logits, cells = _cells(sweep, scores, r, t, scale, bias)
             slope = sweep.reduction.pull(logits, cells, row_saved, columns.take(saved[1], j))

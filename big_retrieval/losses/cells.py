@@ -28,12 +28,13 @@ class Side:
     """Rows of one side, n of them.
 
     Attributes:
-      points: [n, M, N] or [n, V].
+      points: [n, M, N] or [n, V]; of compact rows the values [n, K].
       index: int32 [n], the number of the row's pair in the global batch; -1 for an extra negative.
       counted: bool [n]; False for padding.
       query_id: int32 [n] or None; a negative number is no id.
       document_id: int32 [n] or None; a negative number is no id.
       weight: [n] or None, the weight of the row's pair.
+      columns: int32 [n, K] of compact rows, see `gate.Compact`; else None.
     """
 
     points: jax.Array
@@ -42,6 +43,7 @@ class Side:
     query_id: jax.Array | None = None
     document_id: jax.Array | None = None
     weight: jax.Array | None = None
+    columns: jax.Array | None = None
 
 
 @flax.struct.dataclass

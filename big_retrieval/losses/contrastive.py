@@ -8,6 +8,8 @@ semantics everywhere: N devices give what one gives.
 """
 
 import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import flax.struct
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
+from big_retrieval.gate import Compact
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax, positive_cost
 from big_retrieval.losses.core import Inputs, Labels, make_core
@@ -57,7 +60,7 @@ class Negatives:
 
 
 def contrastive_loss(
-    query: jax.Array,
+    query: jax.Array | Compact,
     document: jax.Array,
     *,
     topology: Topology,
@@ -66,6 +69,7 @@ def contrastive_loss(
     valid: jax.Array | None = None,
     there: There = (None, None),
     divide_by: Literal["weights", "rows"] = "weights",
+    directions: Literal["both", "query"] = "both",
     negatives: Negatives | None = None,
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
@@ -89,8 +93,8 @@ def contrastive_loss(
     to their weights: t_ij ~ w of the pair that (query_i, document_j) is.
 
     Args:
-      query: projected points, [B, M, N] or [B, V].
-      document: projected points of the same shape.
+      query: projected points, [B, M, N] or [B, V]; compact rows of V columns travel as they are.
+      document: projected points of the same shape; [B, V] with compact queries.
       topology: scores them; higher is closer, without temperature.
       scale: multiplier of the scores (exp of the log temperature), []; differentiable.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
@@ -100,6 +104,7 @@ def contrastive_loss(
       there: bool [B] of the queries and of the documents, None where all are: one that is not there
         is neither anchor nor negative and its pair adds nothing, but it counts as a row.
       divide_by: sum w of the pairs that are there, or the number of valid rows (GCL, Eq. 4).
+      directions: L_i as above, or the first entropy alone, without the half.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
       document_id: int [B], the same of documents.
@@ -109,7 +114,7 @@ def contrastive_loss(
     Returns:
       The loss [] in the points' type (0 when no row counts), and metrics [] without gradient:
       `accuracy`, the share of valid rows whose own pair scores strictly above all their negatives,
-      averaged over both directions.
+      averaged over the directions.
 
     Raises:
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
@@ -120,22 +125,33 @@ def contrastive_loss(
         Softmax(false_negatives == "positives"), query, document, topology, scale, None,
         negatives, labels, false_negatives, execution,
     )  # fmt: skip
-    mass = _mass(labels, own)
-
-    def entropy(side: str) -> jax.Array:  # [B]
-        stats = found[side]
-        partition = jnp.logaddexp(stats["others"], own)
-        if false_negatives != "positives":
-            return partition - own
-        total = mass + stats["share"]
-        return partition - (mass * own + stats["dot"]) / jnp.where(total > 0, total, 1)
-
-    losses = 0.5 * (entropy("query") + entropy("document"))
-    pairs = labels.pairs_counted()
+    mass, pairs = _mass(labels, own), labels.pairs_counted()
+    sides = ("query", "document") if directions == "both" else ("query",)
+    spread_out = false_negatives == "positives"
+    losses = [_entropy(found[side], own, mass, spread_out) for side in sides]
+    losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
     losses, mass = jnp.where(pairs, losses, 0), jnp.where(pairs, mass, 0)
     total = jnp.sum(mass if divide_by == "weights" else labels.valid.astype(mass.dtype))
     loss = jnp.sum(mass * losses) / jnp.where(total > 0, total, 1)
-    return loss, {"accuracy": _accuracy(found, own, pairs)}
+    return loss, {"accuracy": _accuracy(found, own, pairs, sides)}
+
+
+def _entropy(
+    stats: Mapping[str, jax.Array], own: jax.Array, mass: jax.Array, spread_out: bool
+) -> jax.Array:
+    """Cross-entropy [B] of the rows of one side, from the statistics of their cells.
+
+    Args:
+      stats: of the side.
+      own: logits of the own pairs, [B].
+      mass: weights of the pairs, [B].
+      spread_out: whether the target is spread over all known pairs of a row.
+    """
+    partition = jnp.logaddexp(stats["others"], own)
+    if not spread_out:
+        return partition - own
+    total = mass + stats["share"]
+    return partition - (mass * own + stats["dot"]) / jnp.where(total > 0, total, 1)
 
 
 def sigmoid_loss(
@@ -198,11 +214,11 @@ def sigmoid_loss(
     pairs = labels.pairs_counted()
     cost = found["query"]["cost"] + jnp.where(pairs, positive_cost(own, mass, weight_inside), 0)
     loss = _mean(jnp.where(labels.valid, cost, 0), labels.valid.astype(own.dtype))
-    return loss, {"accuracy": _accuracy(found, own, pairs)}
+    return loss, {"accuracy": _accuracy(found, own, pairs, ("query", "document"))}
 
 
 def _labels(
-    query: jax.Array,
+    query: jax.Array | Compact,
     valid: jax.Array | None,
     there: There,
     weight: jax.Array | None,
@@ -212,7 +228,7 @@ def _labels(
     false_negatives: FalseNegatives,
 ) -> Labels:
     """The labels that the cells need; ids only where they change something."""
-    rows = query.shape[0]
+    rows = _points(query).shape[0]
     if false_negatives != "keep" and query_id is None and document_id is None:
         raise UserError(
             f"false_negatives {false_negatives!r} needs query_id or document_id: without ids no "
@@ -229,12 +245,13 @@ def _labels(
         document_id=None if keep else document_id,
         negatives_id=None if negatives is None or keep else negatives.document_id,
         weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
+        query_columns=query.columns if isinstance(query, Compact) else None,
     )
 
 
 def _statistics(
     reduction: Reduction,
-    query: jax.Array,
+    query: jax.Array | Compact,
     document: jax.Array,
     topology: Topology,
     scale: jax.Array | float,
@@ -245,13 +262,8 @@ def _statistics(
     execution: Execution,
 ) -> tuple[dict[str, Any], jax.Array]:
     """Statistics of both sides over all cells but the own pairs, and the own pairs' logits [B]."""
-    extra = query.shape[1:] if negatives is None else negatives.points.shape[2:]
-    if query.shape != document.shape or extra != query.shape[1:]:
-        others = "" if negatives is None else f" and extra negatives of {negatives.points.shape}"
-        raise UserError(
-            f"the loss pairs rows of the same shape, but was given queries of shape {query.shape}, "
-            f"documents of {document.shape}{others}: give both sides one row per pair."
-        )
+    _check_shapes(query, document, negatives)
+    query = _points(query)
     dtype = jnp.promote_types(jnp.result_type(query, document), jnp.float32)
     inputs = Inputs(
         documents=document.astype(dtype),
@@ -273,6 +285,25 @@ def _statistics(
     return found, own if inputs.bias is None else own + inputs.bias
 
 
+def _points(query: jax.Array | Compact) -> jax.Array:
+    return query.values if isinstance(query, Compact) else query
+
+
+def _check_shapes(
+    query: jax.Array | Compact, document: jax.Array, negatives: Negatives | None
+) -> None:
+    """Raises where the sides do not fit."""
+    mine, rest = _points(query).shape, document.shape[1:]
+    extra = rest if negatives is None else negatives.points.shape[2:]
+    fits = len(rest) == 1 and mine[:1] == document.shape[:1]
+    if not (fits if isinstance(query, Compact) else mine == document.shape) or extra != rest:
+        others = "" if negatives is None else f" and extra negatives of {negatives.points.shape}"
+        raise UserError(
+            f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "
+            f"documents of {document.shape}{others}: give both sides one row per pair."
+        )
+
+
 def _mass(labels: Labels, own: jax.Array) -> jax.Array:
     """Weights of the pairs, [B]."""
     return jnp.ones_like(own) if labels.weight is None else labels.weight.astype(own.dtype)
@@ -284,8 +315,10 @@ def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.sum(weights * values) / jnp.where(total > 0, total, 1)
 
 
-def _accuracy(found: dict[str, Any], own: jax.Array, valid: jax.Array) -> jax.Array:
-    """Mean over both directions; a row without any negative is right."""
-    by_query, by_document = (own > found[side]["best"] for side in ("query", "document"))
-    first = 0.5 * (by_query.astype(own.dtype) + by_document)
+def _accuracy(
+    found: dict[str, Any], own: jax.Array, valid: jax.Array, sides: Sequence[str]
+) -> jax.Array:
+    """Mean over the directions; a row without any negative is right."""
+    right = [(own > found[side]["best"]).astype(own.dtype) for side in sides]
+    first = functools.reduce(jnp.add, right) / len(right)
     return jax.lax.stop_gradient(_mean(first, valid.astype(own.dtype)))

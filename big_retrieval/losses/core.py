@@ -24,7 +24,8 @@ class Inputs:
 
     Attributes:
       documents: points [B, M, N] or [B, V].
-      queries: points of the same shape; row i belongs to document i.
+      queries: points of the same shape; row i belongs to document i. Compact ones: values [B, K],
+        with documents [B, V].
       negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
       scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
@@ -51,6 +52,7 @@ class Labels:
       document_id: int32 [B] or None.
       negatives_id: int32 [B, K] or None, document ids of the extra negatives.
       weight: [B] or None, weights of the pairs.
+      query_columns: int32 [B, K] of compact queries, or None.
     """
 
     valid: jax.Array
@@ -61,6 +63,7 @@ class Labels:
     document_id: jax.Array | None = None
     negatives_id: jax.Array | None = None
     weight: jax.Array | None = None
+    query_columns: jax.Array | None = None
 
     def queries_counted(self) -> jax.Array:
         """bool [B]: which queries are anchors and negatives."""
@@ -110,7 +113,7 @@ class Core:
         if not self.gathers:
             return None
         queries = Side(inputs.queries, labels.valid, labels.valid, labels.query_id,
-                       labels.document_id, labels.weight)  # fmt: skip
+                       labels.document_id, labels.weight, labels.query_columns)  # fmt: skip
         whole: Any = jax.tree.map(lambda x: P(), queries)
         return whole.replace(points=self.points_spec(inputs.queries.ndim, spread=False))
 

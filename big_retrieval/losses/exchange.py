@@ -65,9 +65,14 @@ def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
     first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
     index = first + jnp.arange(rows, dtype=jnp.int32)
     known = {"query_id": labels.query_id, "document_id": labels.document_id}
-    queries = Side(inputs.queries, index, labels.queries_counted(), **known, weight=labels.weight)
-    documents = dataclasses.replace(
-        queries, points=inputs.documents, counted=labels.documents_counted()
+    documents = Side(
+        inputs.documents, index, labels.documents_counted(), **known, weight=labels.weight
+    )
+    queries = dataclasses.replace(
+        documents,
+        points=inputs.queries,
+        counted=labels.queries_counted(),
+        columns=labels.query_columns,
     )
     if inputs.negatives is None:
         return documents, queries
@@ -97,9 +102,8 @@ def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
     def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
-        return core.sweep.topology.paired(
-            jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
-        )
+        sides = jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
+        return blockwise.paired_scores(core.sweep.topology, *sides, labels.query_columns)
 
     return own
 

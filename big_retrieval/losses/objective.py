@@ -5,8 +5,7 @@ A new loss is a module of this room, a dataclass in `big_retrieval.config` and a
 """
 
 import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Contrastive, Sigmoid, Temperature
-from big_retrieval.losses.contrastive import Execution, Result, contrastive_loss, sigmoid_loss
+from big_retrieval.config import Config, Contrastive, Lexical, Sigmoid, Vdr
+from big_retrieval.losses import activity
+from big_retrieval.losses.contrastive import (
+    Execution,
+    Negatives,
+    Result,
+    contrastive_loss,
+    sigmoid_loss,
+)
 from big_retrieval.losses.fields import Sides, make_sides, pair_weights
-
-Scalars = Mapping[str, jax.Array]
+from big_retrieval.losses.lexical_objective import VdrObjective, sparsity
+from big_retrieval.losses.temperature import LearnedTemperature, Scalars
 
 
 class Objective(Protocol):
@@ -33,39 +39,21 @@ class Objective(Protocol):
         ...
 
     def __call__(
-        self, reps: Reps, batch: Batch, scalars: Scalars
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The loss [] and metrics [] of a global batch; pure."""
+        self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
+    ) -> Result:
+        """The loss [] and metrics [] of a global batch; pure.
+
+        Args:
+          reps: representations of all fields.
+          batch: what is known of its rows.
+          scalars: the learned ones.
+          step: steps that are done, for what is warmed up.
+        """
         ...
 
-
-@dataclass(frozen=True)
-class LearnedTemperature:
-    """tau = exp(t), the multiplier of the scores; t is learned unless `learnable` is False.
-
-    Attributes:
-      config: start and bounds of tau.
-    """
-
-    config: Temperature
-
-    def scalars(self) -> dict[str, float]:
-        """`temperature`: t = log(tau)."""
-        return {"temperature": math.log(self.config.init)}
-
-    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """t clipped to the logarithms of the bounds, as after every step in open_clip."""
-        t = scalars["temperature"]
-        if self.config.learnable:
-            low, high = self.config.min, self.config.max
-            low, high = (None if x is None else math.log(x) for x in (low, high))
-            t = jnp.clip(t, low, high)
-        return {**scalars, "temperature": t}
-
-    def tau(self, scalars: Scalars) -> jax.Array:
-        """The multiplier, []."""
-        t = scalars["temperature"]
-        return jnp.exp(t if self.config.learnable else jax.lax.stop_gradient(t))
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """What a user should hear about the metrics of a step."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -76,11 +64,13 @@ class _PairObjective:
       sides: the fields of both sides; scores points.
       temperature: the multiplier, one for all terms.
       normalise: whether the weights of a batch are divided by their mean.
+      lexical: whether the fields have lexical heads.
     """
 
     sides: Sides
     temperature: LearnedTemperature
     normalise: bool
+    lexical: bool
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
@@ -89,6 +79,10 @@ class _PairObjective:
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
         """The temperature within its bounds; a bias has none."""
         return self.temperature.bound(scalars)
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """See `activity.warnings`."""
+        return activity.warnings(metrics, gated=False)
 
     def _sum_of_terms(
         self,
@@ -117,12 +111,25 @@ class _PairObjective:
         for term in terms:
             query, query_there = self.sides.points(reps, batch, term.query)
             document, document_there = self.sides.points(reps, batch, term.document)
-            there = query_there, document_there
-            values[term.name], found = loss(query, document, there=there, **common)
+            values[term.name], found = loss(
+                query,
+                document,
+                there=(query_there, document_there),
+                negatives=_negatives(reps, batch),
+                **common,
+            )
             metrics = metrics or found
         if len(terms) > 1:
             metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
         return functools.reduce(jnp.add, values.values()), metrics
+
+
+def _negatives(reps: Reps, batch: Batch) -> Negatives | None:
+    """The hard negatives that came with the rows; documents then have one field."""
+    if reps.negatives is None:
+        return None
+    (points,) = reps.negatives.points.values()  # [B, K, M, N]
+    return Negatives(points, valid=batch.negatives_valid)
 
 
 @dataclass(frozen=True)
@@ -136,12 +143,16 @@ class ContrastiveObjective(_PairObjective):
     config: Contrastive
 
     def __call__(
-        self, reps: Reps, batch: Batch, scalars: Scalars
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """See `contrastive_loss`; adds tau to the metrics."""
+        self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
+    ) -> Result:
+        """See `contrastive_loss`; adds tau to the metrics, and how sparse lexical fields are."""
         tau = self.temperature.tau(scalars)
-        one = functools.partial(contrastive_loss, divide_by=self.config.divide_by)
-        loss, metrics = self._sum_of_terms(one, reps, batch, self.config, tau)
+        c = self.config
+        one = functools.partial(contrastive_loss, divide_by=c.divide_by, directions=c.directions)
+        loss, metrics = self._sum_of_terms(one, reps, batch, c, tau)
+        if self.lexical:
+            penalty, found = sparsity(c.sparsity, self.sides, reps, batch, step)
+            loss, metrics = loss + penalty, metrics | found
         return loss, {**metrics, "temperature": tau}
 
 
@@ -160,9 +171,10 @@ class SigmoidObjective(_PairObjective):
         return {**super().scalars(), "bias": self.config.bias}
 
     def __call__(
-        self, reps: Reps, batch: Batch, scalars: Scalars
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
+    ) -> Result:
         """See `sigmoid_loss`; adds tau and the bias to the metrics."""
+        del step
         tau, bias = self.temperature.tau(scalars), scalars["bias"]
         inside = self.config.weight_inside
         one = functools.partial(sigmoid_loss, bias=bias, weight_inside=inside)
@@ -173,6 +185,9 @@ class SigmoidObjective(_PairObjective):
 def make_objective(config: Config) -> Objective:
     """The objective of a checked config."""
     parts = make_sides(config), LearnedTemperature(config.temperature), config.labels.normalise
+    if isinstance(config.loss, Vdr):
+        return VdrObjective(*parts, config.loss)
+    lexical = all(isinstance(field.head, Lexical) for field in config.fields.values())
     if isinstance(config.loss, Sigmoid):
-        return SigmoidObjective(*parts, config.loss)
-    return ContrastiveObjective(*parts, config.loss)
+        return SigmoidObjective(*parts, lexical, config.loss)
+    return ContrastiveObjective(*parts, lexical, config.loss)

@@ -155,6 +155,8 @@ class TextTransformer(nn.Module):
         words = with_logical_constraint(words, (None, None))
         x = jnp.take(words, tiled.ids, axis=0)  # [B, L+M-1, W]
         x = with_logical_constraint(x, ("batch", "length", "embed_act"))
+        # Padding moves no word's vector, not even where a lexical head pools over it.
+        x = jnp.where(tiled.mask[:, :, None], x, jax.lax.stop_gradient(x))
         if self.pool == "last" and self.class_tokens > 1:
             # Copies share a position, so nothing but these vectors tells them apart.
             ends = self._table("end_embedding", self.class_tokens, "class_token", std=stds[1])

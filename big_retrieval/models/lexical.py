@@ -8,7 +8,7 @@ Lexical and Expansion Model for Information Retrieval", section 3).
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
 from big_retrieval.models.pooling import Options, max_pool, mean_pool
+from big_retrieval.similarity import unit
 
 Pooling = Literal["max", "mean"]
 
@@ -66,6 +67,7 @@ class LexicalHead(nn.Module):
       transform: "none", or the activation ("gelu" (exact), "gelu_tanh", "quick_gelu", "relu") of a
         dense layer in front of the norm, as in BERT's masked-language head.
       layer_norm: False where the tower has normalised its output already.
+      normalise: divide by the norm over the columns.
       epsilon: of the norm.
       use_bias: whether logits have a bias.
       options: of the blocked loop.
@@ -83,6 +85,7 @@ class LexicalHead(nn.Module):
     layer_norm: bool = True
     epsilon: float = 1e-5
     use_bias: bool = False
+    normalise: bool = False
     options: Options = Options()
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -124,20 +127,14 @@ class LexicalHead(nn.Module):
             bias = parameter(self, "bias", zeros, (count,), axes, self.param_dtype)
         operands = (hidden, table, bias, mask if self.mask_padding else None)
         activation = ACTIVATIONS[self.activation]
+        how: Any = {"columns": columns, "dtype": self.dtype, "options": self.options}
         if self.pooling == "mean":
-            return mean_pool(
-                *operands,
-                activation=activation,
-                top=self.pooling_top,
-                columns=columns,
-                dtype=self.dtype,
-                options=self.options,
-            )
-        pooled, positions = max_pool(
-            *operands, columns=columns, dtype=self.dtype, options=self.options
-        )
-        self.sow("intermediates", "positions", positions)
-        return activation(pooled)  # it is non-decreasing, so the order does not matter
+            out = mean_pool(*operands, activation=activation, top=self.pooling_top, **how)
+        else:
+            pooled, positions = max_pool(*operands, **how)
+            self.sow("intermediates", "positions", positions)
+            out = activation(pooled)  # it is non-decreasing, so the order does not matter
+        return unit(out, -1) if self.normalise else out  # [B, V]
 
     @nn.nowrap
     def flops(self, width: int, length: int) -> int:

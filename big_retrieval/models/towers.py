@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
+from big_retrieval.columns import Columns, Words, columns_of, columns_of_size
 from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
@@ -30,6 +31,7 @@ class RetrievalModel(nn.Module):
       fields: field name -> its configuration.
       topology: name of the topology that points belong to.
       vocab_size: rows of the text towers' word table, where their config leaves it open.
+      columns: field with a lexical head of its own -> which word pieces that has.
       dtype: of the towers' computations; parameters are float32.
     """
 
@@ -37,6 +39,7 @@ class RetrievalModel(nn.Module):
     fields: Mapping[str, ImageField | TextField]
     topology: str
     vocab_size: int
+    columns: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -56,7 +59,8 @@ class RetrievalModel(nn.Module):
             on; None: 0 to B - 1.
 
         Returns:
-          Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones.
+          Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones, with
+          the words of texts.
         """
         topology = similarity.topology(self.topology)
         towers = {
@@ -66,7 +70,7 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Projection | LexicalHead] = {}
-        points = {}
+        points, words = {}, {}
         for name in sorted(inputs):
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
@@ -77,11 +81,14 @@ class RetrievalModel(nn.Module):
                 tokens = tower(arrays["ids"], arrays["mask"], train=train, rows=rows)
             owner = field.shares_head or name
             if owner not in heads:
-                words, config = self._words(owner), self.fields[owner].head
-                heads[owner] = make_head(config, words, dtype=self.dtype, name=f"{owner}_head")
+                config, columns = self.fields[owner].head, self.columns.get(owner)
+                heads[owner] = make_head(config, columns, dtype=self.dtype, name=f"{owner}_head")
             raw = self._raw_points(heads[owner], tower, tokens, arrays)  # [B, M, N]
             points[name] = topology.project(raw)
-        return Reps(points=points)
+            if owner in self.columns and "ids" in arrays:
+                table = jnp.asarray(self.columns[owner].table)
+                words[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
+        return Reps(points=points, words=words)
 
     def _raw_points(
         self, head: Any, tower: Any, tokens: jax.Array, arrays: Mapping[str, jax.Array]
@@ -90,7 +97,7 @@ class RetrievalModel(nn.Module):
         if isinstance(head, Projection):
             return head(tokens)  # [B, M, N]
         table = tower.word_table() if head.tied else None
-        return head(tokens, arrays["mask"], table)[:, None]  # [B, 1, V]
+        return head(tokens, arrays.get("mask"), table)[:, None]  # [B, 1, V]
 
     @nn.nowrap
     def _longest(self, tower: str) -> dict[str, int]:
@@ -102,20 +109,14 @@ class RetrievalModel(nn.Module):
         return {"max_length": max(lengths)} if lengths else {}
 
     @nn.nowrap
-    def _words(self, field: str) -> int:
-        """Rows of the word table of a field's tower; those of the tokenizer where it has none."""
-        tower = self.towers[self.fields[field].tower]
-        return (tower.vocab_size if isinstance(tower, Bert) else None) or self.vocab_size
-
-    @nn.nowrap
     def forward_flops(self) -> int:
         """Operations of the matrix products of one row of a batch, all fields, forward."""
         total = 0
-        for field in self.fields.values():
+        for name, field in self.fields.items():
             tower = self.towers[field.tower]
             size = field.size if isinstance(field, ImageField) else field.length
             total += make_tower(tower, self.vocab_size, parent=None).flops(size)
-            total += head_flops(field, tower, self.vocab_size)
+            total += head_flops(field, tower, self.columns.get(field.shares_head or name))
         return total
 
     @nn.nowrap
@@ -152,41 +153,52 @@ def make_tower(
     return TextTransformer(**options, **module)
 
 
-def make_head(config: Head | Lexical, words: int, **module: Any) -> Projection | LexicalHead:
+def make_head(
+    config: Head | Lexical, columns: Columns | None, **module: Any
+) -> Projection | LexicalHead:
     """The module of a head's configuration.
 
     Args:
       config: kind and sizes.
-      words: rows of the word table, the columns of a lexical head.
+      columns: of a lexical head.
       **module: `name`, `parent` and `dtype` of the module.
     """
     if isinstance(config, Head):
         return Projection(dim=config.dim, spheres=config.spheres, **module)
+    assert columns is not None
     return LexicalHead(
-        range(words),
+        columns.ids,
         tied=config.tied,
         activation=config.activation,
         pooling=config.pooling,
+        pooling_top=config.pooling_top,
+        mask_padding=not config.pool_padding,
         transform=config.transform,
+        layer_norm=config.layer_norm,
         epsilon=config.epsilon,
         use_bias=config.use_bias,
+        normalise=config.normalise,
         **module,
     )
 
 
-def head_flops(field: ImageField | TextField, tower: ViT | Bert | ResNet, vocab_size: int) -> int:
+def head_flops(
+    field: ImageField | TextField, tower: ViT | Bert | ResNet, columns: Columns | None
+) -> int:
     """Operations of a field's head, forward, for one row of a batch.
 
     Args:
       field: its configuration.
       tower: of the tower that it reads with.
-      vocab_size: rows of the word table, where the tower's config leaves it open.
+      columns: of a lexical head.
     """
-    words = (tower.vocab_size if isinstance(tower, Bert) else None) or vocab_size
-    head = make_head(field.head, words, parent=None)
-    if isinstance(head, LexicalHead) and not isinstance(field, ImageField):
-        return head.flops(tower.width, field.length)
-    return head.flops(tower.width, tower.class_tokens)
+    head = make_head(field.head, columns, parent=None)
+    if isinstance(head, Projection):
+        return head.flops(tower.width, tower.class_tokens)
+    if isinstance(field, ImageField):
+        assert isinstance(tower, ViT)
+        return head.flops(tower.width, (field.size // tower.patch) ** 2)
+    return head.flops(tower.width, field.length)
 
 
 def normalise(pixels: jax.Array, field: ImageField) -> jax.Array:
@@ -195,15 +207,43 @@ def normalise(pixels: jax.Array, field: ImageField) -> jax.Array:
     return (pixels.astype(jnp.float32) / 255 - mean) / std
 
 
-def make_model(config: Config, vocab_size: int) -> RetrievalModel:
-    """The model of a checked config; `vocab_size` is the tokenizer's."""
+def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:
+    """The model of a checked config.
+
+    Args:
+      config: checked.
+      vocab_size: the tokenizer's.
+      words: the tokenizer; None: which word pieces are columns does not matter, but how many are.
+    """
     return RetrievalModel(
         towers=config.towers,
         fields=config.fields,
         topology=config.topology,
         vocab_size=vocab_size,
+        columns=lexical_columns(config, vocab_size, words),
         dtype=DTYPES[config.dtype],
     )
+
+
+def lexical_columns(
+    config: Config, vocab_size: int, words: Words | None = None
+) -> dict[str, Columns]:
+    """The columns of every lexical head, by the field that owns it; see `make_model`.
+
+    Raises:
+      UserError: a rule that leaves no column, or heads with different ones.
+    """
+    found = {}
+    for name, part in config.fields.items():
+        if not isinstance(part.head, Lexical) or part.shares_head:
+            continue
+        tower, rule = config.towers[part.tower], part.head.columns
+        rows = tower.vocab_size if isinstance(tower, Bert) else None
+        if words is None or (rule == "all" and rows):
+            found[name] = columns_of_size(rule, rows or vocab_size)
+        else:
+            found[name] = columns_of(rule, words)
+    return found
 
 
 def without_scalars(params: Any) -> Any:

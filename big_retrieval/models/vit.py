@@ -48,7 +48,8 @@ class VisionTransformer(nn.Module):
       width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
       class_tokens: M.
       tokens_as_one: whether they share the weight of a single one in attention, see `weigh_as_one`.
-      pool: "first", the M class tokens; "mean", one token, the mean of the patches behind ln_post.
+      pool: "first", the M class tokens; "mean", one token, the mean of the patches behind ln_post;
+        "none", all patches.
       norm_first: whether embeddings are normalised in front of the first layer (CLIP's are, those
         of ViT, DeiT and big_vision are not).
       patch_bias: whether patches have a bias (CLIP's have none).
@@ -85,7 +86,9 @@ class VisionTransformer(nn.Module):
     def __call__(
         self, images: jax.Array, *, train: bool = False, rows: jax.Array | None = None
     ) -> jax.Array:
-        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`; M is 1 with `pool` "mean".
+        """[B, S, S, 3], normalised floats -> [B, M, W] in `dtype`.
+
+        M is 1 with `pool` "mean", the number of patches with "none".
 
         Args:
           images: [B, S, S, 3].
@@ -141,6 +144,8 @@ class VisionTransformer(nn.Module):
         ln_post = LayerNorm(self.epsilon, name="ln_post", **types)
         if self.pool == "mean":
             x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
+        elif self.pool == "none":
+            x = ln_post(x[:, m:])  # [B, patches, W]
         else:
             x = ln_post(x[:, :m])  # [B, M, W]
         self.sow("intermediates", "final", x)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
 from big_retrieval.models.resnet import ResidualNetwork
-from big_retrieval.models.towers import DTYPES, head_flops, make_tower
+from big_retrieval.models.towers import DTYPES, head_flops, lexical_columns, make_tower
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.loss_cost import loss_flops, loss_wire
 from big_retrieval.plan.memory import arrays_bytes, groups, tower_length
@@ -33,11 +33,12 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     """
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     towers = again = 0
-    for field in config.fields.values():
+    columns = lexical_columns(config, vocab_size)
+    for name, field in config.fields.items():
         tower = config.towers[field.tower]
         module = make_tower(tower, vocab_size, parent=None)
         forward = module.flops(field.size if isinstance(field, ImageField) else field.length)
-        head = head_flops(field, tower, vocab_size)
+        head = head_flops(field, tower, columns.get(field.shares_head or name))
         towers += 3 * (forward + head)
         again += _again(tower, field, forward)
         again += (forward + head) if sliced else 0

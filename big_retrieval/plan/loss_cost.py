@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from big_retrieval import similarity
 from big_retrieval.checks_fields import point_shape
-from big_retrieval.config import Config
+from big_retrieval.config import Config, Vdr
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
@@ -14,7 +14,13 @@ _ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
 
 def terms_of(config: Config) -> Sequence[Term]:
     """The comparisons that the loss adds up."""
+    if isinstance(config.loss, Vdr):
+        return make_sides(config).terms("average") * _vdr_terms(config.loss)
     return make_sides(config).terms(config.loss.terms)
+
+
+def _vdr_terms(loss: Vdr) -> int:
+    return (1 + loss.bag) * (1 + loss.symmetric)
 
 
 def representations(config: Config, rows_over: int) -> int:

@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.columns import Columns
 from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
@@ -133,7 +134,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
         kept += rows * (found.base + tower.depth * found.layer)
         # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
-        layer.append(_logits(tower, field, rows, parts, platform))
+        layer.append(_logits(name, rows, parts, platform))
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
         if not isinstance(tower, ResNet) and tower.scan:
@@ -164,11 +165,20 @@ def _effective(tower: Any, platform: str) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached(tower: Any, field: Any, topology: str, dtype: str, vocab_size: int, name: str) -> Saved:
+def _cached(
+    tower: Any,
+    field: Any,
+    topology: str,
+    dtype: str,
+    vocab_size: int,
+    name: str,
+    columns: Columns | None,
+) -> Saved:
     def model(**changes: Any) -> RetrievalModel:
         changed = dataclasses.replace(tower, **changes)
         towers, fields = {field.tower: changed}, {name: field}
-        return RetrievalModel(towers, fields, topology, vocab_size, DTYPES[dtype])
+        own = {} if columns is None else {name: columns}
+        return RetrievalModel(towers, fields, topology, vocab_size, own, DTYPES[dtype])
 
     one, one_casts = _residuals(model(depth=1), name)
     two, two_casts = _residuals(model(depth=2), name)
@@ -184,6 +194,7 @@ def _cached(tower: Any, field: Any, topology: str, dtype: str, vocab_size: int, 
 
 def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
+    owner = model.fields[name].shares_head or name
     field = dataclasses.replace(model.fields[name], shares_head="")  # alone, it needs its own
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
     if isinstance(tower, ResNet):
@@ -193,7 +204,8 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     if isinstance(tower, Bert) and not isinstance(field.head, Lexical):
         tower = dataclasses.replace(tower, vocab_size=64)
     tower = dataclasses.replace(tower, depth=1)  # one entry for all depths
-    return _cached(tower, field, model.topology, dtype, model.vocab_size, name)
+    columns = model.columns.get(owner)
+    return _cached(tower, field, model.topology, dtype, model.vocab_size, name, columns)
 
 
 @functools.lru_cache(maxsize=16)
@@ -202,7 +214,7 @@ def _convolutional(tower: ResNet, field: Any, topology: str, dtype: str, name: s
 
     During the backward pass of its widest block, the first, two arrays of its output come on top.
     """
-    model = RetrievalModel({field.tower: tower}, {name: field}, topology, 0, DTYPES[dtype])
+    model = RetrievalModel({field.tower: tower}, {name: field}, topology, 0, {}, DTYPES[dtype])
     base, casts = _residuals(model, name)
     plain = dataclasses.replace(tower, remat="none")
     widest = (field.size // 4) ** 2 * tower.stem * (4 if tower.bottleneck else 1)
@@ -254,13 +266,15 @@ def _backward(tower: Any, field: Any, dtype: str) -> int:
     return inner + _ATTENTION.get(tower.type, 0) * matrix
 
 
-def _logits(tower: Any, field: Any, rows: int, parts: Model, platform: str) -> int:
+def _logits(name: str, rows: int, parts: Model, platform: str) -> int:
     """What a lexical head holds of logits by position, float32, for the rows of one device."""
+    field = parts.model.fields[name]
     if not isinstance(field.head, Lexical):
         return 0
-    columns = -(-(tower.vocab_size or parts.model.vocab_size) // parts.mesh.shape["tensor"])
-    columns = min(columns, block_size(rows * field.length, platform))
-    return round(_LOGITS[field.head.pooling] * 4 * rows * field.length * columns)
+    length = tower_length(parts.model.towers[field.tower], field)
+    columns = -(-len(parts.model.columns[field.shares_head or name]) // parts.mesh.shape["tensor"])
+    columns = min(columns, block_size(rows * length, platform))
+    return round(_LOGITS[field.head.pooling] * 4 * rows * length * columns)
 
 
 def _layers_bytes(parts: Model, tower: str) -> int:

@@ -25,6 +25,7 @@ class Reader:
     Attributes:
       what: "documents" or "queries", for messages.
       texts: field of the model -> the columns of its text, which are joined.
+      titles: field of the model -> the column of the text's title.
       images: field of the model -> the column of its image.
       id: the column of ids; "": `id` where there is one, else the file's name and a number.
       join: between the columns of a text.
@@ -32,6 +33,7 @@ class Reader:
 
     what: str
     texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
     id: str = ""
     join: str = " "
@@ -41,6 +43,12 @@ class Reader:
         """Names of all fields."""
         return (*self.texts, *self.images)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that hold something of a record."""
+        texts = (column for each in self.texts.values() for column in each)
+        return (*texts, *self.titles.values(), *self.images.values())
+
 
 @dataclass
 class Chunk:
@@ -49,21 +57,51 @@ class Chunk:
     Attributes:
       ids: [n].
       values: field -> texts, or images as `encode_images` takes them, [n]; None: there is none.
+      titles: field -> titles of the texts, [n], of fields that have titles.
       shown: the beginning of the first text of each, "" where there is none, [n].
     """
 
-    ids: list[str]
-    values: dict[str, list[Any]]
-    shown: list[str]
+    ids: list[str] = dataclasses.field(default_factory=list)
+    values: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    titles: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    shown: list[str] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def without(self, rows: set[int]) -> "Chunk":
-        """The chunk without some of its rows."""
-        keep = [row for row in range(len(self)) if row not in rows]
-        values = {field: [found[row] for row in keep] for field, found in self.values.items()}
-        return Chunk([self.ids[i] for i in keep], values, [self.shown[i] for i in keep])
+    def take(self, rows: Sequence[int]) -> "Chunk":
+        """Some of its rows."""
+        return Chunk(
+            [self.ids[row] for row in rows],
+            {field: [found[row] for row in rows] for field, found in self.values.items()},
+            {field: [found[row] for row in rows] for field, found in self.titles.items()},
+            [self.shown[row] for row in rows],
+        )
+
+    def add(self, name: str, row: "Row") -> None:
+        """Adds a record."""
+        self.ids.append(name)
+        for field, value in row.values.items():
+            self.values.setdefault(field, []).append(value)
+        for field, title in row.titles.items():
+            self.titles.setdefault(field, []).append(title)
+        self.shown.append(row.shown())
+
+
+@dataclass
+class Row:
+    """One record: field -> text or image, None where it has none; field -> title."""
+
+    values: dict[str, Any]
+    titles: dict[str, str]
+
+    def shown(self) -> str:
+        """The beginning of the first text, with its title."""
+        for field, value in self.values.items():
+            if isinstance(value, str):
+                parts = (self.titles.get(field, ""), value)
+                return " ".join(" ".join(parts).split())[:SHOWN]
+        return ""
 
 
 class LeftOut:
@@ -102,9 +140,10 @@ def open_records(flag: str, patterns: str, reader: Reader) -> Records:
             raise UserError(f"--{flag}: there is no file {lost[0]!r}; check the path.")
         paths += found
     table, _ = open_files.table_of(paths)
-    columns = [column for each in reader.texts.values() for column in each]
-    check_columns(table, [*columns, *filter(None, [reader.id])])
-    image = tuple(dict.fromkeys(reader.images.values()))[:1]
+    image = tuple(dict.fromkeys(reader.images.values()))
+    if len(image) > 1:
+        raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
+    check_columns(table, [*reader.columns, *filter(None, [reader.id])])
     return Records(table, image=image, text="", root=paths[0].parent)
 
 
@@ -114,12 +153,10 @@ def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iter
     Raises:
       UserError: none of the first ones can be used.
     """
-    ids: list[str] = []
-    values: dict[str, list[Any]] = {field: [] for field in reader.fields}
-    shown: list[str] = []
+    chunk = Chunk()
     for index in range(len(records)):
         try:
-            name, found = _row(records, reader, index)
+            chunk.add(*_row(records, reader, index))
         except Damaged as problem:
             left_out.add(problem)
             if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):
@@ -127,21 +164,15 @@ def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iter
                     f"none of the first {index + 1} {reader.what} can be used; the last of them: "
                     f"{problem}"
                 ) from None
-            continue
-        ids.append(name)
-        texts = [found[field] for field in reader.texts if found[field]]
-        shown.append(" ".join(texts[0].split())[:SHOWN] if texts else "")
-        for field, value in found.items():
-            values[field].append(value)
-        if len(ids) == size:
-            yield Chunk(ids, values, shown)
-            ids, shown, values = [], [], {field: [] for field in reader.fields}
-    if ids:
-        yield Chunk(ids, values, shown)
+        if len(chunk) == size:
+            yield chunk
+            chunk = Chunk()
+    if len(chunk):
+        yield chunk
 
 
-def _row(records: Records, reader: Reader, index: int) -> tuple[str, dict[str, Any]]:
-    """The id and the fields of a record; None where a field is not there.
+def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
+    """The id and the fields of a record.
 
     Raises:
       Damaged: it has no id or none of the fields, or cannot be read.
@@ -150,16 +181,19 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, dict[str, A
     name = as_text(row.get(reader.id or "id"))
     if name is None:
         raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
-    found: dict[str, Any] = {}
+    found = Row({}, {})
     for field, columns in reader.texts.items():
         parts = [_text(row, column, place) for column in columns]
-        found[field] = reader.join.join(filter(None, parts)) or None
+        text = reader.join.join(filter(None, parts))
+        if field in reader.titles:
+            found.titles[field] = _text(row, reader.titles[field], place)
+        found.values[field] = text if text or found.titles.get(field) else None
     for field in reader.images:
-        found[field] = row.get(IMAGE)
-    if all(value is None for value in found.values()):
-        columns = [*(c for each in reader.texts.values() for c in each), *reader.images.values()]
+        found.values[field] = row.get(IMAGE)
+    if all(value is None for value in found.values.values()):
         known = ", ".join(sorted(row))
-        raise Damaged(place, f"there is nothing in {', '.join(map(repr, columns))}; it has {known}")
+        columns = ", ".join(map(repr, reader.columns))
+        raise Damaged(place, f"there is nothing in {columns}; it has {known}")
     return name, found
 
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from big_retrieval.config import Config, TextField
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.columns import is_lexical
 from big_retrieval.retrieval.documents import Chunk
+from big_retrieval.retrieval.vocabulary import is_lexical
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -67,19 +66,17 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
     raise UserError(f"--{flag} is missing: the model could read a query by any of {known}.")
 
 
-def rows_of(model: "TrainedModel", values: Sequence[Any], field: str) -> Any:
-    """Texts or images through a field of the model.
+def rows_of(
+    model: "TrainedModel", values: Sequence[Any], field: str, titles: Sequence[str] = ()
+) -> Any:
+    """Texts (with titles) or images through a field of the model.
 
     Returns:
       Values of a lexical field as scipy `csr_array` [n, V], points of others as float32 [n, M, N].
     """
-    text = isinstance(model.config.fields[field], TextField)
-    found: Any = (model.encode_texts if text else model.encode_images)(values, field)
-    if not is_lexical(model.config, field):
-        return np.asarray(found, np.float32)
-    if sparse.issparse(found):
-        return sparse.csr_array(found)
-    return sparse.csr_array(np.asarray(found)[:, 0])  # [n, 1, V] of versions without a gate
+    if isinstance(model.config.fields[field], TextField):
+        return model.encode_texts(values, field, titles)
+    return model.encode_images(values, field)
 
 
 def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:
@@ -92,7 +89,7 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     """
     if len(fields) == 1:
         (name,) = fields
-        return rows_of(model, chunk.values[name], name)
+        return rows_of(model, chunk.values[name], name, chunk.titles.get(name, ()))
     from big_retrieval import similarity
     from big_retrieval.evals.fields import average
 
@@ -102,7 +99,8 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
         has = there[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
         if not has.any():
             continue
-        found = rows_of(model, [value for value in chunk.values[name] if value is not None], name)
+        part = chunk.take(np.flatnonzero(has).tolist())
+        found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
         points[name] = np.zeros((len(chunk), *found.shape[1:]), np.float32)
         points[name][has] = found
     return average(similarity.topology(model.config.topology), points, fields, there)
@@ -120,4 +118,5 @@ def usable(model: "TrainedModel", chunk: Chunk) -> tuple[Chunk, list[Damaged]]:
                     model.encode_images([value], name)
             except Damaged as problem:
                 wrong[row] = problem
-    return chunk.without(set(wrong)), list(wrong.values())
+    kept = [row for row in range(len(chunk)) if row not in wrong]
+    return chunk.take(kept), list(wrong.values())

@@ -147,7 +147,7 @@ class InvertedIndex:
 
         Args:
           columns: of the query, int [k].
-          weights: in them, [k], not negative; None: 1. Those of a column that comes twice are added.
+          weights: in them, [k], not negative; None: 1. Of a column that comes twice they add up.
           depth: documents at most.
 
         Returns:

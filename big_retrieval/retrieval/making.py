@@ -14,7 +14,6 @@ from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval import dense, exports, folder, inverted
-from big_retrieval.retrieval.columns import Columns, columns_of, is_lexical
 from big_retrieval.retrieval.documents import Chunk, LeftOut, Reader, open_records, read
 from big_retrieval.retrieval.encode import (
     IMAGES,
@@ -27,6 +26,7 @@ from big_retrieval.retrieval.encode import (
 from big_retrieval.retrieval.files import Texts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, About
 from big_retrieval.retrieval.progress import Progress
+from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical, vocabulary_of
 
 Say = Callable[[str], None]
 OWN_IDS = "give each its own, or name another column with --id"
@@ -43,6 +43,7 @@ class Wish:
       field: of the model, see `encode.document_fields`.
       query_field: that queries will be read by; "": see `encode.query_field`.
       text: columns of the text, joined; empty: the field's own.
+      title: column of the titles; "": the field's own, if it has titles.
       join: between these columns.
       image: column of the image; "": the field's own.
       id: column of the ids.
@@ -60,6 +61,7 @@ class Wish:
     field: str = ""
     query_field: str = ""
     text: tuple[str, ...] = ()
+    title: str = ""
     join: str = " "
     image: str = ""
     id: str = ""
@@ -81,7 +83,7 @@ class _Work:
     fields: dict[str, float]
     reader: Reader
     records: Records
-    columns: Columns | None
+    words: Vocabulary | None
     model: "loading.TrainedModel | None"
 
 
@@ -129,28 +131,37 @@ def _prepare(wish: Wish) -> _Work:
     reader = _reader(wish, config, fields)
     records = open_records("documents", wish.documents, reader)
     tokenizer = Tokenizer.load(found / "tokenizer.json")
-    columns = columns_of(config, tokenizer, next(iter(fields))) if lexical else None
+    words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None
     if not wish.binary:
         weights = loading.restore_weights(found, config)
         model = loading.put_together(found, config, tokenizer, weights, wish.batch_size)
-    return _Work(wish, found, config, fields, reader, records, columns, model)
+    return _Work(wish, found, config, fields, reader, records, words, model)
 
 
 def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
     """Which columns the fields are read from."""
-    texts = [name for name in fields if isinstance(config.fields[name], TextField)]
+    parts: dict[str, Any] = dict(config.fields)
+    texts = [name for name in fields if isinstance(parts[name], TextField)]
     images = [name for name in fields if name not in texts]
-    for flag, given, names in (("text", wish.text, texts), ("image", wish.image, images)):
+    titles = {name: parts[name].title for name in texts if parts[name].title}
+    for flag, given, names in (
+        ("text", wish.text, texts),
+        ("title", wish.title, list(titles)),
+        ("image", wish.image, images),
+    ):
         if given and len(names) != 1:
-            kinds = f"{len(names)} {flag} fields"
-            raise UserError(f"--{flag} names the column of one field, but {kinds} are indexed.")
+            raise UserError(
+                f"--{flag} names the column of one field, but {len(names)} of the indexed fields "
+                f"({', '.join(fields)}) have such a column."
+            )
     return Reader(
         "documents",
-        {name: wish.text or (config.fields[name].column,) for name in texts},
-        {name: wish.image or config.fields[name].column for name in images},
-        wish.id,
-        wish.join,
+        texts={name: wish.text or (config.fields[name].column,) for name in texts},
+        titles={name: wish.title or column for name, column in titles.items()},
+        images={name: wish.image or config.fields[name].column for name in images},
+        id=wish.id,
+        join=wish.join,
     )
 
 
@@ -159,10 +170,13 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
     size = IMAGES if work.reader.images else TEXTS
     for chunk in read(work.records, work.reader, size, left_out):
         _check_twice(chunk.ids)
-        if work.model is None and work.columns is not None:
+        if work.model is None and work.words is not None:
             (name,) = work.fields
             field: Any = work.config.fields[name]
-            yield chunk, work.columns.bag_of(chunk.values[name], field.length)
+            yield (
+                chunk,
+                work.words.bag(chunk.values[name], field.length, chunk.titles.get(name, ())),
+            )
         elif work.model is not None:
             try:
                 found = encode_chunk(work.model, chunk, work.fields)
@@ -188,10 +202,10 @@ def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progre
             yield found
 
     about = _about(work)
-    if work.columns is None:
+    if work.words is None:
         about = dense.build(partial, batches(), about)
     else:
-        work.columns.save(partial)
+        work.words.save(partial)
         about = inverted.build(partial, batches(), about, memory=work.wish.memory)
     ids.close()
     shown.close()
@@ -205,7 +219,7 @@ def _about(work: _Work) -> About:
     asked = query_field(config, wish.query_field)
     field = config.fields[asked]
     about = About(
-        kind=DENSE if work.columns is None else INVERTED,
+        kind=DENSE if work.words is None else INVERTED,
         topology=config.topology,
         field=",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
         if len(work.fields) > 1
@@ -215,25 +229,25 @@ def _about(work: _Work) -> About:
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else fingerprint(work.model),
     )
-    if work.columns is None:
+    if work.words is None:
         return about
     return dataclasses.replace(
         about,
         values=inverted.BINARY if wish.binary else wish.values,
-        columns=len(work.columns),
-        columns_sha256=work.columns.fingerprint(),
+        columns=len(work.words),
+        columns_sha256=work.words.fingerprint(),
     )
 
 
 def _export(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> None:
     """Writes the files of another tool."""
-    if work.columns is None:
+    if work.words is None:
         raise RuntimeError("an export of a dense field")
     batches = ((chunk.ids, found) for chunk, found in _chunks(work, left_out, progress))
     if work.wish.format == "lucene":
-        exports.write_lucene(partial, batches, work.columns.words, work.wish.quantise)
+        exports.write_lucene(partial, batches, work.words.words, work.wish.quantise)
     else:
-        exports.write_csr(partial, batches, work.columns.words)
+        exports.write_csr(partial, batches, work.words.words)
 
 
 def fingerprint(model: "loading.TrainedModel") -> str:

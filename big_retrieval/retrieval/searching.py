@@ -15,10 +15,10 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.columns import Columns, columns_of, is_lexical
 from big_retrieval.retrieval.files import Texts
 from big_retrieval.retrieval.folder import AGAIN, About
 from big_retrieval.retrieval.inverted import BINARY, InvertedIndex
+from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -90,7 +90,7 @@ class Searcher:
     @functools.cached_property
     def words(self) -> list[str]:
         """The word of each column of a lexical index."""
-        return Columns.load(self.index.folder).words
+        return Vocabulary.load(self.index.folder).words
 
     def _words(self, encoded: Any, number: int) -> tuple[tuple[str, float], ...]:
         if not isinstance(self.index, InvertedIndex):
@@ -146,12 +146,12 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
         raise UserError(f"--mode=bag is for lexical indexes, and {index.folder} is dense.")
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
-    columns = Columns.load(index.folder)
-    if columns.fingerprint() != about.columns_sha256:
+    words = Vocabulary.load(index.folder)
+    if words.fingerprint() != about.columns_sha256:
         raise UserError(f"the tokenizer or columns of {index.folder} are not its own; {AGAIN}.")
 
     def encode(texts: Sequence[Any]) -> Any:
-        return columns.bag_of(texts, about.query_length)
+        return words.bag(texts, about.query_length)
 
     return Searcher(index, "bag", about.query_field, False, "text", encode)
 
@@ -197,8 +197,8 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
             "name another field with --query_field, or the model of the index with --checkpoint."
         )
     if lexical:
-        columns = columns_of(model.config, model.tokenizer, field)
-        if columns.fingerprint() != about.columns_sha256:
+        words = Vocabulary(model.columns(field), model.tokenizer)
+        if words.fingerprint() != about.columns_sha256:
             raise UserError(
                 f"the index {folder} has another vocabulary than the model {model.folder}; give "
                 "the model of the index with --checkpoint, or build an index with this one."

@@ -8,6 +8,7 @@ import flax.linen as nn
 import optax
 from jax.sharding import Mesh
 
+from big_retrieval.columns import Words
 from big_retrieval.config import Bert, Config
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
@@ -44,7 +45,14 @@ class Model:
     parameters: Mapping[str, int]
 
 
-def build_model(config: Config, mesh: Mesh, *, vocab_size: int, total_steps: int) -> Model:
+def build_model(
+    config: Config,
+    mesh: Mesh,
+    *,
+    vocab_size: int,
+    total_steps: int,
+    words: Words | None = None,
+) -> Model:
     """Model, objective, optimiser and step of a checked config, with nothing allocated.
 
     Args:
@@ -52,12 +60,13 @@ def build_model(config: Config, mesh: Mesh, *, vocab_size: int, total_steps: int
       mesh: the devices.
       vocab_size: of the tokenizer.
       total_steps: the length of the run.
+      words: the tokenizer, see `make_model`.
 
     Raises:
       UserError: an optimiser rule that matches no parameter, or a word table that is too small.
     """
     _check_vocabulary(config, vocab_size)
-    model = make_model(config, vocab_size)
+    model = make_model(config, vocab_size, words)
     objective = make_objective(config)
     boxed = abstract_params(model, objective.scalars())
     params = nn.unbox(boxed)

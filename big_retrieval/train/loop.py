@@ -139,6 +139,8 @@ def _steps(
                 row["records"] = run.digest(step - 1)
                 metrics.write(step, row)
                 say(progress.line(step, row))
+                for warning in run.parts.objective.warnings(row):
+                    say(warning)
             progress.pause()
             found = _evaluate(run, state, step, due, metrics)
             if saving:

@@ -45,7 +45,8 @@ def make_schedule(config: Schedule, total_steps: int) -> optax.Schedule:
     def body(step: jax.Array) -> jax.Array:
         progress = jnp.clip((step - warmup) / length, 0.0, 1.0)
         if config.type == "cosine":
-            return config.end + (1 - config.end) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
+            # (1 + cos(pi p)) / 2, without its loss of digits near the end
+            return config.end + (1 - config.end) * jnp.sin(0.5 * jnp.pi * (1 - progress)) ** 2
         if config.type == "linear":
             return config.end + (1 - config.end) * (1 - progress)
         if config.type == "rsqrt":
@@ -59,6 +60,7 @@ def make_schedule(config: Schedule, total_steps: int) -> optax.Schedule:
         if cooldown:
             share = jnp.clip((step - start) / cooldown, 0.0, 1.0)
             value = value * (1 - share) + config.end * share
+        value = jnp.maximum(value, config.floor)
         return value * jnp.minimum(1.0, step / warmup) if warmup else value
 
     return schedule

@@ -16,6 +16,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import (
     field_specs,
+    make_negatives,
     make_order,
     make_reading,
     make_source,
@@ -94,6 +95,7 @@ class Run:
             start_batch=first,
             stop_batch=last,
             labels=c.labels,
+            negatives=make_negatives(c),
             reading=self.reading,
         )
         return Batches(arrays, self)
@@ -221,9 +223,10 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
-    try_record(source, specs, config.labels)
+    try_record(source, specs, config.labels, make_negatives(config))
     total_steps = run_length(config, len(source))
-    parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=total_steps)
+    words = tokenizer.vocab_size
+    parts = build_model(config, mesh, vocab_size=words, total_steps=total_steps, words=tokenizer)
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = make_evaluators(config, eval_sources, specs, encoder, reading)
     for evaluator in evaluators.values():

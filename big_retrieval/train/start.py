@@ -75,7 +75,9 @@ def untrained(config: Config, *, batch_size: int, say: Say) -> TrainedModel:
     tokenizer = make_tokenizer(config, source)
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
     steps = run_length(config, len(source))
-    parts = build_model(config, mesh, vocab_size=tokenizer.vocab_size, total_steps=steps)
+    parts = build_model(
+        config, mesh, vocab_size=tokenizer.vocab_size, total_steps=steps, words=tokenizer
+    )
     if config.init:
         say("untrained, but not random: it starts from what config.init names")
     else:

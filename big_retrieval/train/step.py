@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config
+from big_retrieval.config import Config, negatives_field
 from big_retrieval.data.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, without_scalars
@@ -24,7 +24,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key, batch_stats).
+    """The loss as a function of (parameters, batch, key, batch_stats, steps done).
 
     It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
     was seen: once, by the mean over all slices.
@@ -36,19 +36,36 @@ def make_loss(
     """
 
     def loss(
-        params: Any, batch: Batch, key: jax.Array, batch_stats: Any = None
+        params: Any,
+        batch: Batch,
+        key: jax.Array,
+        batch_stats: Any = None,
+        step: jax.Array | int = 0,
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
-        def encode(params: Any, part: tuple[Any, jax.Array]) -> tuple[Reps, Any]:
-            fields, rows = part
+        count = batch.valid.shape[0]
+
+        def apply(params: Any, fields: Any, rows: jax.Array) -> tuple[Reps, Any]:
             variables = {"params": params, "batch_stats": batch_stats or {}}
             options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
             reps, moved = model.apply(variables, fields, train=True, rows=rows, **options)
             return reps, moved.get("batch_stats", {})  # type: ignore
 
-        rows = jnp.arange(batch.valid.shape[0], dtype=jnp.int32)
-        inputs = (batch.fields, rows)
+        def encode(params: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
+            fields, negatives, rows = part
+            reps, moved = apply(params, fields, rows)
+            if negatives is not None:
+                (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
+                numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
+                flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
+                found, _ = apply(params, *flat)
+                deep = jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), found)
+                reps = reps.replace(negatives=deep)  # type: ignore
+            return reps, moved
+
+        rows = jnp.arange(count, dtype=jnp.int32)
+        inputs = (batch.fields, batch.negatives, rows)
         reps, moved = in_slices(encode, without_scalars(params), inputs, microbatch)
-        value, metrics = objective(reps, batch, params["scalars"])
+        value, metrics = objective(reps, batch, params["scalars"], step)
         return value, (metrics, moved)
 
     return loss
@@ -78,7 +95,7 @@ def make_step(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
         (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats
+            state.params, batch, key, state.batch_stats, state.step
         )
         moving = trainable(state.params, config.optimizer)
         grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
@@ -148,6 +165,12 @@ def abstract_batch(config: Config, mesh: Mesh) -> Batch:
             fields[name] = {"ids": ids, "mask": mask}
         if field.optional:
             fields[name]["there"] = array(jnp.bool_)
-    labels = {"document_id": array(jnp.int32)}
-    labels |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
-    return Batch(fields=fields, valid=array(jnp.bool_), **labels)  # type: ignore
+    extras: dict[str, Any] = {"document_id": array(jnp.int32)}
+    extras |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
+    name, count = negatives_field(config), config.negatives.count
+    if name:
+        shape = count, config.fields[name].length  # type: ignore
+        ids, mask = array(jnp.int32, *shape), array(jnp.bool_, *shape)
+        extras["negatives"] = {name: {"ids": ids, "mask": mask}}
+        extras["negatives_valid"] = array(jnp.bool_, count)
+    return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore

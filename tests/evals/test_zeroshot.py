@@ -77,7 +77,11 @@ def test_class_scores_average_distances(
     images = draw(topology, RECORDS)
     prompts = draw(topology, len(CLASSES), len(PROMPTS), seed=1)
     found = class_scores(
-        images, prompts, topology=TOPOLOGIES[topology], encoder=Preset({}, devices)
+        images,
+        prompts.reshape(-1, *prompts.shape[2:]),
+        len(CLASSES),
+        topology=TOPOLOGIES[topology],
+        encoder=Preset({}, devices),
     )
     expected = plain_class_scores(topology, images, prompts)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

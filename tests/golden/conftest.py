@@ -1,7 +1,8 @@
 """Finds the reference values: `@pytest.mark.golden("oblique", "model_*.npz")`.
 
 The mark gives a test the argument `case` once per file that matches (test id: the file's stem), or,
-with `prefixes=True`, once per `<prefix>.` of the array names inside (id: stem-prefix). Files come
+with `prefixes="."`, once per `<prefix>.` of the array names inside (id: stem-prefix); likewise with
+"_". Files come
 from `--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test.
 """
 
@@ -31,7 +32,7 @@ def golden_folder(config: pytest.Config) -> Path:
     return Path(given) if given else DATA
 
 
-def find(folder: Path, pattern: str, prefixes: bool) -> list[Any]:
+def find(folder: Path, pattern: str, prefixes: str) -> list[Any]:
     """Pytest parameters for all cases of a pattern; one that fails if there are none."""
     found = []
     for path in sorted(folder.glob(pattern)):
@@ -39,13 +40,13 @@ def find(folder: Path, pattern: str, prefixes: bool) -> list[Any]:
             found.append(pytest.param(Found(path), id=path.stem))
             continue
         with np.load(path, allow_pickle=False) as arrays:
-            names = sorted({name.split(".")[0] for name in arrays.files})
-        found += [pytest.param(Found(path, f"{n}."), id=f"{path.stem}-{n}") for n in names]
+            names = sorted({name.split(prefixes)[0] for name in arrays.files})
+        found += [pytest.param(Found(path, f"{n}{prefixes}"), id=f"{path.stem}-{n}") for n in names]
     return found or [pytest.param(Found(folder / pattern, missing=True), id="no-case-found")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "golden(folder, pattern, prefixes=False): reference values")
+    config.addinivalue_line("markers", "golden(folder, pattern, prefixes=''): reference values")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,9 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if mark is None:
         return
     folder, pattern = mark.args
-    cases = find(
-        golden_folder(metafunc.config) / folder, pattern, mark.kwargs.get("prefixes", False)
-    )
+    cases = find(golden_folder(metafunc.config) / folder, pattern, mark.kwargs.get("prefixes", ""))
     metafunc.parametrize("case", cases, indirect=True)
 
 

@@ -53,7 +53,7 @@ def with_gradients(
     return value, grads
 
 
-@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=True)
+@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=".")
 @both_precisions
 def test_weighted_cross_entropy(case: Case, precision: str) -> None:
     """Eq. 4; with weights of 1 also open_clip's loss."""
@@ -74,7 +74,7 @@ def test_weighted_cross_entropy(case: Case, precision: str) -> None:
         close(value, case["open_clip_cliploss"], "float32")
 
 
-@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=True)
+@pytest.mark.golden("gcl", "wce_loss.npz", prefixes=".")
 def test_gradient_of_the_logits(case: Case) -> None:
     """`Z` and `grad_Z`, the logits as points whose score is their product with unit vectors."""
     rows = len(case["Z"])
@@ -96,7 +96,7 @@ def test_gradient_of_the_logits(case: Case) -> None:
     close(logits, case["Z"], "float64")
 
 
-@pytest.mark.golden("gcl", "multifield_loss.npz", prefixes=True)
+@pytest.mark.golden("gcl", "multifield_loss.npz", prefixes=".")
 @both_precisions
 def test_multi_field_loss(case: Case, precision: str) -> None:
     """Eq. 5: the loss, all of its terms and all gradients, through the objective of a run."""
@@ -141,7 +141,7 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
 SIDES = ("lhs", "rhs")
 
 
-@pytest.mark.golden("gcl", "wsig_loss.npz", prefixes=True)
+@pytest.mark.golden("gcl", "wsig_loss.npz", prefixes=".")
 @both_precisions
 def test_weighted_sigmoid(case: Case, precision: str) -> None:
     """Eq. 6, whose b is minus our bias; the weight outside too, and SigLIP's where all are 1."""

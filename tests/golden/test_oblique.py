@@ -162,7 +162,7 @@ def cross_entropy(logits: jax.Array) -> jax.Array:
 
 
 @both_precisions
-@pytest.mark.golden("oblique", "topology.npz", prefixes=True)
+@pytest.mark.golden("oblique", "topology.npz", prefixes=".")
 def test_topology(case: Case, precision: str) -> None:
     """Scores, both directions' losses, their mean and its gradients, for the four topologies."""
     shape = (-1, int(case["m"]), int(case["n"]))
@@ -191,7 +191,7 @@ def test_topology(case: Case, precision: str) -> None:
 
 
 @both_precisions
-@pytest.mark.golden("oblique", "zero_shot.npz", prefixes=True)
+@pytest.mark.golden("oblique", "zero_shot.npz", prefixes=".")
 def test_zero_shot(case: Case, precision: str) -> None:
     """Scores averaged over the prompts of a class, the class they choose, how often it is right."""
     shape = (int(case["m"]), int(case["n"]))

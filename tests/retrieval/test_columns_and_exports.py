@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from big_retrieval.columns import Columns, columns_of
 from big_retrieval.data.text import Tokenizer, wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.columns import Columns
 from big_retrieval.retrieval.exports import write_csr, write_lucene
+from big_retrieval.retrieval.vocabulary import Vocabulary
 from tests.retrieval.index_cases import cut, random_rows
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["red circle blue star"] * 9, 200))
@@ -22,32 +23,40 @@ def ids_of(*words: str) -> list[int]:
     return [names[word] for word in words]
 
 
+def vocabulary(*words: str) -> Vocabulary:
+    return Vocabulary(Columns(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
+
+
 def test_a_bag_holds_every_word_once() -> None:
-    columns = Columns(range(TOKENIZER.vocab_size), TOKENIZER)
-    bag = columns.bag_of(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
+    every = Vocabulary(columns_of("all", TOKENIZER), TOKENIZER)
+    bag = every.bag(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
     assert bag.shape == (3, TOKENIZER.vocab_size)
     dense = bag.toarray()
     assert sorted(np.flatnonzero(dense[0])) == sorted(ids_of("red", "circle"))
     assert not dense[1].any()  # neither start nor end
     assert sorted(np.flatnonzero(dense[2])) == ids_of("blue")
     assert set(bag.data) == {1.0}
-    assert columns.bag_of(["red circle blue"], 4).nnz == 2  # cut to start, two words, end
+    assert every.bag(["red circle blue"], 4).nnz == 2  # cut to start, two words, end
+    titled = every.bag(["red", ""], 9, ["circle", "blue"]).toarray()
+    assert sorted(np.flatnonzero(titled[0])) == sorted(ids_of("red", "circle"))
+    assert sorted(np.flatnonzero(titled[1])) == ids_of("blue")
 
 
 def test_columns_are_some_of_the_tokens(tmp_path: Path) -> None:
-    columns = Columns(ids_of("star", "red"), TOKENIZER)
-    assert columns.words == ["star", "red"]
-    bag = columns.bag_of(["red circle", "star red", "circle"], 9).toarray()
+    words = vocabulary("star", "red")
+    assert words.words == ["star", "red"]
+    bag = words.bag(["red circle", "star red", "circle"], 9).toarray()
     np.testing.assert_array_equal(bag, [[0, 1], [1, 1], [0, 0]])
-    columns.save(tmp_path)
-    again = Columns.load(tmp_path)
-    assert again.words == columns.words
-    assert again.fingerprint() == columns.fingerprint()
-    assert Columns(ids_of("red", "star"), TOKENIZER).fingerprint() != columns.fingerprint()
+    words.save(tmp_path)
+    again = Vocabulary.load(tmp_path)
+    assert again.words == words.words
+    assert again.fingerprint() == words.fingerprint()
+    assert vocabulary("red", "star").fingerprint() != words.fingerprint()
     other = Tokenizer.from_json(TOKENIZER.to_json().replace('"circle"', '"cube"'))
-    assert Columns(columns.ids, other).fingerprint() != columns.fingerprint()
-    beyond = Columns(range(TOKENIZER.vocab_size + 2), TOKENIZER)
-    assert beyond.words[-1] == f"[id {TOKENIZER.vocab_size + 1}]"
+    assert Vocabulary(words.columns, other).fingerprint() != words.fingerprint()
+    size = TOKENIZER.vocab_size + 2
+    beyond = Vocabulary(Columns(range(size), size), TOKENIZER)
+    assert beyond.words[-1] == f"[id {size - 1}]"
 
 
 def test_lucene(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.interop.folder import write
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.columns import Columns
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.trec import read_run
+from big_retrieval.retrieval.vocabulary import Vocabulary
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, lexical_texts, tiny
 
@@ -101,8 +101,7 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
     model = big_retrieval.load(place / "lexical")
     shutil.copytree(lexical, tmp_path / "index")
     searcher = open_searcher(tmp_path / "index", mode="bag")
-    columns = Columns.load(lexical)
-    bag = columns.bag_of([ASK], 20)
+    bag = Vocabulary.load(lexical).bag([ASK], 20)
     table = (bag @ rows_of(model, TEXTS, "document").T).toarray()[0]
     assert [each.id for each in searcher.show(ASK, 8)] == best(table, 8)
     for nothing in ("", "漢字", "[SEP]"):
@@ -113,12 +112,12 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
 def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
     model = big_retrieval.load(place / "lexical")
     query = rows_of(model, [ASK], "query")
-    bags = Columns.load(binary).bag_of(TEXTS, 20)
+    bags = Vocabulary.load(binary).bag(TEXTS, 20)
     table = (query @ bags.T).toarray()[0]
     searcher = open_searcher(binary)
     assert searcher.mode == "binary"
     assert [each.id for each in searcher.show(ASK, 9)] == best(table, 9)
-    counts = (Columns.load(binary).bag_of([ASK], 20) @ bags.T).toarray()[0]
+    counts = (Vocabulary.load(binary).bag([ASK], 20) @ bags.T).toarray()[0]
     found = open_searcher(binary, mode="bag").show(ASK, 9)
     assert [each.id for each in found] == best(counts, 9)
 
@@ -194,7 +193,7 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
         ("dense", {"binary": True}, "--binary is for lexical fields, and image is dense"),
         ("dense", {"format": "lucene"}, "--format=lucene is for lexical fields"),
         ("dense", {"values": "float16"}, "--values=float16 is for lexical fields"),
-        ("dense", {"text": ("captions",)}, "--text names the column of one field, but 0 text"),
+        ("dense", {"text": ("captions",)}, "--text names the column of one field, but 0 of"),
         ("lexical", {"field": "title"}, "'title' is no field"),
         ("lexical", {"field": "query=1,document=1"}, "lexical fields have no average"),
         ("lexical", {"documents": "nothing.jsonl"}, "there is no file 'nothing.jsonl'"),

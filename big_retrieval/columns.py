@@ -1,0 +1,140 @@
+"""Which word pieces are the columns of a lexical representation.
+
+| rule | columns | BERT's uncased vocabulary |
+| --- | --- | --- |
+| `all` | every id | 30,522 |
+| `words` | all but special and unused tokens (VDR, section 3.1) | 29,523 |
+| `ascii` | those of `words` that are plain ASCII (the VDR authors' image-text models) | 27,623 |
+| `1000-` | ids from 1000 on, or from any other number | 29,522, as the VDR paper counts |
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+
+from big_retrieval.errors import UserError
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+_FROM = re.compile(r"(\d+)-")
+_BERT_UNCASED = 30_522
+_BERT_COUNTS = {"words": 29_523, "ascii": 27_623}
+
+
+class Words(Protocol):
+    """What is asked of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    def id_to_token(self, number: int) -> str: ...
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The token id of each of V columns, ascending.
+
+    Attributes:
+      ids: V ids.
+      vocab_size: ids that there are.
+      words: what each column is called; empty where that is not known.
+    """
+
+    ids: range | tuple[int, ...]
+    vocab_size: int
+    words: tuple[str, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def table(self) -> np.ndarray:
+        """int32 [vocab_size]: the column of each id, -1 where it has none."""
+        table = np.full(self.vocab_size, -1, np.int32)
+        table[np.asarray(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
+        return table
+
+    def bag(self, ids: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:
+        """The binary bags of words of n texts: 1 at each column that occurs (VDR, section 3.2).
+
+        Args:
+          ids: token ids [n, L].
+          mask: bool [n, L]; False where there is no token.
+
+        Returns:
+          float32 [n, V].
+        """
+        columns = np.where(mask, self.table[ids], -1)  # [n, L]
+        rows, _ = np.nonzero(columns >= 0)
+        places = columns[columns >= 0]
+        values = np.ones(len(rows), np.float32)
+        found = scipy.sparse.csr_array((values, (rows, places)), shape=(len(ids), len(self)))
+        found.data[:] = 1  # what a text has twice was added up
+        return found
+
+    def fingerprint(self) -> str:
+        """A name for the columns and their order: the SHA-256 of words and ids."""
+        content = repr((list(self.ids), self.words)).encode()
+        return hashlib.sha256(content).hexdigest()
+
+
+def check_rule(rule: str) -> str:
+    """What is wrong with a rule, "" if nothing."""
+    if rule in ("all", "words", "ascii") or _FROM.fullmatch(rule):
+        return ""
+    return f"{rule!r}; it must be 'all', 'words', 'ascii', or a first id and a dash, as in '999-'"
+
+
+def columns_of(rule: str, words: Words) -> Columns:
+    """The columns that a rule chooses of a tokenizer's ids.
+
+    Raises:
+      UserError: an unknown rule, or one that leaves nothing.
+    """
+    if problem := check_rule(rule):
+        raise UserError(f"columns is {problem}.")
+    size = words.vocab_size
+    names = [words.id_to_token(number) for number in range(size)]
+    if rule == "all":
+        ids = range(size)
+    elif match := _FROM.fullmatch(rule):
+        ids = range(min(int(match[1]), size), size)
+    else:
+        special, plain = words.special_ids, _chooser(rule)
+        ids = [i for i in range(size) if i not in special and plain(names[i])]
+    if not len(ids):
+        raise UserError(f"columns {rule!r} leaves none of the {size} ids of the tokenizer.")
+    return Columns(_compact(ids), size, tuple(names[i] for i in ids))
+
+
+def _chooser(rule: str) -> Callable[[str], bool]:
+    if rule == "ascii":
+        return lambda name: not _UNUSED.fullmatch(name) and name.isascii()
+    return lambda name: not _UNUSED.fullmatch(name)
+
+
+def columns_of_size(rule: str, size: int) -> Columns:
+    """As many columns as a rule chooses of so many ids, where the tokenizer is not at hand.
+
+    Their number is exact for `all`, for first ids and for BERT's uncased vocabulary; otherwise all
+    ids are counted, which is a little too many. Which ids they are does not matter to a plan.
+    """
+    match = _FROM.fullmatch(rule)
+    first = int(match[1]) if match else 0
+    if size == _BERT_UNCASED:
+        first = size - _BERT_COUNTS.get(rule, size - first)
+    return Columns(range(min(first, size - 1), size), size)
+
+
+def _compact(ids: Any) -> range | tuple[int, ...]:
+    numbers = list(ids)
+    whole = range(numbers[0], numbers[0] + len(numbers))
+    return whole if numbers == list(whole) else tuple(numbers)

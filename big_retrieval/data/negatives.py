@@ -1,0 +1,128 @@
+"""Hard negatives: further documents that a record brings along, K of them drawn for its pair."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.fields import FieldSpec, Text, stack
+from big_retrieval.data.sources import Record, as_utf8, is_absent
+from big_retrieval.errors import Damaged
+
+POOL = "pool"  # key of an item
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The further documents that every training pair brings.
+
+    Attributes:
+      field: the document field that they are read like.
+      column: of the records' lists.
+      count: K, of a pair.
+    """
+
+    field: str
+    column: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Negative:
+    """One document of a record's list.
+
+    Attributes:
+      title: its title; "": it has none.
+      text: what it says.
+      pool: items of a lower pool are taken before those of a higher one.
+    """
+
+    title: str
+    text: str
+    pool: int = 0
+
+
+def draw_negatives(
+    record: Record, wanted: Negatives | None, place: str, rng: np.random.Generator
+) -> list[Negative]:
+    """Draws K of a record's negatives without replacement, lower pools first.
+
+    Args:
+      record: has them in the column, if any.
+      wanted: K and the column; None draws nothing.
+      place: where the record stands, for messages.
+      rng: the record's random numbers.
+
+    Returns:
+      K documents, or fewer where the record has no more.
+
+    Raises:
+      Damaged: the column holds something else than a list of documents.
+    """
+    if wanted is None:
+        return []
+    items = read_negatives(record.get(wanted.column), wanted.column, place)
+    chosen: list[Negative] = []
+    for pool in sorted({item.pool for item in items}):
+        mine = [item for item in items if item.pool == pool]
+        order = rng.permutation(len(mine))[: wanted.count - len(chosen)]
+        chosen += [mine[number] for number in order.tolist()]
+    return chosen
+
+
+def read_negatives(value: Any, column: str, place: str) -> list[Negative]:
+    """The negatives of a record, without those that say nothing.
+
+    Args:
+      value: a list of texts, or of {"title": ..., "text": ..., "pool": 0}; one text; or nothing.
+      column: where it was, for messages.
+      place: the record, for messages.
+
+    Raises:
+      Damaged: it is something else.
+    """
+    if is_absent(value):
+        return []
+    items = value.tolist() if isinstance(value, np.ndarray) else value
+    items = [items] if isinstance(items, str | bytes | Mapping) else items
+    if not isinstance(items, list | tuple):
+        raise Damaged(place, f"{column!r} is {value!r:.80}, not a list of documents")
+    found = [_read(item, column, place) for item in items]
+    return [item for item in found if item.text.strip()]
+
+
+def _read(item: Any, column: str, place: str) -> Negative:
+    fields = item if isinstance(item, Mapping) else {"text": item}
+    title, text, pool = fields.get("title"), fields.get("text"), fields.get(POOL, 0)
+    for each in (title, text):
+        if each is not None and not isinstance(each, str | bytes):
+            raise Damaged(place, f"{column!r} has {each!r:.80}, not a text")
+    if "text" not in fields or not isinstance(pool, int):
+        raise Damaged(place, f'{column!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
+    return Negative(as_utf8(title or ""), as_utf8(text or ""), pool)
+
+
+def stack_negatives(
+    wanted: Negatives, fields: Mapping[str, FieldSpec], values: Sequence[Sequence[Negative]]
+) -> dict[str, Any]:
+    """The negatives of n records as arrays of a batch; their titles count where the field has some.
+
+    Args:
+      wanted: K, and the field.
+      fields: field name -> how it is read.
+      values: the negatives of each record, K at most.
+
+    Returns:
+      `negatives`: {field: {ids int32 [n, K, L], mask bool [n, K, L]}}, empty texts where a record
+      has fewer; and `negatives_valid` bool [n, K], False for these.
+    """
+    count, spec = wanted.count, replace(fields[wanted.field], optional=False)
+    padded = [[*found, *[None] * (count - len(found))] for found in values]
+    flat: list[Text | None] = []
+    for item in (item for row in padded for item in row):
+        flat.append(item and ((item.title, item.text) if spec.title else item.text))
+    arrays = stack(spec, flat)  # [n * K, L]
+    shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
+    there = np.array([[item is not None for item in row] for row in padded], bool)
+    return {"negatives": {wanted.field: shaped}, "negatives_valid": there}

@@ -1,0 +1,126 @@
+"""The objective of VDR: lexical representations of both sides, from a batch to one number."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config_loss import Sparsity, Vdr
+from big_retrieval.losses import activity
+from big_retrieval.losses.contrastive import Execution, Result
+from big_retrieval.losses.fields import Sides, pair_weights
+from big_retrieval.losses.temperature import LearnedTemperature, Scalars
+from big_retrieval.losses.vdr import Lexical, vdr_loss
+
+
+def lexical_side(
+    sides: Sides, reps: Reps, batch: Batch, side: str
+) -> tuple[Lexical, jax.Array | None]:
+    """One side as dense representations with words, and which rows have it.
+
+    Of several fields: their weighted average, and all of their words.
+
+    Args:
+      sides: the fields of both sides and their weights.
+      reps: points and words by field.
+      batch: says where optional fields are.
+      side: "query" or "document".
+    """
+    names = sides.query if side == "query" else sides.document
+    points, there = sides.points(reps, batch, names)
+    words = [reps.words[name] for name in names if name in reps.words]
+    flat = points.reshape(len(points), -1)  # [B, V]
+    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), there
+
+
+def sparsity(
+    config: Sparsity, sides: Sides, reps: Reps, batch: Batch, step: jax.Array | int
+) -> Result:
+    """The regulariser of both sides at a step, [], and what they have active.
+
+    lambda_side * FLOPS(side) each, lambda growing with the square of the steps done.
+
+    Args:
+      config: the factors and their warm-up.
+      sides: the fields of both sides.
+      reps: dense representations.
+      batch: which rows are valid.
+      step: steps that are done.
+    """
+    total, metrics = jnp.zeros(()), {}
+    share = jnp.minimum(1.0, step / config.warmup_steps) ** 2 if config.warmup_steps else 1.0
+    for name, factor in (("query", config.query), ("document", config.document)):
+        side, there = lexical_side(sides, reps, batch, name)
+        valid = batch.valid if there is None else batch.valid & there
+        found = activity.activity(side.points, side.words, valid, None)
+        metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
+        if factor:
+            metrics[f"flops_{name}"] = activity.flops(side.points, valid)
+            total = total + share * factor * metrics[f"flops_{name}"]
+    return total, metrics
+
+
+@dataclass(frozen=True)
+class VdrObjective:
+    """See `vdr_loss`.
+
+    Attributes:
+      sides: the fields of both sides.
+      temperature: the multiplier of the scores, one for all terms.
+      normalise: whether the weights of a batch are divided by their mean.
+      config: terms, gates and mask.
+    """
+
+    sides: Sides
+    temperature: LearnedTemperature
+    normalise: bool
+    config: Vdr
+
+    def scalars(self) -> dict[str, float]:
+        """`temperature`."""
+        return self.temperature.scalars()
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """The temperature within its bounds."""
+        return self.temperature.bound(scalars)
+
+    def __call__(
+        self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
+    ) -> Result:
+        """The loss; adds tau and what the gate of each side leaves to the metrics."""
+        del step
+        tau = self.temperature.tau(scalars)
+        query, query_there = lexical_side(self.sides, reps, batch, "query")
+        document, document_there = lexical_side(self.sides, reps, batch, "document")
+        loss, metrics = vdr_loss(
+            self.config,
+            query,
+            document,
+            self._negatives(reps),
+            scale=tau,
+            weight=pair_weights(batch, self.normalise),
+            valid=batch.valid,
+            there=(query_there, document_there),
+            negatives_valid=batch.negatives_valid,
+            query_id=batch.query_id,
+            document_id=batch.document_id,
+            execution=Execution(self.config.exchange, self.config.block),
+        )
+        for name, side in (("query", query), ("document", document)):
+            found = activity.activity(side.points, side.words, batch.valid, self.config.top)
+            metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
+        return loss, {**metrics, "temperature": tau}
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """See `activity.warnings`."""
+        return activity.warnings(metrics, gated=True)
+
+    def _negatives(self, reps: Reps) -> Lexical | None:
+        if reps.negatives is None:
+            return None
+        (name,) = reps.negatives.points
+        points = reps.negatives.points[name]  # [B, K, 1, V]
+        flat = points.reshape(*points.shape[:2], -1)
+        return Lexical(flat, reps.negatives.words.get(name))

@@ -1,0 +1,236 @@
+"""The loss of VDR, "Retrieval-based Disentangled Representation Learning with Natural Language
+Supervision", sections 3.2 and 3.3.
+
+Representations are dense V(x) [B, V]; E(x) is the gated one (`gate.py`), bow(x) the bag of words.
+SCE is the symmetric cross-entropy of Eq. 5 over the global batch. With hard negatives, these are in
+the denominators of the queries.
+
+  two terms (the paper)    SCE(E_q, V_p) + SCE(bow_q, V_p)
+  four terms (`symmetric`, the authors' later model)    the same and SCE(V_q, E_p) + SCE(V_q, bow_p)
+
+The second term is the nonparametric entry. Queries of the first two are sparse, and travel so where
+that is smaller.
+
+The contrastive mask (section 3.3) shares the columns that no row has active out among the rows of
+the batch: row b of B gets every inactive column v with v mod B = b. In its query they become
+active, in its own document inactive, so that a column has at least one positive in each batch.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from big_retrieval import gate
+from big_retrieval.config_loss import Vdr
+from big_retrieval.gate import Compact
+from big_retrieval.losses.contrastive import Negatives, Result, contrastive_loss
+from big_retrieval.similarity import Product, unit
+
+
+@flax.struct.dataclass
+class Lexical:
+    """One side of a batch.
+
+    Attributes:
+      points: dense V(x), [B, V].
+      words: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
+    """
+
+    points: jax.Array
+    words: jax.Array | None = None
+
+    @property
+    def width(self) -> int:
+        """V."""
+        return self.points.shape[-1]
+
+    def gated(self, top: int) -> Compact:
+        """E(x)."""
+        return gate.compact(self.points, top, self.words)
+
+    def bag(self, normalise: bool) -> Compact:
+        """bow(x)."""
+        assert self.words is not None
+        return gate.bag_of_words(self.words, normalise)
+
+    def active(self, source: Literal["gate", "bag"], top: int) -> jax.Array:
+        """bool [V]: the columns that some row has active, T(B)."""
+        rows = self.gated(top).columns if source == "gate" else self.words
+        assert rows is not None
+        return jnp.any(gate.spread_words(rows, self.width), axis=0)
+
+
+def vdr_loss(
+    config: Vdr,
+    query: Lexical,
+    document: Lexical,
+    negatives: Lexical | None = None,
+    **common: Any,
+) -> Result:
+    """The loss of a global batch.
+
+    Args:
+      config: which terms, gates and mask.
+      query: row i belongs to row i of `document`.
+      document: the positives.
+      negatives: hard negatives, points [B, K, V] and words [B, K, L] or None.
+      **common: of `contrastive_loss`: scale, weight, valid, there, query_id, document_id,
+        execution; and negatives_valid, bool [B, K].
+
+    Returns:
+      The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
+      that of search without a network; and `loss_<term>` of each term, as it is summed.
+    """
+    operands = Terms(config, query, document, negatives).operands()
+    share = 1 / len(operands)
+    if config.reduction == "sum":
+        share = 2 if config.directions == "both" else 1
+    found = {name: _sce(config, *sides, **common) for name, sides in operands.items()}
+    values = {name: share * value for name, (value, _) in found.items()}
+    metrics = {"accuracy": found["gated"][1]["accuracy"]}
+    if "bag" in found:
+        metrics["accuracy_bag"] = found["bag"][1]["accuracy"]
+    metrics |= {f"loss_{name}": value for name, value in values.items()}
+    return functools.reduce(jnp.add, values.values()), metrics
+
+
+def _sce(
+    config: Vdr,
+    query: jax.Array | Compact,
+    document: jax.Array,
+    others: jax.Array | None,
+    *,
+    negatives_valid: jax.Array | None = None,
+    **common: Any,
+) -> Result:
+    """The mean of both directions, or the first alone."""
+    width = document.shape[1]
+    if isinstance(query, Compact) and 2 * query.columns.shape[1] >= width:
+        query = gate.spread(query, width)  # no smaller in compact form
+    return contrastive_loss(
+        query,
+        document,
+        topology=Product(),
+        negatives=None if others is None else Negatives(others, valid=negatives_valid),
+        directions=config.directions,
+        divide_by=config.divide_by,
+        false_negatives=config.false_negatives,
+        **common,
+    )
+
+
+def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0) -> jax.Array:
+    """The contrastive mask: which inactive columns fall to which row, bool [rows, V].
+
+    Args:
+      active: bool [V].
+      rows: number of rows.
+      first: number of the first row in the batch.
+      of: B, rows of the batch; 0: `rows`.
+    """
+    number = first + jnp.arange(rows)
+    turn = jnp.arange(len(active)) % (of or rows)
+    return (turn[None, :] == number[:, None]) & ~active[None, :]
+
+
+Operands = tuple[jax.Array | Compact, jax.Array, jax.Array | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What the terms of a batch compare; the attributes are arguments of `vdr_loss`."""
+
+    config: Vdr
+    query: Lexical
+    document: Lexical
+    negatives: Lexical | None = None
+
+    def operands(self) -> dict[str, Operands]:
+        """Term -> queries [B, V] or compact, documents [B, V], hard negatives [B, K, V] or None."""
+        c = self.config
+        out: dict[str, Operands] = {"gated": self._gated()}
+        if c.bag:
+            out["bag"] = self._bag()
+        if c.symmetric:
+            out["gated_document"] = (self.query.points, *self._gated_documents())
+            if c.bag:
+                out["bag_document"] = self._bag_documents()
+        return out
+
+    @property
+    def _others(self) -> jax.Array | None:
+        """V of the hard negatives, [B, K, V]."""
+        return None if self.negatives is None else self.negatives.points
+
+    def _masked(self, where: str) -> bool:
+        return self.config.mask.apply in (where, "both")
+
+    def _mask(self) -> jax.Array:
+        """Which inactive columns are whose query's, bool [B, V]."""
+        c = self.config
+        return unclaimed(self.query.active(c.mask.source, c.top), len(self.query.points))
+
+    def _gated(self) -> Operands:
+        """SCE(E_q, V_p): the parametric term."""
+        query = self.query.gated(self.config.top)
+        if not self._masked("gated"):
+            return query, self.document.points, self._others
+        claimed = self._mask()
+        dense = gate.spread(query, self.query.width)
+        dense = dense + jnp.where(claimed, self.query.points, 0)
+        return dense, jnp.where(claimed, 0, self.document.points), self._others
+
+    def _bag(self) -> Operands:
+        """SCE(bow_q, V_p): the nonparametric entry."""
+        query = self.query.bag(self.config.bag_norm)
+        if not self._masked("bag"):
+            return query, self.document.points, self._others
+        claimed = self._mask()
+        dense = gate.spread(query, self.query.width) + self._weighted(claimed)
+        return dense, jnp.where(claimed, 0, self.document.points), self._others
+
+    def _weighted(self, claimed: jax.Array) -> jax.Array:
+        """A mask as what is added to bags of words."""
+        mask = claimed.astype(jnp.float32)
+        return self.config.mask.weight * (unit(mask, -1) if self.config.mask.normalise else mask)
+
+    def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
+        """E_p of the positives and of the hard negatives, dense."""
+        width, top = self.document.width, self.config.top
+        own = gate.spread(self.document.gated(top), width)
+        if self.negatives is None:
+            return own, None
+        flat = _flat(self.negatives)
+        others = gate.spread(flat.gated(top), width)
+        return own, others.reshape(self.negatives.points.shape)
+
+    def _bag_documents(self) -> Operands:
+        """SCE(V_q, bow_p) with the mask on the documents' side, if any."""
+        width, norm = self.document.width, self.config.bag_norm
+        rows = len(self.document.points)
+        own, others = gate.spread(self.document.bag(norm), width), None
+        flat = None if self.negatives is None else _flat(self.negatives)
+        if flat is not None:
+            others = gate.spread(flat.bag(norm), width)  # [B K, V]
+        query = self.query.points
+        if self._masked("bag"):
+            active = self.document.active("bag", 0)
+            total = rows + (0 if flat is None else len(flat.points))
+            if flat is not None:
+                active = active | flat.active("bag", 0)
+            claimed = unclaimed(active, rows, of=total)
+            query, own = jnp.where(claimed, 0, query), own + self._weighted(claimed)
+            if others is not None:
+                others = others + self._weighted(unclaimed(active, len(others), rows, total))
+        if others is not None and self.negatives is not None:
+            others = others.reshape(self.negatives.points.shape)
+        return query, own, others
+
+
+def _flat(side: Lexical) -> Lexical:
+    """[B, K, ...] -> [B K, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), side)

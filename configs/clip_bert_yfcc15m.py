@@ -1,0 +1,46 @@
+"""CLIP with BERT as its text tower on YFCC15M: the dense baseline of VDR's image-text model.
+
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
+4.3 and Table 3: the same towers, data and recipe as vdr_cm_yfcc15m.py, one vector of 512 a side.
+"""
+
+from big_retrieval import config, recipe
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """Arguments: runlocal; batch (4096); microbatch (0: all at once); scratch: text, too."""
+    args = recipe.parse_arg(arg, batch=4096, microbatch=0, scratch=False)
+    c = recipe.base()
+
+    # Run
+    c.total_epochs, c.batch_size, c.microbatch = 20, args.batch, args.microbatch or None
+    c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
+
+    # Model: images from scratch, texts from the published BERT
+    c.towers.image = recipe.vit("B/32", activation="quick_gelu", remat="block", scan=True)
+    c.towers.text = recipe.bert(remat="block", scan=True)
+    recipe.image_text(c, dim=512, size=224, length=77)
+    c.tokenizer.path = "bert-base-uncased"
+    if not args.scratch:
+        c.init.text = recipe.entry(config.Init(), path="bert-base-uncased", head=False)
+
+    # Optimiser; betas, epsilon and weight decay are CLIP's: ours
+    c.optimizer.lr, c.optimizer.b2, c.optimizer.eps = 2e-4, 0.98, 1e-6
+    c.optimizer.weight_decay, c.optimizer.clip_norm = 0.2, None
+    c.optimizer.schedule.warmup_steps = 15_300_000 // args.batch  # an epoch
+
+    # Data
+    pairs = config.Pairs(
+        path="data/yfcc15m/train.jsonl",
+        how_to_get="download the YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs) and "
+        'write one JSON object a line: {"image": "relative/path.jpg", "captions": ["..."]}',
+    )
+    c.data = recipe.entry(pairs)
+    for name in ("coco", "flickr30k"):
+        karpathy = config.Karpathy(
+            path=f"data/{name}/dataset_{name}.json",
+            split="test",
+            how_to_get="download Karpathy's splits, and the images into the same folder",
+        )
+        c.evals[name] = recipe.entry(config.Retrieval(), data=karpathy)
+    return recipe.runlocal(c) if args.runlocal else c

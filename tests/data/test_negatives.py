@@ -1,0 +1,194 @@
+"""Hard negatives: from a record's list to the arrays of a batch."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel, recipe
+from big_retrieval.checks import check
+from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.build import make_negatives
+from big_retrieval.data.files.tables import Rows
+from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.negatives import Negatives, draw_negatives, read_negatives
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import train_batches
+from big_retrieval.data.records import Records
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.train.step import abstract_batch
+from tests.helpers import lexical_texts, tiny
+
+WORDS = [f"n{row}{item}" for row in range(6) for item in range(4)]
+TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "right", *WORDS])
+K = 3
+WANTED = Negatives("document", "negatives", K)
+FIELDS = {
+    "document": FieldSpec(kind="text", column="document", length=6, tokenizer=TOKENIZER),
+    "query": FieldSpec(kind="text", column="query", length=4, tokenizer=TOKENIZER),
+}
+
+
+def source(lists: list[Any]) -> Records:
+    rows = [{"query": ["query", "right"], "document": "right", "negatives": x} for x in lists]
+    return Records(Rows(rows, "shop"), image=(), text="")
+
+
+def batch_of(of: Records, negatives: Negatives | None = WANTED, seed: int = 0, number: int = 0):
+    batches = train_batches(
+        of, fields=FIELDS, order=Order(len(of), seed), batch_size=len(of), negatives=negatives,
+        rows=np.arange(len(of)), start_batch=number, stop_batch=number + 1,
+    )  # fmt: skip
+    return next(iter(batches))
+
+
+def texts_of(ids: np.ndarray) -> list[str]:
+    """The words of rows of ids [n, L], without the tokens around them."""
+    return [" ".join(TOKENIZER.id_to_token(i) for i in row if i > 3) for row in ids.tolist()]
+
+
+def words(row: int, count: int) -> list[str]:
+    return [f"n{row}{item}" for item in range(count)]
+
+
+def test_each_row_has_its_own_and_padding_says_so() -> None:
+    of = source([words(0, 4), words(1, 2), [], None, words(4, 3), words(5, 1)])
+    batch = batch_of(of)
+    arrays, there = batch["negatives"]["document"], batch["negatives_valid"]
+    assert arrays["ids"].shape == arrays["mask"].shape == (6, K, 6)
+    assert (arrays["ids"].dtype, arrays["mask"].dtype, there.dtype) == (np.int32, bool, bool)
+    for place, record in enumerate(batch["record"].tolist()):
+        count = min(K, {0: 4, 1: 2, 4: 3, 5: 1}.get(record, 0))
+        assert there[place].tolist() == [True] * count + [False] * (K - count)
+        found = texts_of(arrays["ids"][place])
+        assert len({*found[:count]}) == count
+        assert {*found[:count]} <= {*words(record, 4)}
+        assert found[count:] == [""] * (K - count)
+    assert arrays["mask"].sum(-1).tolist() == np.where(there, 3, 2).tolist()
+
+
+def test_draws_follow_from_seed_epoch_and_record_and_move_no_other() -> None:
+    of = source([words(row, 4) for row in range(6)])
+
+    def drawn(seed: int, number: int) -> dict[int, list[str]]:
+        batch = batch_of(of, seed=seed, number=number)
+        ids = batch["negatives"]["document"]["ids"]
+        return {r: texts_of(ids[place]) for place, r in enumerate(batch["record"].tolist())}
+
+    assert drawn(0, 0) == drawn(0, 0)
+    assert drawn(0, 0) != drawn(0, 1)
+    assert drawn(0, 0) != drawn(1, 0)
+    everything = {text for number in range(8) for text in drawn(0, number)[2]}
+    assert everything == {*words(2, 4)}
+    with_them, without = batch_of(of), batch_of(of, negatives=None)
+    assert without.keys() == with_them.keys() - {"negatives", "negatives_valid"}
+    for name in FIELDS:
+        np.testing.assert_array_equal(with_them[name]["ids"], without[name]["ids"])
+
+
+def test_lower_pools_come_first() -> None:
+    items = [{"text": t, "title": "x", "pool": p} for t, p in (("a", 1), ("b", 0), ("c", 1))]
+    found = [
+        draw_negatives({"negatives": items}, Negatives("d", "negatives", 2), "here", rng)
+        for rng in map(np.random.default_rng, range(20))
+    ]
+    assert {first.text for first, _ in found} == {"b"}
+    assert {second.text for _, second in found} == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, "'negatives' is 3, not a list of documents"),
+        ([{"title": "no text"}], 'not {"title": ..., "text": ...}'),
+        ([{"text": 5}], "has 5, not a text"),
+    ],
+)
+def test_lists_that_are_none(value: Any, message: str) -> None:
+    with pytest.raises(Damaged) as problem:
+        read_negatives(value, "negatives", "shop, line 7")
+    assert "shop, line 7" in str(problem.value)
+    assert message in str(problem.value)
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    found = read_negatives(np.array(["a", " ", "b"]), "negatives", "here")
+    assert [item.text for item in found] == ["a", "b"]
+    assert [item.text for item in read_negatives("alone", "negatives", "here")] == ["alone"]
+    assert read_negatives(({"text": None}, {"text": "c"}), "x", "here")[0].text == "c"
+
+
+def test_a_column_that_no_record_has() -> None:
+    with pytest.raises(
+        UserError, match=r"config.negatives.column 'negatives' is in none of the fi"
+    ):
+        try_record(source([None, [], None]), FIELDS, negatives=WANTED)
+    try_record(source([None, ["n00"]]), FIELDS, negatives=WANTED)
+
+
+def test_the_global_batch_has_the_shapes_that_were_compiled_for() -> None:
+    config = tiny(batch_size=8, **texts(), negatives__count=2)
+    fields = {
+        name: FieldSpec(kind="text", column=name, length=field.length, tokenizer=TOKENIZER)
+        for name, field in config.fields.items()
+        if isinstance(field, configs.TextField)
+    }
+    of = source([words(row % 6, 3) for row in range(8)])
+    (arrays,) = train_batches(
+        of, fields=fields, order=Order(8, 0), batch_size=8, rows=np.arange(8), start_batch=0,
+        stop_batch=1, negatives=make_negatives(config),
+    )  # fmt: skip
+    mesh = parallel.make_mesh(config, jax.devices()[:2])
+    batch = parallel.to_batch(arrays, mesh, np.arange(8), 8)
+    wanted = abstract_batch(config, mesh)
+    assert batch.negatives is not None
+    assert batch.negatives["document"]["ids"].shape == (8, 2, 20)
+    np.testing.assert_array_equal(np.asarray(batch.negatives_valid), arrays["negatives_valid"])
+    assert {*batch.fields} == {"query", "document"}
+
+    def shapes(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), tree)
+
+    assert shapes(batch) == shapes(wanted)
+    assert abstract_batch(tiny(batch_size=8, **texts()), mesh).negatives is None
+
+
+def texts(**document: Any) -> dict[str, Any]:
+    """Changes of a tiny config: two text fields on own pairs."""
+    found = lexical_texts()
+    found["fields"]["document"].update(document)
+    return {**found, "data": recipe.entry(configs.Pairs(), path="pairs.jsonl", image="")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"negatives__count": -1}, ["config.negatives.count is -1"]),
+        ({"negatives__column": ""}, ["config.negatives.column is empty"]),
+        ({"negatives__field": "query"}, ["config.negatives.field is 'query'", "document"]),
+        ({"data": recipe.entry(configs.Scenes())}, ["type 'scenes'", "no negatives"]),
+    ],
+)
+def test_configurations_that_cannot_be(changes: dict[str, Any], parts: list[str]) -> None:
+    check(tiny(**texts(), negatives__count=1))
+    with pytest.raises(UserError) as problem:
+        check(tiny(**{**texts(), "negatives__count": 1, **changes}))
+    for part in parts:
+        assert part in str(problem.value)
+
+
+def test_negatives_need_one_text_field_of_the_documents() -> None:
+    with pytest.raises(UserError, match=r"side 'document' is not one text field \(there: image\)"):
+        check(tiny(negatives__count=1, data=recipe.entry(configs.Pairs(), path="pairs.jsonl")))
+
+
+def test_generated_pairs_have_worse_titles() -> None:
+    of = graded_scenes("in_domain", size=16, count=40)
+    for index in range(0, len(of), 40):
+        record = of[index]
+        assert record["title"] not in record["negatives"]
+        assert len({*record["negatives"]}) == len(record["negatives"])
+    assert any(of[index]["negatives"] for index in range(0, len(of), 40))

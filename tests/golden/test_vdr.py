@@ -1,0 +1,509 @@
+"""Reference values of "Retrieval-based Disentangled Representation Learning" (VDR).
+
+What the arrays are and the tolerances: data/vdr/README.md. Every array of a file is compared or
+goes into something that is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from big_retrieval import gate
+from big_retrieval.columns import columns_of
+from big_retrieval.config import Schedule
+from big_retrieval.config_loss import ColumnMask, Vdr
+from big_retrieval.data.text import load_tokenizer, wordpiece_tokenizer
+from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
+from big_retrieval.interop.names import Entry, Table
+from big_retrieval.interop.text_names import BERT
+from big_retrieval.losses.contrastive import Execution, Negatives, contrastive_loss
+from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
+from big_retrieval.models.bert import TextTransformer
+from big_retrieval.models.lexical import LexicalHead, elu1p
+from big_retrieval.models.vit import VisionTransformer
+from big_retrieval.similarity import Product
+from big_retrieval.train.optimizer import make_schedule
+from tests.golden.conftest import golden_folder
+
+Case = Mapping[str, np.ndarray]
+each_case = {"prefixes": "_"}
+
+
+def close(
+    ours: Any, theirs: Any, *, rtol: float = 1e-5, share: float = 3e-6, name: str = ""
+) -> None:
+    """The README's tolerances: relative, and a share of the largest absolute value."""
+    theirs = np.asarray(theirs)
+    atol = share * float(np.abs(theirs).max(initial=0))
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=rtol, atol=atol, err_msg=name)
+
+
+def words_of(bow: np.ndarray) -> jax.Array:
+    """The columns of bags of words [n, V] as int32 [n, L], -1 behind the last."""
+    rows = [np.flatnonzero(row) for row in bow]
+    out = np.full((len(rows), max(map(len, rows))), -1, np.int32)
+    for row, columns in zip(out, rows, strict=True):
+        row[: len(columns)] = columns
+    return jnp.asarray(out)
+
+
+@pytest.mark.golden("vdr", "elu1p.npz")
+def test_elu1p(case: Case) -> None:
+    value, pull = jax.vjp(elu1p, jnp.asarray(case["x"]))
+    np.testing.assert_allclose(value, case["y"], rtol=1e-5, atol=2e-7)
+    np.testing.assert_allclose(pull(case["cotangent"])[0], case["grad_x"], rtol=1e-5, atol=2e-7)
+
+
+@pytest.mark.golden("vdr", "topk_gate.npz", **each_case)
+def test_gate(case: Case) -> None:
+    width, k = case["emb"].shape[-1], int(case["k"])
+    flat = jnp.asarray(case["emb"].reshape(-1, width))
+    found = gate.compact(flat, k)
+    mask = gate.spread_words(found.columns, width)
+    np.testing.assert_array_equal(mask, case["mask"].reshape(-1, width))
+    np.testing.assert_array_equal(gate.spread(found, width), case["sparse"].reshape(-1, width))
+
+
+@pytest.mark.golden("vdr", "bow.npz", **each_case)
+def test_bag_of_words(case: Case) -> None:
+    width = int(case["vocab_size"] - case["shift"])
+    words = jnp.asarray(np.where(case["ids"] >= case["shift"], case["ids"] - case["shift"], -1))
+    np.testing.assert_array_equal(gate.spread(gate.bag_of_words(words), width), case["bow"])
+    close(gate.spread(gate.bag_of_words(words, True), width), case["bow_l2"])
+
+
+@pytest.mark.golden("vdr", "cts_mask.npz", **each_case)
+def test_contrastive_mask(case: Case) -> None:
+    rows, width = case["bow"].shape
+    active = jnp.any(jnp.asarray(case["bow"]) != 0, axis=0)
+    np.testing.assert_array_equal(unclaimed(active, rows), case["cts_mask"])
+    np.testing.assert_array_equal(unclaimed(jnp.zeros(width, bool), rows), case["init"])
+
+
+def run_head(case: Case, head: LexicalHead) -> None:
+    """The head's output and the gradients of all of its inputs."""
+
+    def apply(hidden: Any, table: Any, scale: Any, bias: Any) -> Any:
+        variables = {"params": {"ln": {"scale": scale, "bias": bias}}}
+        return head.apply(variables, hidden, None, table)
+
+    names = ("hidden", "word_embeddings", "ln_weight", "ln_bias")
+    out, pull = jax.vjp(apply, *(jnp.asarray(case[name]) for name in names))
+    close(out, case["out"])
+    for name, gradient in zip(names, pull(jnp.asarray(case["cotangent"])), strict=True):
+        close(gradient, case[f"grad_{name}"], name=name)
+
+
+@pytest.mark.golden("vdr", "dst_head_text.npz", **each_case)
+def test_head(case: Case) -> None:
+    top = int(case["pooling_topk"]) if str(case["pooling"]) == "mean" else None
+    columns = range(int(case["shift"]), len(case["word_embeddings"]))
+    pooling: Any = str(case["pooling"])
+    how: Any = {"pooling": pooling, "pooling_top": top, "normalise": bool(case["norm"])}
+    run_head(case, LexicalHead(columns, tied=True, **how))
+
+
+@pytest.mark.golden("vdr", "dst_head_text_crossmodal.npz")
+def test_crossmodal_head(case: Case) -> None:
+    columns = tuple(case["valid_token_ids"].tolist())
+    run_head(case, LexicalHead(columns, tied=True, normalise=True))
+
+
+def converted(case: Case, prefix: str, table: Table) -> dict[str, Any]:
+    """Parameters of a prefix in our layout, nested."""
+    arrays = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
+    flat = {}
+    known = set()
+    for name, path, array in table.to_ours(arrays):
+        flat[path] = jnp.asarray(array)
+        known.add(name)
+    assert known == set(arrays)
+    return traverse_util.unflatten_dict(flat, sep="/")
+
+
+_MODEL = "bert_model."
+TEXT = Table(
+    (
+        *(Entry(f"{_MODEL}{e.theirs}", f"text/{e.ours}", e.layout) for e in BERT.entries),
+        Entry("ln.weight", "head/ln/scale"),
+        Entry("ln.bias", "head/ln/bias"),
+    )
+)
+
+
+class TextEncoder:
+    """A small BERT with the head, as a function of its parameters."""
+
+    def __init__(self, case: Case, prefix: str, columns: Any, normalise: bool = False) -> None:
+        self.params = converted(case, prefix, TEXT)
+        words = self.params["text"]["token_embedding"]
+        self.tower = TextTransformer(
+            vocab_size=len(words),
+            width=words.shape[1],
+            depth=int(case["num_layers"]),
+            heads=int(case["num_heads"]),
+            mlp=self.params["text"]["layers_0"]["mlp"]["fc1"]["bias"].size,
+            pool="none",
+            final_norm=False,
+            token_types=2,
+            epsilon=1e-12,
+        )
+        # The reference lets padding compete in the pooling.
+        self.head = LexicalHead(columns, tied=True, mask_padding=False, normalise=normalise)
+
+    def hidden(self, params: Any, ids: Any, mask: Any) -> jax.Array:
+        """Positions [n, L, D]."""
+        return self.tower.apply({"params": params["text"]}, jnp.asarray(ids), jnp.asarray(mask))  # type: ignore
+
+    def __call__(self, params: Any, ids: Any, mask: Any) -> jax.Array:
+        """V(x), [n, V]."""
+        table = params["text"]["token_embedding"]
+        hidden = self.hidden(params, ids, mask)
+        return self.head.apply({"params": params["head"]}, hidden, None, table)  # type: ignore
+
+
+def columns_in(case: Case, ids: np.ndarray, chosen: Any) -> jax.Array:
+    """The columns of token ids, -1 where they have none."""
+    table = np.full(len(case["vocab"]), -1, np.int32)
+    table[np.asarray(chosen)] = np.arange(len(chosen))
+    return jnp.asarray(table[ids])
+
+
+def check_text(case: Case, encoder: TextEncoder, chosen: Any, dense: str) -> None:
+    """Positions, V, and E for every gate of the file."""
+    ids, mask = case["input_ids"], case["attention_mask"].astype(bool)
+    assert not case["token_type_ids"].any()
+    close(encoder.hidden(encoder.params, ids, mask), case["last_hidden_state"], rtol=1e-4)
+    points = encoder(encoder.params, ids, mask)
+    close(points, case[dense], rtol=1e-4)
+    words, width = columns_in(case, ids, chosen), len(chosen)
+    gates = {"emb_default": int(case["topk"]), "emb_topk8": 8, "emb_all": width}
+    for name, k in gates.items():
+        close(gate.spread(gate.compact(points, k, words), width), case[name], rtol=1e-4, name=name)
+    if "emb_topk8_nolex" in case:
+        close(gate.spread(gate.compact(points, 8), width), case["emb_topk8_nolex"], rtol=1e-4)
+    close(gate.spread(gate.bag_of_words(words), width), case["emb_bow"])
+
+
+def check_tokens(case: Case, length: int) -> None:
+    """Our tokenizer gives the file's ids."""
+    tokenizer = wordpiece_tokenizer(case["vocab"].tolist())
+    ids, mask = tokenizer.encode(case["texts"].tolist(), length)
+    np.testing.assert_array_equal(ids, case["input_ids"])
+    np.testing.assert_array_equal(mask, case["attention_mask"])
+
+
+@pytest.mark.golden("vdr", "text_encoder_t2t.npz")
+def test_text_encoder(case: Case) -> None:
+    chosen = range(int(case["shift"]), len(case["vocab"]))
+    assert float(case["bert_layer_norm_eps"]) == 1e-12
+    assert float(case["ln_head_eps"]) == LexicalHead(chosen).epsilon
+    check_tokens(case, case["input_ids"].shape[1])
+    encoder = TextEncoder(case, "w/", chosen)
+    check_text(case, encoder, chosen, "v_dense")
+    for row, expected in enumerate(case["emb_batch1"]):  # without the padding of the longer texts
+        mask = case["attention_mask"][row : row + 1].astype(bool)
+        ids = case["input_ids"][row : row + 1, : mask.sum()]
+        points = encoder(encoder.params, ids, mask[:, : mask.sum()])
+        found = gate.compact(points, int(case["topk"]), columns_in(case, ids, chosen))
+        close(gate.spread(found, len(chosen))[0], expected, rtol=1e-4)
+    # Ours leaves padding out of the pooling unless told otherwise: the same without any care.
+    masked = encoder.head.clone(mask_padding=True)
+    hidden = encoder.hidden(encoder.params, case["input_ids"], case["attention_mask"].astype(bool))
+    points: Any = masked.apply(
+        {"params": encoder.params["head"]}, hidden, jnp.asarray(case["attention_mask"]),
+        encoder.params["text"]["token_embedding"],
+    )  # fmt: skip
+    words = columns_in(case, case["input_ids"], chosen)
+    found = gate.spread(gate.compact(points, int(case["topk"]), words), len(chosen))
+    close(found, case["emb_batch1"], rtol=1e-4)
+
+
+@pytest.mark.golden("vdr", "text_encoder_crossmodal.npz")
+def test_crossmodal_text_encoder(case: Case) -> None:
+    chosen = case["valid_token_ids"].tolist()
+    check_tokens(case, case["input_ids"].shape[1])
+    check_text(case, TextEncoder(case, "w/", tuple(chosen), normalise=True), chosen, "v_dense_l2")
+    check_listing(case, "dst_text0", case["emb_default"][0])
+
+
+def check_listing(case: Case, name: str, values: np.ndarray) -> None:
+    """The strongest columns of a row, and what they are called."""
+    words = [str(case["vocab"][i]) for i in case["valid_token_ids"]] if "vocab" in case else None
+    order = np.argsort(-values, kind="stable")[: len(case[f"{name}_values"])]
+    close(values[order], case[f"{name}_values"], rtol=1e-4)
+    if words is not None:
+        assert [words[i] for i in order] == case[f"{name}_tokens"].tolist()
+
+
+_PATCHES = Table(
+    (
+        *(
+            Entry(e.theirs.removeprefix("visual."), f"image/{e.ours}", e.layout)
+            for e in OPEN_CLIP_IMAGE.entries
+            if e.ours != "class_embedding"
+        ),
+        Entry("proj", "head/kernel"),
+    )
+)
+
+
+@pytest.mark.golden("vdr", "image_encoder.npz")
+def test_image_encoder(case: Case) -> None:
+    params = converted(case, "w/", _PATCHES)
+    kernel, patch = params["head"]["kernel"], int(case["patch_size"])
+    tower = VisionTransformer(
+        patch=patch,
+        width=kernel.shape[1],
+        depth=int(case["num_layers"]),
+        heads=int(case["num_heads"]),
+        mlp=params["image"]["layers_0"]["mlp"]["fc1"]["bias"].size,
+        class_tokens=0,
+        pool="none",
+        activation="quick_gelu",
+    )
+    width = len(kernel)
+    assert width == len(case["valid_token_ids"])
+    head = LexicalHead(range(width), layer_norm=False, normalise=True)
+    assert case["pixels_nchw"].shape[-1] == int(case["resolution"])
+
+    def states(params: Any, pixels: Any) -> Any:
+        return tower.apply({"params": params["image"]}, pixels.transpose(0, 2, 3, 1))
+
+    def encode(params: Any, pixels: Any) -> Any:
+        return head.apply({"params": params["head"]}, states(params, pixels))
+
+    pixels = jnp.asarray(case["pixels_nchw"])
+    close(states(params, pixels), case["patch_states"], rtol=1e-4)
+    points = encode(params, pixels)
+    close(points, case["v_dense_l2"], rtol=1e-4)
+    top = int(case["topk"])
+    for name, k in {"emb_top20": top, "emb_top5": 5}.items():
+        close(gate.spread(gate.compact(points, k), width), case[name], rtol=1e-4)
+
+    def objective(params: Any, pixels: Any) -> jax.Array:
+        gated = gate.spread(gate.compact(encode(params, pixels), top), width)
+        return jnp.sum(gated * case["cotangent"])
+
+    of_params, of_pixels = jax.grad(objective, (0, 1))(params, pixels)
+    close(of_pixels, case["grad_pixels"], rtol=1e-4, share=2e-5)
+    close(of_params["head"]["kernel"], case["grad_proj"], rtol=1e-4)
+    (found,) = [
+        theirs
+        for name, theirs in _PATCHES.to_theirs(
+            {
+                "image/patch_embedding/kernel": np.asarray(
+                    of_params["image"]["patch_embedding"]["kernel"]
+                )
+            }
+        ).items()
+        if name == "conv1.weight"
+    ]
+    close(found, case["grad_conv1"], rtol=1e-4)
+
+
+@pytest.mark.golden("vdr", "sce.npz", **each_case)
+def test_sce(case: Case) -> None:
+    """Eq. 5; the temperature divides."""
+    n = len(case["q"])
+
+    def loss(q: Any, p: Any, temperature: Any, directions: Any = "both") -> Any:
+        rest = p[n:].reshape(n, -1, p.shape[1])
+        return contrastive_loss(
+            q, p[:n], topology=Product(), scale=1 / temperature, directions=directions,
+            negatives=Negatives(rest) if rest.size else None,
+        )  # fmt: skip
+
+    inputs = [jnp.asarray(case[name]) for name in ("q", "p", "temperature")]
+    grads, _ = jax.grad(loss, (0, 1, 2), has_aux=True)(*inputs)
+    close(loss(*inputs)[0], case["loss"])
+    alone, metrics = loss(*inputs, directions="query")
+    close(alone, case["loss_q2p_only"])
+    assert round(float(metrics["accuracy"]) * n) == case["num_correct"]
+    for name, grad in zip(("q", "p", "temperature"), grads, strict=True):
+        rtol = 1e-4 if name == "temperature" else 1e-5
+        close(grad, case[f"grad_{name}"], rtol=rtol, name=name)
+
+
+_CTS = {"apply": "bag", "source": "bag"}
+MODES = {
+    "paper": {},
+    "paper_asym": {"directions": "query"},
+    "semi": {"symmetric": True},
+    "semi_cts": {"symmetric": True, "mask": ColumnMask(**_CTS)},  # type: ignore
+    "semi_cts_w05_norm": {
+        "symmetric": True,
+        "mask": ColumnMask(**_CTS, weight=0.5, normalise=True),  # type: ignore
+    },
+}
+PARAMETRIC = ("gated", "gated_document")
+TERMS = ("gated", "gated_document", "bag", "bag_document")
+
+
+def sides_of(case: Case, q: Any, p: Any) -> tuple[Lexical, Lexical, Lexical | None]:
+    """Queries, positives and hard negatives of a file of losses."""
+    n, extra = int(case["n"]), int(case["m"]) - 1
+    words = words_of(case["p_bow"])
+    query, document = Lexical(q, words_of(case["q_bow"])), Lexical(p[:n], words[:n])
+    if not extra:
+        return query, document, None
+    shape = (n, extra, -1)
+    return query, document, Lexical(p[n:].reshape(shape), words[n:].reshape(shape))
+
+
+@pytest.mark.golden("vdr", "vdr_loss_case*.npz")
+@pytest.mark.parametrize("mode", MODES)
+def test_loss(case: Case, mode: str) -> None:
+    """Means of directions and terms, as the reference takes them; each term by itself, too."""
+    if f"{mode}/loss" not in case:
+        pytest.skip(f"the file has no {mode}")
+    names = TERMS if mode.startswith("semi") else ("gated", "bag")
+    normed = bool(np.any((case["q_bow"] > 0) & (case["q_bow"] < 1)))
+    how = {"top": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
+    config = Vdr(**how, reduction="mean")  # type: ignore
+
+    @jax.jit
+    def run(q: Any, p: Any) -> Any:
+        def loss(q: Any, p: Any) -> Any:
+            sides = sides_of(case, q, p)
+            value, metrics = vdr_loss(config, *sides, scale=1.0, execution=Execution(block=3))
+            parts = [value, *(metrics[f"loss_{name}"] for name in names)]
+            return jnp.stack(parts), metrics
+
+        values, pull, metrics = jax.vjp(loss, q, p, has_aux=True)
+        return values, [pull(each) for each in jnp.eye(len(values))], metrics
+
+    values, grads, metrics = run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"]))
+    close(values[0], case[f"{mode}/loss"])
+    for side, grad in zip("qp", grads[0], strict=True):
+        close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
+    for number, name in enumerate(names, 1):
+        close(len(names) * values[number], case[f"{mode}/term{number}_loss"])
+        if f"{mode}/term{number}_grad_q" in case:
+            for side, grad in zip("qp", grads[number], strict=True):
+                theirs = case[f"{mode}/term{number}_grad_{side}"] / len(names)
+                close(grad, theirs, rtol=1e-4, share=5e-6, name=f"{name} {side}")
+    check_counts(case, mode, metrics)
+    check_operands(case, mode, config, names)
+
+
+def check_counts(case: Case, mode: str, metrics: Mapping[str, Any]) -> None:
+    """Own passages that come first: of one direction alone, as the reference counts them."""
+    if mode != "paper_asym":
+        return
+    n = int(case["n"])
+    for name, number, theirs in (
+        ("accuracy", 1, "parametric"),
+        ("accuracy_bag", 2, "semiparametric"),
+    ):
+        found = round(float(metrics[name]) * n)
+        assert (
+            found
+            == case[f"{mode}/term{number}_num_correct"]
+            == case[f"{mode}/num_correct_{theirs}"]
+        )
+
+
+def check_operands(case: Case, mode: str, config: Vdr, names: Sequence[str]) -> None:
+    """The matrices whose product is each term's scores; and the counts that follow from them."""
+    sides = sides_of(case, jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"]))
+    operands, width, n = Terms(config, *sides).operands(), case["q_emb"].shape[1], int(case["n"])
+    counts = []
+    for number, name in enumerate(names, 1):
+        query, document, others = operands[name]
+        query = gate.spread(query, width) if isinstance(query, gate.Compact) else query
+        if others is not None:
+            document = jnp.concatenate([document, others.reshape(-1, width)])
+        if f"{mode}/term{number}_q_operand" in case:
+            close(query, case[f"{mode}/term{number}_q_operand"], name=name)
+            close(document, case[f"{mode}/term{number}_p_operand"], name=name)
+        counts.append(np.sum(np.argmax(query @ document.T, axis=1) == np.arange(n)))
+        assert counts[-1] == case[f"{mode}/term{number}_num_correct"]
+    half = len(names) // 2
+    assert np.mean(counts[:half]) == case[f"{mode}/num_correct_parametric"]
+    assert np.mean(counts[half:]) == case[f"{mode}/num_correct_semiparametric"]
+
+
+@pytest.mark.golden("vdr", "train_forward_t2t.npz")
+def test_training(case: Case) -> None:
+    """From ids to the loss and the gradients of parameters."""
+    chosen = range(int(case["shift"]), len(case["vocab"]))
+    encoders = {side: TextEncoder(case, f"{side}/w/", chosen) for side in "qp"}
+    q_ids = case["q_ids_padded"][:, : int(case["q_max_len"])]
+    p_ids = case["p_ids_padded"][:, : int(case["p_max_len"])]
+    check_training_tokens(case)
+    n = len(q_ids)
+    q_words, p_words = (columns_in(case, ids, chosen) for ids in (q_ids, p_ids))
+    for words, bow in ((q_words, case["q_bow"]), (p_words, case["p_bow"])):
+        np.testing.assert_array_equal(gate.spread(gate.bag_of_words(words), len(chosen)), bow)
+    config = Vdr(top=int(case["topk"]), reduction="mean")
+
+    def loss(params: Any) -> Any:
+        q = encoders["q"](params["q"], q_ids, q_ids != 0)
+        p = encoders["p"](params["p"], p_ids, p_ids != 0)
+        negatives = Lexical(p[n:][:, None], p_words[n:][:, None])
+        sides = Lexical(q, q_words), Lexical(p[:n], p_words[:n]), negatives
+        value, metrics = vdr_loss(config, *sides, scale=1.0)
+        return value, (metrics, q, p)
+
+    params = {side: encoder.params for side, encoder in encoders.items()}
+    (value, (metrics, q, p)), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    close(value, case["loss"], rtol=1e-4)
+    close(2 * metrics["loss_gated"], case["term1_loss"], rtol=1e-4)
+    close(2 * metrics["loss_bag"], case["term2_loss"], rtol=1e-4)
+    close(q, case["q_v_dense"], rtol=1e-4)
+    close(p, case["p_v_dense"], rtol=1e-4)
+    for name, query in (
+        ("parametric", gate.spread(gate.compact(q, config.top, q_words), len(chosen))),
+        ("semiparametric", case["q_bow"]),
+    ):
+        assert np.sum(np.argmax(query @ p.T, axis=1) == np.arange(n)) == case[f"num_correct_{name}"]
+    for side in "qp":
+        flat = traverse_util.flatten_dict(grads[side], sep="/")
+        theirs = TEXT.to_theirs({path: np.asarray(x) for path, x in flat.items()})
+        expected = {
+            k.removeprefix(f"{side}/grad/"): x
+            for k, x in case.items()
+            if k.startswith(f"{side}/grad/")
+        }
+        assert expected
+        for name, grad in expected.items():
+            # The row of [PAD] among them: padding moves no word's vector, here as there.
+            close(theirs[name], grad, rtol=1e-4, share=2e-5, name=name)
+
+
+def check_training_tokens(case: Case) -> None:
+    """Our tokenizer gives the file's ids; long texts are cut later, and lose their [SEP] there."""
+    tokenizer = wordpiece_tokenizer(case["vocab"].tolist())
+    length = case["q_ids_padded"].shape[1]
+    np.testing.assert_array_equal(
+        tokenizer.encode(case["queries"].tolist(), length)[0], case["q_ids_padded"]
+    )
+    titles = [*case["positive_titles"].tolist(), *case["negative_titles"].tolist()]
+    texts = [*case["positive_texts"].tolist(), *case["negative_texts"].tolist()]
+    joined = [f"{title} [SEP] {text}" for title, text in zip(titles, texts, strict=True)]
+    np.testing.assert_array_equal(tokenizer.encode(joined, length)[0], case["p_ids_padded"])
+
+
+@pytest.mark.golden("vdr", "lr_schedules.npz")
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_schedules(case: Case, kind: Any) -> None:
+    config = Schedule(kind, int(case["warmup_steps"]), floor=1e-7 if kind == "linear" else 0.0)
+    ours = jax.vmap(make_schedule(config, int(case["total_steps"])))(jnp.arange(len(case[kind])))
+    np.testing.assert_allclose(ours, case[kind], rtol=1e-5)
+
+
+@pytest.mark.golden("vdr", "crossmodal_vocab_columns.npz")
+def test_columns(case: Case, request: pytest.FixtureRequest) -> None:
+    path = golden_folder(request.config) / "vdr" / "bert-base-uncased-vocab.txt"
+    tokenizer = load_tokenizer("wordpiece", str(path))
+    assert tokenizer.vocab_size == case["bert_vocab_size"]
+    assert columns_of("ascii", tokenizer).ids == tuple(case["valid_token_ids"].tolist())
+    whole = range(int(case["text_to_text_shift"]), tokenizer.vocab_size)
+    assert columns_of("words", tokenizer).ids == whole
+    assert len(columns_of("1000-", tokenizer)) == 29_522
