@@ -28,6 +28,7 @@ TEXT = flags.DEFINE_list("text", [], "Column of the text, or several; the field'
 TITLE = flags.DEFINE_string("title", "", "Column of the title; the field's by default")
 JOIN = flags.DEFINE_string("join", " ", "Between several columns of --text")
 IMAGE = flags.DEFINE_string("image", "", "Column of the image; the field's by default")
+SHOW = flags.DEFINE_string("show", "", "Column that is shown with results; the text by default")
 ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
 BINARY = flags.DEFINE_bool("binary", False, "Bags of words, without running the model")
 VALUES = flags.DEFINE_enum("values", "float32", ("float32", "float16"), "Type of stored values")
@@ -62,6 +63,7 @@ def main() -> None:
             title=TITLE.value,
             join=JOIN.value,
             image=IMAGE.value,
+            show=SHOW.value,
             id=ID.value,
             binary=BINARY.value,
             values=VALUES.value,

@@ -27,6 +27,7 @@ class Reader:
       texts: field of the model -> the columns of its text, which are joined.
       titles: field of the model -> the column of the text's title.
       images: field of the model -> the column of its image.
+      show: the column that is kept to be shown; "": the first text.
       id: the column of ids; "": `id` where there is one, else the file's name and a number.
       join: between the columns of a text.
     """
@@ -35,6 +36,7 @@ class Reader:
     texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    show: str = ""
     id: str = ""
     join: str = " "
 
@@ -85,22 +87,28 @@ class Chunk:
             self.values.setdefault(field, []).append(value)
         for field, title in row.titles.items():
             self.titles.setdefault(field, []).append(title)
-        self.shown.append(row.shown())
+        self.shown.append(row.shown)
 
 
 @dataclass
 class Row:
-    """One record: field -> text or image, None where it has none; field -> title."""
+    """One record.
 
-    values: dict[str, Any]
-    titles: dict[str, str]
+    Attributes:
+      values: field -> text or image, None where it has none.
+      titles: field -> title of the text.
+      shown: what is kept to be shown.
+    """
 
-    def shown(self) -> str:
-        """The beginning of the first text, with its title."""
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)
+    shown: str = ""
+
+    def text(self) -> str:
+        """The first text, with its title."""
         for field, value in self.values.items():
             if isinstance(value, str):
-                parts = (self.titles.get(field, ""), value)
-                return " ".join(" ".join(parts).split())[:SHOWN]
+                return f"{self.titles.get(field, '')} {value}"
         return ""
 
 
@@ -143,7 +151,7 @@ def open_records(flag: str, patterns: str, reader: Reader) -> Records:
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
-    check_columns(table, [*reader.columns, *filter(None, [reader.id])])
+    check_columns(table, [*reader.columns, *filter(None, [reader.id, reader.show])])
     return Records(table, image=image, text="", root=paths[0].parent)
 
 
@@ -181,7 +189,7 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
     name = as_text(row.get(reader.id or "id"))
     if name is None:
         raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
-    found = Row({}, {})
+    found = Row()
     for field, columns in reader.texts.items():
         parts = [_text(row, column, place) for column in columns]
         text = reader.join.join(filter(None, parts))
@@ -191,9 +199,13 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
     for field in reader.images:
         found.values[field] = row.get(IMAGE)
     if all(value is None for value in found.values.values()):
-        known = ", ".join(sorted(row))
+        known = ", ".join(sorted(records.table.row(index)))
         columns = ", ".join(map(repr, reader.columns))
         raise Damaged(place, f"there is nothing in {columns}; it has {known}")
+    text = found.text()
+    if reader.show:  # as it stands in the file, such as the path of an image
+        text = as_text(records.table.row(index, (reader.show,)).get(reader.show)) or ""
+    found.shown = " ".join(text.split())[:SHOWN]
     return name, found
 
 

@@ -22,6 +22,7 @@ from big_retrieval import manifest
 from big_retrieval.errors import UserError
 
 ABOUT = "index.json"
+MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 1  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
@@ -67,19 +68,23 @@ def begin(folder: Path) -> Path:
     """The empty folder to write an index to before `finish` gives it its name.
 
     Raises:
-      UserError: there is something of that name already.
+      UserError: there is something of that name already, or of the name to write under.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--out {folder} is there and not empty; give a new folder.")
     partial = folder.with_name(folder.name + ".partial")
-    if partial.exists():
+    if (partial / MARK).exists():
         shutil.rmtree(partial)  # of a build that was interrupted
+    if partial.exists():
+        raise UserError(f"{partial} is there and is needed to build --out {folder}; remove it.")
     partial.mkdir(parents=True)
+    (partial / MARK).touch()
     return partial
 
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
     """Writes index.json and the manifest, and gives the folder its name."""
+    (partial / MARK).unlink()
     if about is not None:
         manifest.write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
     manifest.write_manifest(partial)

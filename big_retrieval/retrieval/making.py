@@ -46,6 +46,7 @@ class Wish:
       title: column of the titles; "": the field's own, if it has titles.
       join: between these columns.
       image: column of the image; "": the field's own.
+      show: column that is kept to be shown with results; "": the text.
       id: column of the ids.
       binary: index bags of words, without running the model.
       values: "float32" or "float16".
@@ -64,6 +65,7 @@ class Wish:
     title: str = ""
     join: str = " "
     image: str = ""
+    show: str = ""
     id: str = ""
     binary: bool = False
     values: str = "float32"
@@ -128,6 +130,8 @@ def _prepare(wish: Wish) -> _Work:
         what = "--binary" if wish.binary else f"--format={wish.format}"
         what = what if wish.binary or wish.format != "index" else f"--values={wish.values}"
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
+    if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
+        raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
     reader = _reader(wish, config, fields)
     records = open_records("documents", wish.documents, reader)
     tokenizer = Tokenizer.load(found / "tokenizer.json")
@@ -160,6 +164,7 @@ def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
         texts={name: wish.text or (config.fields[name].column,) for name in texts},
         titles={name: wish.title or column for name, column in titles.items()},
         images={name: wish.image or config.fields[name].column for name in images},
+        show=wish.show,
         id=wish.id,
         join=wish.join,
     )
@@ -194,11 +199,13 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
     """Writes the files of an index."""
     ids, shown = TextsWriter(partial, "ids"), TextsWriter(partial, "texts")
+    hashes: list[np.ndarray] = []
 
     def batches() -> Iterator[Any]:
         for chunk, found in _chunks(work, left_out, progress):
             ids.append(chunk.ids)
             shown.append(chunk.shown)
+            hashes.append(np.fromiter(map(hash, chunk.ids), np.int64, len(chunk)))
             yield found
 
     about = _about(work)
@@ -209,7 +216,7 @@ def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progre
         about = inverted.build(partial, batches(), about, memory=work.wish.memory)
     ids.close()
     shown.close()
-    check_ids(Texts(partial, "ids"))
+    check_ids(Texts(partial, "ids"), np.concatenate(hashes))
     return about
 
 
@@ -264,9 +271,13 @@ def _check_twice(ids: list[str]) -> None:
         raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
 
 
-def check_ids(ids: Texts) -> None:
-    """Raises a UserError where two documents have one id; holds 8 bytes for each document."""
-    hashes = np.fromiter((hash(name) for name in ids), np.int64, len(ids))
+def check_ids(ids: Texts, hashes: np.ndarray) -> None:
+    """Raises a UserError where two documents have one id.
+
+    Args:
+      ids: of all documents.
+      hashes: of the ids, int64 [D]; all that is held in memory of each document.
+    """
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
     for place in same.tolist():

@@ -14,6 +14,8 @@ from PIL import Image
 from scipy import sparse
 
 import big_retrieval
+from big_retrieval import config as configs
+from big_retrieval import recipe
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.interop.folder import write
@@ -134,6 +136,64 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     assert len(index) == 60  # without the three damaged ones
     by_image = open_searcher(dense, field="image")
     assert by_image.show(str(place / "5.png"), 1)[0].id == "d5"
+
+
+def test_words_find_images(place: Path) -> None:
+    """A lexical head behind an image tower: gated images, asked by words or by texts."""
+    changes = lexical_texts(columns="words", top=9, own_words=True)
+    text = changes["fields"]["query"]
+    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
+    image = recipe.entry(configs.ImageField(), size=32, head=head)
+    tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
+    towers = {
+        "text": changes["towers"]["text"],
+        "image": recipe.entry(configs.ViT(), patch=8, **tower),
+    }
+    save(place / "vdr", fields={"text": text, "image": image}, towers=towers, topology="inner")
+    out = make(wish(place, "vdr", "vdr-index", show="image"))
+    index, model = open_index(out), big_retrieval.load(place / "vdr")
+    assert index.about.entries == 9 * 60
+    images = rows_of(model, [place / f"{number}.png" for number in range(60)], "image")
+    for mode, query in (
+        ("bag", Vocabulary.load(out).bag([ASK], 20)),
+        ("parametric", rows_of(model, [ASK], "text")),
+    ):
+        found = open_searcher(out, mode=mode).show(ASK, 5)
+        scores = (query @ images.T).toarray()[0]
+        np.testing.assert_allclose([e.score for e in found], -np.sort(-scores)[: len(found)], 1e-4)
+        assert [each.shown for each in found] == [f"{each.id[1:]}.png" for each in found]
+    assert len(found) == 5
+    with pytest.raises(UserError, match="--binary indexes words, and field 'image' reads images"):
+        make(wish(place, "vdr", "never", binary=True))
+
+
+def test_titles_are_indexed(place: Path) -> None:
+    changes = lexical_texts(columns="words")
+    changes["fields"]["document"].update(title="heading")
+    save(place / "titled", **changes)
+    path = place / "titled.jsonl"
+    rows = [
+        {"id": 1, "heading": "red", "body": "circle"},
+        {"id": 2, "heading": "", "body": "star"},
+        {"id": 3, "heading": "blue", "body": ""},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = {"documents": str(path), "text": ("body",)}
+    out = make(wish(place, "titled", "titled-words", binary=True, **made))
+    searcher = open_searcher(out, mode="bag")
+    for query, ids in (("red", ["1"]), ("circle", ["1"]), ("star", ["2"]), ("blue", ["3"])):
+        assert searcher.ids([query], 3)[0][0] == ids
+    assert searcher.show("red", 1)[0].shown == "red circle"
+    out = make(wish(place, "titled", "titled-index", **made))
+    model = big_retrieval.load(place / "titled")
+    query = rows_of(model, ["red circle"], "query")
+    documents = rows_of(model, ["circle", "star", ""], "document", ["red", "", "blue"])
+    found = open_searcher(out).ids(["red circle"], 3)[0]
+    scores = (query @ documents.T).toarray()[0]
+    np.testing.assert_allclose(found[1], -np.sort(-scores), rtol=1e-4)
+    swapped = {**made, "text": ("heading",), "title": "body"}
+    other = make(wish(place, "titled", "other", binary=True, **swapped))
+    assert open_searcher(other, mode="bag").ids(["circle"], 3)[0][0] == ["1"]
 
 
 def test_several_fields_make_one_document(place: Path) -> None:
