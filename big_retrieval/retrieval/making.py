@@ -1,6 +1,7 @@
 """From a checkpoint and files of documents to an index, or to the files of another tool."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,10 +104,14 @@ def make(wish: Wish, say: Say = print) -> Path:
     partial = folder.begin(wish.out)
     left_out, progress = LeftOut("documents"), Progress("documents", len(work.records))
     about = None
-    if wish.format == "index":
-        about = _write_index(partial, work, left_out, progress)
-    else:
-        _export(partial, work, left_out, progress)
+    try:
+        if wish.format == "index":
+            about = _write_index(partial, work, left_out, progress)
+        else:
+            _export(partial, work, left_out, progress)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
     progress.close()
     left_out.close()
     folder.finish(partial, wish.out, about)
