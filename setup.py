@@ -41,6 +41,7 @@ EXTRAS = {
         "pytrec-eval-terrier>=0.5.10",
         "ruff>=0.12",
     ],
+    "faiss": ["faiss-cpu>=1.10"],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
     "opencv": ["opencv-python-headless>=4.10"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],

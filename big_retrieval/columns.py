@@ -73,20 +73,17 @@ class Columns:
           float32 [n, V].
         """
         columns = np.where(mask, self.table[ids], -1)  # [n, L]
-        pairs = {(row, c) for row, c in zip(*_found(columns), strict=True)}
-        rows, places = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+        rows, _ = np.nonzero(columns >= 0)
+        places = columns[columns >= 0]
         values = np.ones(len(rows), np.float32)
-        return scipy.sparse.csr_array((values, (rows, places)), shape=(len(ids), len(self)))
+        found = scipy.sparse.csr_array((values, (rows, places)), shape=(len(ids), len(self)))
+        found.data[:] = 1  # what a text has twice was added up
+        return found
 
     def fingerprint(self) -> str:
         """A name for the columns and their order: the SHA-256 of words and ids."""
         content = repr((list(self.ids), self.words)).encode()
         return hashlib.sha256(content).hexdigest()
-
-
-def _found(columns: np.ndarray) -> tuple[list[int], list[int]]:
-    rows, places = np.nonzero(columns >= 0)
-    return rows.tolist(), columns[rows, places].tolist()
 
 
 def check_rule(rule: str) -> str:

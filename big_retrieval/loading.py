@@ -164,14 +164,27 @@ def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> 
     Raises:
       UserError: no usable checkpoint.
     """
+    folder = find(path, step)
+    config = read_config(folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
+
+
+def find(path: str | Path, step: int | None = None) -> Path:
+    """The checkpoint that `load` would open, verified.
+
+    Args:
+      path: a run folder, a folder of checkpoints or one checkpoint folder.
+      step: which checkpoint; None takes the newest intact one.
+
+    Raises:
+      UserError: no usable checkpoint.
+    """
     root = Path(path)
     if not root.is_dir():
         raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
     root = root / "checkpoints" if (root / "checkpoints").is_dir() else root
-    folder = manifest.newest_intact(root, step)
-    config = read_config(folder)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
+    return manifest.newest_intact(root, step)
 
 
 def put_together(

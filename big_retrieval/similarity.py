@@ -89,7 +89,7 @@ class Topology(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class _InnerProduct(Topology):
+class FlatProduct(Topology):
     """Scores that are one matrix product of the flattened points."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -104,7 +104,7 @@ class _InnerProduct(Topology):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sphere(_InnerProduct):
+class Sphere(FlatProduct):
     """One sphere: the cosine of the whole flattened [M*N] vectors (CLIP)."""
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -113,7 +113,7 @@ class Sphere(_InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
-class ObliqueInnerProduct(_InnerProduct):
+class ObliqueInnerProduct(FlatProduct):
     """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
 
     With M = 1 it is `Sphere`.
@@ -125,7 +125,7 @@ class ObliqueInnerProduct(_InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
-class InnerProduct(_InnerProduct):
+class InnerProduct(FlatProduct):
     """The plain inner product of the whole [M*N] vectors, not normalised (DPR and its kin)."""
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -134,7 +134,7 @@ class InnerProduct(_InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
-class Product(_InnerProduct):
+class Product(FlatProduct):
     """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
 
     The score adds up over features, so V may be spread over devices.

@@ -133,6 +133,8 @@ def source_texts(source: Source, index: int, spec: FieldSpec) -> tuple[Text, ...
         if is_absent(titles):
             raise
         found = None
+    if found is not None and is_absent(titles):
+        return found  # an empty text, too, where a source gives one (`sources.Texts`)
     return _titled(found, titles, spec, place_of(source, index))
 
 
@@ -140,7 +142,7 @@ def _titled(value: Any, titles: Any, spec: FieldSpec, place: str) -> tuple[Text,
     """Texts, or pairs of titles and texts; of a record without a text its title alone."""
     if is_absent(titles):
         return as_texts(value, spec.column, place)
-    texts = ("",) if value is None else as_texts(value, spec.column, place)
+    texts = ("",) if is_absent(value) else as_texts(value, spec.column, place)
     several = [titles] * len(texts) if isinstance(titles, str | bytes) else list(titles)
     if len(several) != len(texts):
         why = f"{spec.title!r} has {len(several)} titles for {len(texts)} texts"

@@ -128,17 +128,23 @@ def files_of(pattern: str, how_to_get: str) -> list[Path]:
     """
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
+    found, lost = expand(pattern)
+    if lost:
+        raise UserError(
+            _advice(f"the data {lost[0]} is not on this machine: check the path", how_to_get)
+        )
+    return found
+
+
+def expand(pattern: str) -> tuple[list[Path], list[str]]:
+    """The files of a path, a pattern or a {00..99} range, in order, and what leads to none."""
     found, lost = [], []
     for path in _ranges(pattern):
         names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
         here = [Path(name) for name in names if Path(name).exists()]
         found += here
         lost += [] if here else [path]
-    if lost:
-        raise UserError(
-            _advice(f"the data {lost[0]} is not on this machine: check the path", how_to_get)
-        )
-    return found
+    return found, lost
 
 
 def _ranges(pattern: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.retrieval.top import top
 
 WORD = r"(?u)\b\w+\b"  # words of one letter, too
 
@@ -54,7 +55,7 @@ def bm25_rankings(
         known = index.get_tokens_ids(query)
         if not known:
             continue
-        found, values = _best(index.get_scores_from_ids(known), depth)
+        found, values = top(index.get_scores_from_ids(known), depth)
         indices[number, : len(found)], scores[number, : len(found)] = found, values
     return indices, scores
 
@@ -75,13 +76,3 @@ def _words(library: Any, texts: Sequence[str]) -> list[list[str]]:
     return library.tokenize(
         list(texts), token_pattern=WORD, stopwords=[], return_ids=False, show_progress=False
     )
-
-
-def _best(scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """The documents above 0, best first, `depth` at most, and their scores."""
-    found = np.flatnonzero(scores > 0)
-    if len(found) > depth:  # all that equal the last one stay, so that the earlier ones win
-        least = np.partition(scores[found], -depth)[-depth]
-        found = found[scores[found] >= least]
-    found = found[np.lexsort((found, -scores[found]))][:depth]
-    return found, scores[found]

@@ -125,7 +125,13 @@ def ranks(
 
 
 @lru_cache(maxsize=32)
-def _top(score: Score, depth: int) -> Callable[..., Any]:
+def best_of(score: Score, depth: int) -> Callable[..., Any]:
+    """A function of points [C, M, N], ids [C] and documents [D, M, N]: the best `depth` of them.
+
+    It gives their numbers, best first and of equal scores the lower one, their scores (NaN counts
+    as -inf), [C, depth] each, and how many more documents have the last score, [C].
+    """
+
     def top(queries: jax.Array, ids: jax.Array, documents: jax.Array) -> Any:
         scores = _without_nan(score(queries, documents))  # [C, D]
         best, found = jax.lax.top_k(scores, depth)  # [C, depth] each
@@ -176,7 +182,7 @@ def best(
     whole, depth = on_devices(documents, encoder), min(depth, documents.shape[0])
     how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
     ids = np.arange(queries.shape[0], dtype=np.int32)
-    found, scores, alike = by_chunks(partial(_top, depth=depth), queries, ids, whole, **how)
+    found, scores, alike = by_chunks(partial(best_of, depth=depth), queries, ids, whole, **how)
     if grades is None:
         return found, scores
     found, scores = np.array(found), np.array(scores)

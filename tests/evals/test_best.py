@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import similarity
-from big_retrieval.evals.ranks import _top, best
+from big_retrieval.evals.ranks import best, best_of
 from tests.evals.test_ranks import ENCODERS
 
 
@@ -33,6 +33,6 @@ def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> N
 def test_not_all_documents_are_sorted() -> None:
     score = similarity.topology("sphere").score
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((4, 1, 8), (4,), (500, 1, 8))]
-    program = jax.jit(_top(score, 10)).lower(*shapes).compile().as_text()
+    program = jax.jit(best_of(score, 10)).lower(*shapes).compile().as_text()
     assert "TopK" in program
     assert " sort(" not in program

@@ -1,0 +1,44 @@
+"""Indexes of encoded documents, exact search in them, and their exchange formats.
+
+    index = big_retrieval.retrieval.open_index("indexes/products")
+    numbers, scores = index.search(queries, depth=10)
+    names = index.ids.many(numbers[0])
+
+An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense points
+(`dense.py`). The commands `python -m big_retrieval.index` and `python -m big_retrieval.search` put
+a model in front of them (`making.py`, `searching.py`).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from big_retrieval.retrieval.dense import DenseIndex
+    from big_retrieval.retrieval.inverted import InvertedIndex
+
+__all__ = ["open_index"]
+
+
+def open_index(
+    folder: str | Path, *, verify: bool = False, engine: str = "exact"
+) -> "InvertedIndex | DenseIndex":
+    """Opens an index folder of either kind; its arrays are mapped into memory, not read.
+
+    Args:
+      folder: what `python -m big_retrieval.index` wrote.
+      verify: also recompute the checksum of every file, which reads all of them.
+      engine: of dense indexes: "exact", or "faiss" with the extra of this name.
+
+    Raises:
+      UserError: it is no index, damaged, or of another version.
+    """
+    from big_retrieval.retrieval import folder as folders
+
+    about = folders.open_folder(Path(folder), verify=verify)
+    if about.kind == folders.DENSE:
+        from big_retrieval.retrieval.dense import DenseIndex  # imports jax, which takes a while
+
+        return DenseIndex(Path(folder), about, engine=engine)
+    from big_retrieval.retrieval.inverted import InvertedIndex
+
+    return InvertedIndex(Path(folder), about)

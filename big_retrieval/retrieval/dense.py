@@ -1,0 +1,205 @@
+"""A dense index: points of documents on the disk, searched exactly and block by block.
+
+Scores are those of the model's topology (`similarity.py`), compiled for the devices of this
+machine. For the topologies whose score is an inner product, the library faiss can search instead.
+"""
+
+import dataclasses
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from big_retrieval import similarity
+from big_retrieval.errors import UserError
+from big_retrieval.evals.ranks import best_of
+from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
+from big_retrieval.retrieval.folder import AGAIN, DENSE, About
+from big_retrieval.retrieval.top import check_depth
+
+CHUNK = 256  # queries at a time
+CELLS = 2**24  # numbers that a block of scores may hold
+RESIDENT = 4 * 2**30  # bytes of points that stay on the devices from one search to the next
+ENGINES = ("exact", "faiss")
+
+
+def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
+    """Writes the points of a dense index, batch by batch.
+
+    Args:
+      folder: what `folder.begin` gave; `folder.finish` comes after this.
+      batches: points of consecutive documents, float32 [n, M, N] each, from 0 on.
+      about: with the topology.
+
+    Returns:
+      `about` with what was found: kind and documents.
+
+    Raises:
+      UserError: there is no batch, a value is not finite, or batches differ in M or N.
+    """
+    similarity.topology(about.topology)
+    writer: ArrayWriter | None = None
+    for points in batches:
+        writer = writer or ArrayWriter(folder / "points.npy", np.float32, points.shape[1:])
+        if points.ndim != 3 or points.shape[1:] != writer.shape:
+            raise UserError(
+                f"points of shape {points.shape[1:]} do not fit to {writer.shape}, those of the "
+                "documents before: encode all documents with one model."
+            )
+        if not np.isfinite(points).all():
+            row = int(np.argmin(np.isfinite(points).all((1, 2))))
+            raise UserError(f"document {writer.rows + row} has a point that is not finite.")
+        writer.append(points)
+    if writer is None:
+        raise UserError("there are no documents to make an index of.")
+    writer.close()
+    return dataclasses.replace(about, kind=DENSE, documents=writer.rows)
+
+
+class DenseIndex:
+    """An opened dense index.
+
+    Args:
+      folder: checked by `folder.open_folder`.
+      about: what it returned.
+      engine: "exact", or "faiss", which copies all points into memory.
+
+    Attributes:
+      about: what the index is.
+      ids: of the documents.
+      points: [D, M, N], mapped into memory.
+
+    Raises:
+      UserError: its files do not fit together; or faiss is wanted but not installed, or the
+        topology is no inner product.
+    """
+
+    def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
+        self.folder, self.about = folder, about
+        self.ids = Texts(folder, "ids")
+        self.points = open_array(folder / "points.npy", np.float32, 3)
+        self._topology = similarity.topology(about.topology)
+        if len(self.points) != about.documents or len(self.ids) != about.documents:
+            raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
+        if engine not in ENGINES:
+            raise UserError(f"the engine {engine!r} is unknown; known: {', '.join(ENGINES)}.")
+        self._faiss: Any = self._make_faiss() if engine == "faiss" else None
+        self._blocks: dict[tuple[int, int], jax.Array] = {}
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return self.about.documents
+
+    def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of each query by the topology's score.
+
+        Args:
+          queries: points [q, M, N].
+          depth: documents of a query at most.
+
+        Returns:
+          Numbers of documents, int64 [q, depth], best first, of equal scores the lower number (with
+          faiss only among those that it returns); and their scores, float32 [q, depth]. Where there
+          are fewer documents the number is -1 and the score -inf.
+
+        Raises:
+          UserError: points of another shape or that are not finite, or a depth below 1.
+        """
+        check_depth(depth)
+        queries = np.asarray(queries, np.float32)
+        if queries.shape[1:] != self.points.shape[1:]:
+            raise UserError(
+                f"queries have points of shape {queries.shape[1:]}, the index {self.folder} of "
+                f"{self.points.shape[1:]}: encode them with the model of the index."
+            )
+        if not np.isfinite(queries).all():
+            raise UserError("a query has a point that is not finite: the model is not usable.")
+        numbers = np.full((len(queries), depth), -1, np.int64)
+        scores = np.full(numbers.shape, -np.inf, np.float32)
+        search = self._exact if self._faiss is None else self._by_faiss
+        for start in range(0, len(queries), CHUNK):
+            found, values = search(queries[start : start + CHUNK], min(depth, len(self)))
+            rows = slice(start, start + len(found))
+            numbers[rows, : found.shape[1]], scores[rows, : found.shape[1]] = found, values
+        return numbers, scores
+
+    def _exact(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of some queries, block after block: [C, depth] each."""
+        count = len(queries)
+        rows = 1 << (count - 1).bit_length()  # few shapes, so that few programs are compiled
+        padded = np.zeros((rows, *queries.shape[1:]), np.float32)
+        padded[:count] = queries
+        per_cell = self._topology.numbers_per_cell(queries.shape[1:])
+        size = max(1024, CELLS // (rows * per_cell))
+        numbers = np.empty((count, 0), np.int64)
+        scores = np.empty((count, 0), np.float32)
+        for start in range(0, len(self), size):
+            block = self._block(start, min(start + size, len(self)))
+            run = _compiled(self._topology.score, min(depth, block.shape[0]))
+            found, values = jax.device_get(run(padded, block))
+            numbers = np.concatenate([numbers, start + found[:count].astype(np.int64)], axis=1)
+            scores = np.concatenate([scores, values[:count]], axis=1)
+            numbers, scores = _best(numbers, scores, depth)
+        return numbers, scores
+
+    def _block(self, start: int, stop: int) -> jax.Array:
+        """Points start .. stop - 1 on the default device; kept there where all of them fit."""
+        block = self._blocks.get((start, stop))
+        if block is None:
+            block = jax.device_put(self.points[start:stop], may_alias=True)
+            if self.points.nbytes <= RESIDENT:
+                self._blocks = {
+                    key: kept for key, kept in self._blocks.items() if _apart(key, start, stop)
+                }
+                self._blocks[start, stop] = block
+        return block
+
+    def _by_faiss(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `_exact`, by faiss."""
+        flat = np.ascontiguousarray(queries.reshape(len(queries), -1))
+        values, found = self._faiss.search(flat, depth)
+        return _best(found, values, depth)
+
+    def _make_faiss(self) -> Any:
+        """A flat faiss index of all points."""
+        if not isinstance(self._topology, similarity.FlatProduct):
+            raise UserError(
+                f"faiss compares inner products, which topology {self.about.topology!r} is not; "
+                "use --engine=exact."
+            )
+        try:
+            faiss: Any = importlib.import_module("faiss")
+        except ImportError:
+            raise UserError(
+                "the engine faiss needs the library faiss, which is not installed; install the "
+                "extra big_retrieval[faiss], or use --engine=exact."
+            ) from None
+        size = math.prod(self.points.shape[1:])
+        index: Any = faiss.IndexFlatIP(size)
+        for start in range(0, len(self), 2**16):
+            block = self.points[start : start + 2**16]
+            index.add(np.ascontiguousarray(block.reshape(len(block), size)))
+        return index
+
+
+def _apart(key: tuple[int, int], start: int, stop: int) -> bool:
+    """Whether two ranges have nothing in common."""
+    return key[1] <= start or stop <= key[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(score: Callable[..., jax.Array], depth: int) -> Callable[..., Any]:
+    """The best documents of a block and their scores, of queries and the block."""
+    best = best_of(score, depth)
+    return jax.jit(lambda queries, block: best(queries, None, block)[:2])
+
+
+def _best(numbers: np.ndarray, scores: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of what was found so far; of equal scores the lower number: [C, depth] each."""
+    order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
+    return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)

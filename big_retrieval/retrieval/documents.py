@@ -1,0 +1,215 @@
+"""Documents and queries of files, in chunks: what is encoded, and what is shown of it."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from big_retrieval.data import open_files
+from big_retrieval.data.files.columns import as_text
+from big_retrieval.data.files.tables import check_columns
+from big_retrieval.data.records import IMAGE, Records
+from big_retrieval.data.sources import as_texts, is_absent
+from big_retrieval.errors import Damaged, UserError
+
+SHOWN = 120  # characters of a text that are kept to be shown
+TRIES = 100  # records, none of which can be read, after which it is no use
+NAMED = 3  # records left out that are named
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Which columns of a file are read.
+
+    Attributes:
+      what: "documents" or "queries", for messages.
+      texts: field of the model -> the columns of its text, which are joined.
+      titles: field of the model -> the column of the text's title.
+      images: field of the model -> the column of its image.
+      show: the column that is kept to be shown; "": the first text.
+      id: the column of ids; "": `id` where there is one, else the file's name and a number.
+      join: between the columns of a text.
+    """
+
+    what: str
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    show: str = ""
+    id: str = ""
+    join: str = " "
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of all fields."""
+        return (*self.texts, *self.images)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that hold something of a record."""
+        texts = (column for each in self.texts.values() for column in each)
+        return (*texts, *self.titles.values(), *self.images.values())
+
+
+@dataclass
+class Chunk:
+    """Some records.
+
+    Attributes:
+      ids: [n].
+      values: field -> texts, or images as `encode_images` takes them, [n]; None: there is none.
+      titles: field -> titles of the texts, [n], of fields that have titles.
+      shown: the beginning of the first text of each, "" where there is none, [n].
+    """
+
+    ids: list[str] = dataclasses.field(default_factory=list)
+    values: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    titles: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    shown: list[str] = dataclasses.field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> "Chunk":
+        """Some of its rows."""
+        return Chunk(
+            [self.ids[row] for row in rows],
+            {field: [found[row] for row in rows] for field, found in self.values.items()},
+            {field: [found[row] for row in rows] for field, found in self.titles.items()},
+            [self.shown[row] for row in rows],
+        )
+
+    def add(self, name: str, row: "Row") -> None:
+        """Adds a record."""
+        self.ids.append(name)
+        for field, value in row.values.items():
+            self.values.setdefault(field, []).append(value)
+        for field, title in row.titles.items():
+            self.titles.setdefault(field, []).append(title)
+        self.shown.append(row.shown)
+
+
+@dataclass
+class Row:
+    """One record.
+
+    Attributes:
+      values: field -> text or image, None where it has none.
+      titles: field -> title of the text.
+      shown: what is kept to be shown.
+    """
+
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)
+    shown: str = ""
+
+    def text(self) -> str:
+        """The first text, with its title."""
+        for field, value in self.values.items():
+            if isinstance(value, str):
+                return f"{self.titles.get(field, '')} {value}"
+        return ""
+
+
+class LeftOut:
+    """Counts records that cannot be used, and names the first ones on standard error."""
+
+    def __init__(self, what: str):
+        self._what, self.count = what, 0
+
+    def add(self, problem: Damaged) -> None:
+        """Counts one."""
+        self.count += 1
+        if self.count <= NAMED:
+            print(f"left out: {problem}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Says how many there were."""
+        if self.count:
+            print(f"{self.count:,} {self._what} left out", file=sys.stderr, flush=True)
+
+
+def open_records(flag: str, patterns: str, reader: Reader) -> Records:
+    """Opens the files of documents or queries.
+
+    Args:
+      flag: the name of the flag, for messages.
+      patterns: paths, glob patterns or {00..99} ranges, separated by commas.
+      reader: which columns are read.
+
+    Raises:
+      UserError: a file is missing, of no known kind or empty, or it lacks a column.
+    """
+    paths = []
+    for pattern in patterns.split(","):
+        found, lost = open_files.expand(pattern.strip())
+        if lost:
+            raise UserError(f"--{flag}: there is no file {lost[0]!r}; check the path.")
+        paths += found
+    table, _ = open_files.table_of(paths)
+    image = tuple(dict.fromkeys(reader.images.values()))
+    if len(image) > 1:
+        raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
+    check_columns(table, [*reader.columns, *filter(None, [reader.id, reader.show])])
+    return Records(table, image=image, text="", root=paths[0].parent)
+
+
+def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iterator[Chunk]:
+    """Reads all records in order, `size` at a time; those that cannot be used are left out.
+
+    Raises:
+      UserError: none of the first ones can be used.
+    """
+    chunk = Chunk()
+    for index in range(len(records)):
+        try:
+            chunk.add(*_row(records, reader, index))
+        except Damaged as problem:
+            left_out.add(problem)
+            if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):
+                raise UserError(
+                    f"none of the first {index + 1} {reader.what} can be used; the last of them: "
+                    f"{problem}"
+                ) from None
+        if len(chunk) == size:
+            yield chunk
+            chunk = Chunk()
+    if len(chunk):
+        yield chunk
+
+
+def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
+    """The id and the fields of a record.
+
+    Raises:
+      Damaged: it has no id or none of the fields, or cannot be read.
+    """
+    place, row = records.place(index), records[index]
+    name = as_text(row.get(reader.id or "id"))
+    if name is None:
+        raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
+    found = Row()
+    for field, columns in reader.texts.items():
+        parts = [_text(row, column, place) for column in columns]
+        text = reader.join.join(filter(None, parts))
+        if field in reader.titles:
+            found.titles[field] = _text(row, reader.titles[field], place)
+        found.values[field] = text if text or found.titles.get(field) else None
+    for field in reader.images:
+        found.values[field] = row.get(IMAGE)
+    if all(value is None for value in found.values.values()):
+        known = ", ".join(sorted(records.table.row(index)))
+        columns = ", ".join(map(repr, reader.columns))
+        raise Damaged(place, f"there is nothing in {columns}; it has {known}")
+    text = found.text()
+    if reader.show:  # as it stands in the file, such as the path of an image
+        text = as_text(records.table.row(index, (reader.show,)).get(reader.show)) or ""
+    found.shown = " ".join(text.split())[:SHOWN]
+    return name, found
+
+
+def _text(row: Mapping[str, Any], column: str, place: str) -> str:
+    """The text of a column, the first one where it has several; "" where there is none."""
+    value = row.get(column)
+    return "" if is_absent(value) else as_texts(value, column, place)[0]

@@ -1,0 +1,122 @@
+"""The model's part: which of its fields are searched, and rows or points from texts and images."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from big_retrieval.config import Config, TextField
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.retrieval.documents import Chunk
+from big_retrieval.retrieval.vocabulary import is_lexical
+
+if TYPE_CHECKING:
+    from big_retrieval.loading import TrainedModel
+
+TEXTS, IMAGES = 1024, 256  # records that are read and encoded at a time
+
+
+def document_fields(config: Config, wanted: str) -> dict[str, float]:
+    """The fields that documents are indexed by, with their weights in the average.
+
+    Args:
+      config: of the model.
+      wanted: as --field says: "title", or "image=0.9,title=0.1"; "": all of the document side.
+
+    Raises:
+      UserError: no such field; several, of which one has a lexical head.
+    """
+    from big_retrieval.evals.weightings import parse_weighting
+
+    if wanted:
+        fields = parse_weighting(wanted, config.fields, "--field")
+    else:
+        fields = {n: f.weight for n, f in config.fields.items() if f.side == "document"}
+    kinds = {is_lexical(config, name) for name in fields}
+    if len(fields) > 1 and True in kinds:
+        raise UserError(
+            f"the fields {', '.join(fields)} would make one document, but lexical fields have no "
+            "average: name one of them with --field."
+        )
+    return fields
+
+
+def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
+    """The field that queries are read by.
+
+    Args:
+      config: of the model.
+      wanted: its name; "": the only text field of the query side, or the only text field.
+      flag: the name of the flag, for messages.
+
+    Raises:
+      UserError: no such field, or several that it could be.
+    """
+    if wanted:
+        if wanted not in config.fields:
+            known = ", ".join(sorted(config.fields))
+            raise UserError(f"--{flag}: the model has no field {wanted!r}; it has: {known}.")
+        return wanted
+    texts = [name for name, field in config.fields.items() if isinstance(field, TextField)]
+    asking = [name for name in texts if config.fields[name].side == "query"]
+    for names in (asking, texts):
+        if len(names) == 1:
+            return names[0]
+    known = ", ".join(sorted(config.fields))
+    raise UserError(f"--{flag} is missing: the model could read a query by any of {known}.")
+
+
+def rows_of(
+    model: "TrainedModel", values: Sequence[Any], field: str, titles: Sequence[str] = ()
+) -> Any:
+    """Texts (with titles) or images through a field of the model.
+
+    Returns:
+      Values of a lexical field as scipy `csr_array` [n, V], points of others as float32 [n, M, N].
+    """
+    if isinstance(model.config.fields[field], TextField):
+        return model.encode_texts(values, field, titles)
+    return model.encode_images(values, field)
+
+
+def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:
+    """The documents of a chunk: `csr_array` [n, V] of a lexical field, else points [n, M, N].
+
+    Of several fields, points are averaged as in training; one that a document lacks has weight 0.
+
+    Raises:
+      Damaged: an image cannot be decoded.
+    """
+    if len(fields) == 1:
+        (name,) = fields
+        return rows_of(model, chunk.values[name], name, chunk.titles.get(name, ()))
+    from big_retrieval import similarity
+    from big_retrieval.evals.fields import average
+
+    points: dict[str, np.ndarray] = {}
+    there: dict[str, np.ndarray] = {}
+    for name in fields:
+        has = there[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
+        if not has.any():
+            continue
+        part = chunk.take(np.flatnonzero(has).tolist())
+        found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
+        points[name] = np.zeros((len(chunk), *found.shape[1:]), np.float32)
+        points[name][has] = found
+    return average(similarity.topology(model.config.topology), points, fields, there)
+
+
+def usable(model: "TrainedModel", chunk: Chunk) -> tuple[Chunk, list[Damaged]]:
+    """A chunk without the rows whose image cannot be decoded, and what is wrong with those."""
+    wrong: dict[int, Damaged] = {}
+    for name, values in chunk.values.items():
+        if isinstance(model.config.fields[name], TextField):
+            continue
+        for row, value in enumerate(values):
+            try:
+                if value is not None:
+                    model.encode_images([value], name)
+            except Damaged as problem:
+                wrong[row] = problem
+    kept = [row for row in range(len(chunk)) if row not in wrong]
+    return chunk.take(kept), list(wrong.values())

@@ -1,0 +1,125 @@
+"""The folder of an index: what is in it, how it is finished, how it is checked.
+
+    index.json       what the index is (`About`)
+    manifest.json    size and SHA-256 of every other file; written last
+    ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
+    texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
+    tokenizer.json, columns.npy      of lexical indexes: from a text to columns, without a model
+    pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
+    points.npy                       of dense ones (`dense.py`)
+
+It is written as `<folder>.partial` and renamed at the end, so that an index is there whole or not
+at all.
+"""
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from big_retrieval import manifest
+from big_retrieval.errors import UserError
+
+ABOUT = "index.json"
+MARK = ".building"  # in a folder that may be removed: a build began there
+VERSION = 1  # of the format
+INVERTED, DENSE = "inverted", "dense"
+SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
+AGAIN = "build it again with python -m big_retrieval.index"
+
+
+@dataclass(frozen=True)
+class About:
+    """What an index is.
+
+    Attributes:
+      kind: "inverted" or "dense".
+      topology: that points belong to, of dense ones.
+      values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
+      columns: V of inverted ones.
+      columns_sha256: `Columns.fingerprint()` of inverted ones.
+      documents: how many.
+      entries: of inverted ones, how many values.
+      field: of the model that documents were read by; several are joined by commas.
+      query_field: that queries are read by unless another is named.
+      query_length: tokens that a query is cut to, special ones included.
+      checkpoint: folder of the model that encoded the documents.
+      params_sha256: of its parameters; "": no network was run.
+      version: of the format.
+    """
+
+    kind: str
+    topology: str = ""
+    values: str = "float32"
+    columns: int = 0
+    columns_sha256: str = ""
+    documents: int = 0
+    entries: int = 0
+    field: str = ""
+    query_field: str = ""
+    query_length: int = 0
+    checkpoint: str = ""
+    params_sha256: str = ""
+    version: int = VERSION
+
+
+def begin(folder: Path) -> Path:
+    """The empty folder to write an index to before `finish` gives it its name.
+
+    Raises:
+      UserError: there is something of that name already, or of the name to write under.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--out {folder} is there and not empty; give a new folder.")
+    partial = folder.with_name(folder.name + ".partial")
+    if (partial / MARK).exists():
+        shutil.rmtree(partial)  # of a build that was interrupted
+    if partial.exists():
+        raise UserError(f"{partial} is there and is needed to build --out {folder}; remove it.")
+    partial.mkdir(parents=True)
+    (partial / MARK).touch()
+    return partial
+
+
+def finish(partial: Path, folder: Path, about: About | None = None) -> None:
+    """Writes index.json and the manifest, and gives the folder its name."""
+    (partial / MARK).unlink()
+    if about is not None:
+        manifest.write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
+    manifest.write_manifest(partial)
+    if folder.exists():
+        folder.rmdir()  # empty, as `begin` saw
+    partial.rename(folder)
+
+
+def open_folder(folder: Path, *, verify: bool = False) -> About:
+    """Checks an index folder: the size of every file, and the checksums of small ones.
+
+    Args:
+      folder: the index.
+      verify: verify the checksums of all files.
+
+    Raises:
+      UserError: it is no index, damaged, or of another version.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no index {folder}; {AGAIN}, or check the path.")
+    if not (folder / manifest.MANIFEST).is_file() or not (folder / ABOUT).is_file():
+        raise UserError(f"{folder} is no index: it lacks {manifest.MANIFEST} or {ABOUT}; {AGAIN}.")
+    problem = manifest.damage(folder, checksums_up_to=None if verify else SMALL)
+    if problem is not None:
+        raise UserError(f"the index {folder} is damaged ({problem}); {AGAIN}.")
+    try:
+        content = json.loads((folder / ABOUT).read_bytes())
+        version = content["version"]
+        known = {field.name for field in dataclasses.fields(About)}
+        about = About(**content) if version == VERSION and set(content) == known else None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.") from None
+    if about is None or about.kind not in (INVERTED, DENSE):
+        raise UserError(
+            f"the index {folder} has format {version}, and this version of big_retrieval reads "
+            f"{VERSION}; {AGAIN}."
+        )
+    return about

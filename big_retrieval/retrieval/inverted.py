@@ -1,0 +1,240 @@
+"""An inverted index: for every column of a vocabulary the documents that have a value in it.
+
+A query's score of a document is the inner product of their rows of values; with a bag of words as
+the query, the sum of the document's values in the columns of its words (VDR, section 5). Only the
+lists of the query's columns are read, one after the other, and what they say is added up: documents
+that share no column with a query are never looked at, nor found.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
+from big_retrieval.retrieval.folder import AGAIN, INVERTED, About
+from big_retrieval.retrieval.runs import Runs, checked
+from big_retrieval.retrieval.top import check_depth, top
+
+MEMORY = 512 * 2**20  # bytes that building works with
+SHORT = 16  # a query is short where its lists hold less than one entry in so many documents
+LARGEST_HALF = 65504.0  # of float16
+BINARY = "binary"  # all values are 1 and none is stored
+VALUES = ("float32", "float16", BINARY)
+
+
+def build(
+    folder: Path, batches: Iterable[sparse.csr_array], about: About, *, memory: int = MEMORY
+) -> About:
+    """Writes the arrays of an inverted index in one pass over the documents.
+
+    Args:
+      folder: what `folder.begin` gave; `folder.finish` comes after this.
+      batches: values of consecutive documents, float32 [n, V] each, from 0 on.
+      about: with the number of columns and the type of the values.
+      memory: bytes to work with, about, however many documents there are.
+
+    Returns:
+      `about` with what was found: kind, documents and entries.
+
+    Raises:
+      UserError: what `Runs.add` says of the values; one that is not 1 in a binary index, or one
+        too large for float16.
+    """
+    runs = Runs(folder, about.columns, memory)
+    for rows in batches:
+        runs.add(_stored(rows, about.values))
+    binary = about.values == BINARY
+    with ArrayWriter(folder / "documents.npy", np.int32) as documents:
+        if binary:
+            for numbers, _ in runs.merge():
+                documents.append(numbers)
+        else:
+            with ArrayWriter(folder / "values.npy", about.values) as values:
+                for numbers, found in runs.merge():
+                    documents.append(numbers)
+                    values.append(found)
+    with ArrayWriter(folder / "pointers.npy", np.int64) as pointers:
+        pointers.append(np.concatenate([[0], np.cumsum(runs.entries)]))  # [V + 1]
+    return dataclasses.replace(
+        about, kind=INVERTED, documents=runs.documents, entries=documents.rows
+    )
+
+
+def _stored(rows: sparse.csr_array, values: str) -> sparse.csr_array:
+    """Rows with the values that a type can hold, as float32 again."""
+    if values == BINARY and (rows.data != 1).any():
+        raise UserError("a binary index holds bags of words, whose values are 1.")
+    if values != "float16":
+        return rows
+    if (rows.data > LARGEST_HALF).any():
+        raise UserError(
+            f"the value {rows.data.max():g} is too large for float16; build with --values=float32."
+        )
+    rows = rows.copy()
+    rows.data = rows.data.astype(np.float16).astype(np.float32)  # the smallest ones become 0
+    return rows
+
+
+class InvertedIndex:
+    """An opened inverted index; safe to search from several threads.
+
+    Args:
+      folder: checked by `folder.open_folder`.
+      about: what it returned.
+
+    Attributes:
+      about: what the index is.
+      ids: of the documents.
+
+    Raises:
+      UserError: its files do not fit together.
+    """
+
+    def __init__(self, folder: Path, about: About):
+        self.folder, self.about = folder, about
+        self.ids = Texts(folder, "ids")
+        self._pointers = np.array(open_array(folder / "pointers.npy", np.int64))  # [V + 1]
+        self._documents = open_array(folder / "documents.npy", np.int32)  # [entries]
+        self._values: np.ndarray | None = None
+        if about.values != BINARY:
+            self._values = open_array(folder / "values.npy", about.values)  # [entries]
+        entries = len(self._documents)
+        stored = entries if self._values is None else len(self._values)
+        sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
+        if sizes != (about.columns + 1, about.entries, about.entries, about.entries, len(self)):
+            raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
+        self._local = threading.local()
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return self.about.documents
+
+    def search(self, queries: sparse.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of each query by inner product, exactly.
+
+        Args:
+          queries: values or bags of words, [q, V], not negative.
+          depth: documents of a query at most.
+
+        Returns:
+          Numbers of documents, int64 [q, depth], best first, of equal scores the lower number; and
+          their scores, float32 [q, depth]. Only documents with a score above 0 are found; behind
+          the last one the number is -1 and the score -inf.
+
+        Raises:
+          UserError: another number of columns, values that are negative or not finite, or a depth
+            below 1.
+        """
+        check_depth(depth)
+        rows = checked(queries, self.about.columns, 0, what="query")
+        numbers = np.full((rows.shape[0], depth), -1, np.int64)
+        scores = np.full(numbers.shape, -np.inf, np.float32)
+        for row in range(len(numbers)):
+            one = slice(rows.indptr[row], rows.indptr[row + 1])
+            found, values = self._search(rows.indices[one], rows.data[one], depth)
+            numbers[row, : len(found)], scores[row, : len(found)] = found, values
+        return numbers, scores
+
+    def search_one(
+        self, columns: np.ndarray, weights: np.ndarray | None, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of one query.
+
+        Args:
+          columns: of the query, int [k].
+          weights: in them, [k], not negative; None: 1. Of a column that comes twice they add up.
+          depth: documents at most.
+
+        Returns:
+          Numbers of documents, int64 [d], best first, d <= depth, and their scores, float32 [d].
+
+        Raises:
+          UserError: as `search`.
+        """
+        check_depth(depth)
+        columns = np.asarray(columns, np.int64)
+        values = np.ones(len(columns)) if weights is None else np.asarray(weights, np.float32)
+        if len(columns) and not 0 <= columns.min() <= columns.max() < self.about.columns:
+            raise UserError(
+                f"a query has columns {columns.min()} to {columns.max()}, the index "
+                f"0 to {self.about.columns - 1}."
+            )
+        if columns.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
+            raise UserError("the weights of a query are finite numbers from 0 on, one a column.")
+        return self._search(columns, values, depth)
+
+    def explain(
+        self, columns: np.ndarray, weights: np.ndarray, number: int
+    ) -> list[tuple[int, float]]:
+        """What each column adds to the score of a document: (column, product), largest first."""
+        found = []
+        for column, weight in zip(columns.tolist(), weights.tolist(), strict=True):
+            start, stop = self._pointers[column : column + 2].tolist()
+            place = start + int(np.searchsorted(self._documents[start:stop], number))
+            if place < stop and self._documents[place] == number:
+                value = 1.0 if self._values is None else float(self._values[place])
+                found.append((column, weight * value))
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def _search(
+        self, columns: np.ndarray, weights: np.ndarray, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`search_one` for a query that was checked."""
+        starts, stops = self._pointers[columns].tolist(), self._pointers[columns + 1].tolist()
+        lists = list(zip(starts, stops, weights.tolist(), strict=True))
+        scores = self._scores()
+        try:
+            for start, stop, weight in lists:
+                self._add(scores, start, stop, weight)
+            short = SHORT * sum(stop - start for start, stop, _ in lists) < len(self)
+            numbers, found = self._few(scores, lists) if short else (None, scores)
+            best = top(found, depth, numbers)
+            if not short:
+                scores.fill(0)
+        except BaseException as problem:
+            self._local.scores = None  # they may hold half a query
+            if isinstance(problem, IndexError):
+                raise UserError(f"the index {self.folder} is damaged; {AGAIN}.") from None
+            raise
+        return best[0].astype(np.int64), best[1]
+
+    def _scores(self) -> np.ndarray:
+        """This thread's scores of all documents, float32, all 0."""
+        scores = getattr(self._local, "scores", None)
+        if scores is None:
+            scores = self._local.scores = np.zeros(len(self), np.float32)
+        return scores
+
+    def _add(self, scores: np.ndarray, start: int, stop: int, weight: float) -> None:
+        """Adds the products of a list to the scores."""
+        documents = self._documents[start:stop]
+        if self._values is None:
+            scores[documents] += np.float32(weight)  # a list has a document once
+            return
+        values = self._values[start:stop]
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        if weight != 1:
+            values = values * np.float32(weight)
+        # One loop over the list in C, where scores[documents] += values would make three.
+        np.add.at(scores, documents, values)
+
+    def _few(
+        self, scores: np.ndarray, lists: list[tuple[int, int, float]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The documents of the lists with their scores, which are set back to 0.
+
+        A document of several lists keeps its score in the first one and has 0 in the others.
+        """
+        numbers, found = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+        for start, stop, _ in lists:
+            documents = self._documents[start:stop]
+            numbers.append(documents)
+            found.append(scores[documents])
+            scores[documents] = 0
+        return np.concatenate(numbers), np.concatenate(found)

@@ -1,0 +1,293 @@
+"""From a checkpoint and files of documents to an index, or to the files of another tool."""
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval import loading
+from big_retrieval.config import Config, TextField
+from big_retrieval.data.records import Records
+from big_retrieval.data.text import Tokenizer
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.retrieval import dense, exports, folder, inverted
+from big_retrieval.retrieval.documents import Chunk, LeftOut, Reader, open_records, read
+from big_retrieval.retrieval.encode import (
+    IMAGES,
+    TEXTS,
+    document_fields,
+    encode_chunk,
+    query_field,
+    usable,
+)
+from big_retrieval.retrieval.files import Texts, TextsWriter
+from big_retrieval.retrieval.folder import DENSE, INVERTED, About
+from big_retrieval.retrieval.progress import Progress
+from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical, vocabulary_of
+
+Say = Callable[[str], None]
+OWN_IDS = "give each its own, or name another column with --id"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for; the flags of `python -m big_retrieval.index`.
+
+    Attributes:
+      checkpoint: a run or checkpoint folder.
+      documents: files, separated by commas.
+      out: the folder to write.
+      field: of the model, see `encode.document_fields`.
+      query_field: that queries will be read by; "": see `encode.query_field`.
+      text: columns of the text, joined; empty: the field's own.
+      title: column of the titles; "": the field's own, if it has titles.
+      join: between these columns.
+      image: column of the image; "": the field's own.
+      show: column that is kept to be shown with results; "": the text.
+      id: column of the ids.
+      binary: index bags of words, without running the model.
+      values: "float32" or "float16".
+      format: "index", "lucene" or "csr".
+      quantise: of the format lucene.
+      memory: bytes that building an inverted index works with.
+      batch_size: rows encoded at a time.
+    """
+
+    checkpoint: Path
+    documents: str
+    out: Path
+    field: str = ""
+    query_field: str = ""
+    text: tuple[str, ...] = ()
+    title: str = ""
+    join: str = " "
+    image: str = ""
+    show: str = ""
+    id: str = ""
+    binary: bool = False
+    values: str = "float32"
+    format: str = "index"
+    quantise: float | None = None
+    memory: int = inverted.MEMORY
+    batch_size: int = 64
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A wish with all that it takes."""
+
+    wish: Wish
+    checkpoint: Path
+    config: Config
+    fields: dict[str, float]
+    reader: Reader
+    records: Records
+    words: Vocabulary | None
+    model: "loading.TrainedModel | None"
+
+
+def make(wish: Wish, say: Say = print) -> Path:
+    """Encodes documents and writes what is asked for.
+
+    Returns:
+      The folder.
+
+    Raises:
+      UserError: no usable checkpoint or documents, fields that do not fit, a folder that is there
+        already, or two documents of one id.
+    """
+    work = _prepare(wish)
+    partial = folder.begin(wish.out)
+    left_out, progress = LeftOut("documents"), Progress("documents", len(work.records))
+    about = None
+    try:
+        if wish.format == "index":
+            about = _write_index(partial, work, left_out, progress)
+        else:
+            _export(partial, work, left_out, progress)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+    progress.close()
+    left_out.close()
+    folder.finish(partial, wish.out, about)
+    if about is None:
+        say(f"written to {wish.out / exports.NAMES[wish.format]}")
+    else:
+        size = sum(path.stat().st_size for path in wish.out.iterdir())
+        entries = f", {about.entries / about.documents:.1f} values each" if about.columns else ""
+        say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {wish.out}")
+        say(f"to search: python -m big_retrieval.search --index={wish.out}")
+    return wish.out
+
+
+def _prepare(wish: Wish) -> _Work:
+    """Opens the checkpoint and the documents, the cheap things first."""
+    found = loading.find(wish.checkpoint)
+    config = loading.read_config(found)
+    fields = document_fields(config, wish.field)
+    lexical = is_lexical(config, next(iter(fields)))
+    if not lexical and (wish.format != "index" or wish.binary or wish.values != "float32"):
+        what = "--binary" if wish.binary else f"--format={wish.format}"
+        what = what if wish.binary or wish.format != "index" else f"--values={wish.values}"
+        raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
+    if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
+        raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
+    reader = _reader(wish, config, fields)
+    records = open_records("documents", wish.documents, reader)
+    tokenizer = Tokenizer.load(found / "tokenizer.json")
+    words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
+    model = None
+    if not wish.binary:
+        weights = loading.restore_weights(found, config)
+        model = loading.put_together(found, config, tokenizer, weights, wish.batch_size)
+    return _Work(wish, found, config, fields, reader, records, words, model)
+
+
+def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
+    """Which columns the fields are read from."""
+    parts: dict[str, Any] = dict(config.fields)
+    texts = [name for name in fields if isinstance(parts[name], TextField)]
+    images = [name for name in fields if name not in texts]
+    titles = {name: parts[name].title for name in texts if parts[name].title}
+    for flag, given, names in (
+        ("text", wish.text, texts),
+        ("title", wish.title, list(titles)),
+        ("image", wish.image, images),
+    ):
+        if given and len(names) != 1:
+            raise UserError(
+                f"--{flag} names the column of one field, but {len(names)} of the indexed fields "
+                f"({', '.join(fields)}) have such a column."
+            )
+    return Reader(
+        "documents",
+        texts={name: wish.text or (config.fields[name].column,) for name in texts},
+        titles={name: wish.title or column for name, column in titles.items()},
+        images={name: wish.image or config.fields[name].column for name in images},
+        show=wish.show,
+        id=wish.id,
+        join=wish.join,
+    )
+
+
+def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tuple[Chunk, Any]]:
+    """Chunks of documents and what the model makes of them."""
+    size = IMAGES if work.reader.images else TEXTS
+    for chunk in read(work.records, work.reader, size, left_out):
+        _check_twice(chunk.ids)
+        if work.model is None and work.words is not None:
+            (name,) = work.fields
+            field: Any = work.config.fields[name]
+            yield (
+                chunk,
+                work.words.bag(chunk.values[name], field.length, chunk.titles.get(name, ())),
+            )
+        elif work.model is not None:
+            try:
+                found = encode_chunk(work.model, chunk, work.fields)
+            except Damaged:
+                chunk, problems = usable(work.model, chunk)
+                for problem in problems:
+                    left_out.add(problem)
+                if not len(chunk):
+                    continue
+                found = encode_chunk(work.model, chunk, work.fields)
+            yield chunk, found
+        progress.add(len(chunk))
+
+
+def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
+    """Writes the files of an index."""
+    ids, shown = TextsWriter(partial, "ids"), TextsWriter(partial, "texts")
+    hashes: list[np.ndarray] = []
+
+    def batches() -> Iterator[Any]:
+        for chunk, found in _chunks(work, left_out, progress):
+            ids.append(chunk.ids)
+            shown.append(chunk.shown)
+            hashes.append(np.fromiter(map(hash, chunk.ids), np.int64, len(chunk)))
+            yield found
+
+    about = _about(work)
+    if work.words is None:
+        about = dense.build(partial, batches(), about)
+    else:
+        work.words.save(partial)
+        about = inverted.build(partial, batches(), about, memory=work.wish.memory)
+    ids.close()
+    shown.close()
+    check_ids(Texts(partial, "ids"), np.concatenate(hashes))
+    return about
+
+
+def _about(work: _Work) -> About:
+    """What the index is, before anything is in it."""
+    config, wish = work.config, work.wish
+    asked = query_field(config, wish.query_field)
+    field = config.fields[asked]
+    about = About(
+        kind=DENSE if work.words is None else INVERTED,
+        topology=config.topology,
+        field=",".join(f"{name}={weight:g}" for name, weight in work.fields.items())
+        if len(work.fields) > 1
+        else next(iter(work.fields)),
+        query_field=asked,
+        query_length=field.length if isinstance(field, TextField) else 0,
+        checkpoint=str(work.checkpoint.absolute()),
+        params_sha256="" if work.model is None else fingerprint(work.model),
+    )
+    if work.words is None:
+        return about
+    return dataclasses.replace(
+        about,
+        values=inverted.BINARY if wish.binary else wish.values,
+        columns=len(work.words),
+        columns_sha256=work.words.fingerprint(),
+    )
+
+
+def _export(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> None:
+    """Writes the files of another tool."""
+    if work.words is None:
+        raise RuntimeError("an export of a dense field")
+    batches = ((chunk.ids, found) for chunk, found in _chunks(work, left_out, progress))
+    if work.wish.format == "lucene":
+        exports.write_lucene(partial, batches, work.words.words, work.wish.quantise)
+    else:
+        exports.write_csr(partial, batches, work.words.words)
+
+
+def fingerprint(model: "loading.TrainedModel") -> str:
+    """SHA-256 of a model's parameters."""
+    from big_retrieval.train.identity import params_sha256
+
+    return params_sha256(model.weights)
+
+
+def _check_twice(ids: list[str]) -> None:
+    """`check_ids` for some ids at hand, so that a wrong column does not show at the end only."""
+    if len(set(ids)) < len(ids):
+        name = next(name for place, name in enumerate(ids) if name in ids[:place])
+        raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
+
+
+def check_ids(ids: Texts, hashes: np.ndarray) -> None:
+    """Raises a UserError where two documents have one id.
+
+    Args:
+      ids: of all documents.
+      hashes: of the ids, int64 [D]; all that is held in memory of each document.
+    """
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    for place in same.tolist():
+        first, second = order[place : place + 2].tolist()
+        if ids[first] == ids[second]:
+            raise UserError(
+                f"the documents {first} and {second} have the id {ids[first]!r}: {OWN_IDS}."
+            )

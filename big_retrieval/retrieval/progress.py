@@ -1,0 +1,50 @@
+"""What is shown on standard error while many documents or queries are worked on."""
+
+import sys
+import time
+from typing import TextIO
+
+from big_retrieval.clock import duration
+
+EVERY = 2.0  # seconds between lines
+
+
+class Progress:
+    """Counts, and says how fast it goes and how long it will take.
+
+    Args:
+      what: is counted, such as "documents".
+      total: how many there are.
+      stream: None: standard error. On a terminal one line is written again and again.
+    """
+
+    def __init__(self, what: str, total: int, stream: TextIO | None = None):
+        self._what, self._total, self._stream = what, total, stream or sys.stderr
+        self._started = self._said = time.monotonic()
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        """Counts, and writes a line now and then."""
+        self._done += count
+        if time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            rate = self.rate()
+            left = duration((self._total - self._done) / rate) if rate else "?"
+            self._write(
+                f"{self._done:,} of {self._total:,} {self._what}  {rate:,.0f}/s  eta {left}"
+            )
+
+    def rate(self) -> float:
+        """Per second, since the start."""
+        return self._done / max(time.monotonic() - self._started, 1e-9)
+
+    def close(self) -> None:
+        """Writes the last line."""
+        took = duration(time.monotonic() - self._started)
+        self._write(f"{self._done:,} {self._what} in {took}  {self.rate():,.0f}/s", last=True)
+
+    def _write(self, text: str, last: bool = False) -> None:
+        terminal = self._stream.isatty()
+        start, end = ("\r", "\n" if last else "") if terminal else ("", "\n")
+        self._stream.write(f"{start}{text:<78}{end}" if terminal else f"{text}{end}")
+        self._stream.flush()

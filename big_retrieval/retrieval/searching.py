@@ -1,0 +1,210 @@
+"""From an index folder and a way to ask to a searcher: texts or images in, documents out.
+
+Three ways: "parametric", the model encodes the query; "bag", the query is the bag of its words, and
+neither model nor checkpoint is needed (VDR's nonparametric query); "binary", the mirror image: the
+model encodes the query, and the documents are bags of words.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval.files import Texts
+from big_retrieval.retrieval.folder import AGAIN, About
+from big_retrieval.retrieval.inverted import BINARY, InvertedIndex
+from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical
+
+if TYPE_CHECKING:
+    from big_retrieval.loading import TrainedModel
+    from big_retrieval.retrieval.dense import DenseIndex
+
+MODES = ("parametric", "bag", "binary")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document that was found.
+
+    Attributes:
+      id: its id.
+      score: higher is better.
+      shown: the beginning of its text.
+      words: of lexical indexes, what each word adds to the score, largest first.
+    """
+
+    id: str
+    score: float
+    shown: str
+    words: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """An index with a way to encode queries.
+
+    Attributes:
+      index: of either kind.
+      mode: of `MODES`.
+      field: of the model that reads queries.
+      image: whether queries are images.
+      column: of a file that holds the field's values in training.
+      encode: queries to what the index searches by.
+    """
+
+    index: "InvertedIndex | DenseIndex"
+    mode: str
+    field: str
+    image: bool
+    column: str
+    encode: Callable[[Sequence[Any]], Any]
+
+    def search(self, queries: Sequence[Any], depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of texts (or images): numbers and scores, as the index gives them."""
+        return self.index.search(self.encode(queries), depth)
+
+    def ids(self, queries: Sequence[Any], depth: int) -> list[tuple[list[str], list[float]]]:
+        """For each query the ids of the best documents and their scores, as a run file has them."""
+        return [
+            (self.index.ids.many(found), values[found >= 0].tolist())
+            for found, values in zip(*self.search(queries, depth), strict=True)
+        ]
+
+    def show(self, query: Any, depth: int) -> list[Found]:
+        """The best documents of one query with their texts, and with the words that led to them."""
+        encoded = self.encode([query])
+        numbers, scores = self.index.search(encoded, depth)
+        shown = Texts(self.index.folder, "texts")
+        out = []
+        for number, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True):
+            if number >= 0:
+                words = self._words(encoded, number)
+                out.append(Found(self.index.ids[number], score, shown[number], words))
+        return out
+
+    @functools.cached_property
+    def words(self) -> list[str]:
+        """The word of each column of a lexical index."""
+        return Vocabulary.load(self.index.folder).words
+
+    def _words(self, encoded: Any, number: int) -> tuple[tuple[str, float], ...]:
+        if not isinstance(self.index, InvertedIndex):
+            return ()
+        parts = self.index.explain(encoded.indices, encoded.data, number)
+        return tuple((self.words[column], value) for column, value in parts)
+
+
+def open_searcher(
+    folder: Path,
+    *,
+    mode: str | None = None,
+    checkpoint: str = "",
+    field: str = "",
+    engine: str = "exact",
+    verify: bool = False,
+    batch_size: int = 64,
+) -> Searcher:
+    """Opens an index and what encodes its queries.
+
+    Args:
+      folder: the index.
+      mode: of `MODES`; None: "binary" for an index of bags of words, else "parametric".
+      checkpoint: of the model; "": where the index says that it was. A "bag" needs none.
+      field: that reads queries; "": the index's.
+      engine: of dense indexes.
+      verify: verify the checksums of all files.
+      batch_size: queries encoded at a time.
+
+    Raises:
+      UserError: the index is damaged, the mode does not fit it, there is no checkpoint, or it is
+        another model than the one of the index.
+    """
+    index = open_index(folder, verify=verify, engine=engine)
+    binary = index.about.values == BINARY
+    mode = mode or ("binary" if binary else "parametric")
+    if mode == "bag":
+        return _by_words(index)
+    if (mode == "binary") != binary:
+        has = "bags of words" if binary else "encoded documents"
+        fits = "binary" if binary else "parametric"
+        raise UserError(
+            f"--mode={mode} does not fit the index {folder}, which holds {has}: use --mode={fits}, "
+            f"or build one {'without' if binary else 'with'} --binary."
+        )
+    return _by_model(index, mode, checkpoint, field, batch_size)
+
+
+def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
+    """A searcher by bags of words; of the files of the index alone."""
+    about = index.about
+    if not isinstance(index, InvertedIndex):
+        raise UserError(f"--mode=bag is for lexical indexes, and {index.folder} is dense.")
+    if not about.query_length:
+        raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
+    words = Vocabulary.load(index.folder)
+    if words.fingerprint() != about.columns_sha256:
+        raise UserError(f"the tokenizer or columns of {index.folder} are not its own; {AGAIN}.")
+
+    def encode(texts: Sequence[Any]) -> Any:
+        return words.bag(texts, about.query_length)
+
+    return Searcher(index, "bag", about.query_field, False, "text", encode)
+
+
+def _by_model(
+    index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int
+) -> Searcher:
+    """A searcher that encodes queries by a model."""
+    from big_retrieval import loading
+    from big_retrieval.config import TextField
+    from big_retrieval.retrieval.encode import query_field, rows_of
+
+    path = checkpoint or index.about.checkpoint
+    if not Path(path).is_dir():
+        raise UserError(
+            f"the model {path} of the index {index.folder} is not there: give --checkpoint=RUN, or "
+            "search by words alone with --mode=bag."
+        )
+    model = loading.load(path, batch_size=batch_size)
+    name = query_field(model.config, field or index.about.query_field)
+    check_model(index.about, model, name, index.folder)
+    spec = model.config.fields[name]
+
+    def encode(values: Sequence[Any]) -> Any:
+        return rows_of(model, values, name)
+
+    return Searcher(index, mode, name, not isinstance(spec, TextField), spec.column, encode)
+
+
+def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:
+    """Makes sure that a model's queries and the documents of an index can be compared.
+
+    Raises:
+      UserError: they cannot.
+    """
+    from big_retrieval.retrieval.making import fingerprint
+
+    lexical = is_lexical(model.config, field)
+    if lexical != bool(about.columns):
+        kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
+        raise UserError(
+            f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
+            "name another field with --query_field, or the model of the index with --checkpoint."
+        )
+    if lexical:
+        words = Vocabulary(model.columns(field), model.tokenizer)
+        if words.fingerprint() != about.columns_sha256:
+            raise UserError(
+                f"the index {folder} has another vocabulary than the model {model.folder}; give "
+                "the model of the index with --checkpoint, or build an index with this one."
+            )
+    if about.params_sha256 and about.params_sha256 != fingerprint(model):
+        raise UserError(
+            f"the index {folder} was made by other weights than those of {model.folder}; give the "
+            "model of the index with --checkpoint, or build an index with this one."
+        )

@@ -1,0 +1,107 @@
+"""The columns of a lexical field with their tokenizer: all that bags of words take."""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from big_retrieval.columns import Columns
+from big_retrieval.config import Config, Lexical
+from big_retrieval.data.text import Tokenizer
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval.files import ArrayWriter, open_array
+
+FILE, TOKENIZER = "columns.npy", "tokenizer.json"
+
+
+class Vocabulary:
+    """From texts to bags of words, without a model.
+
+    Args:
+      columns: of a lexical field.
+      tokenizer: of its texts.
+
+    Attributes:
+      columns: of the field.
+    """
+
+    def __init__(self, columns: Columns, tokenizer: Tokenizer):
+        self.columns, self._tokenizer = columns, tokenizer
+        self._special = np.array(sorted(tokenizer.special_ids), np.int32)
+
+    def __len__(self) -> int:
+        """V."""
+        return len(self.columns)
+
+    @functools.cached_property
+    def words(self) -> list[str]:
+        """The token of each column as the tokenizer writes it; [id n] where it knows none."""
+        known = self._tokenizer.vocab_size
+        return [
+            self._tokenizer.id_to_token(number) if number < known else f"[id {number}]"
+            for number in self.columns.ids
+        ]
+
+    def bag(
+        self, texts: Sequence[str], length: int, titles: Sequence[str] = ()
+    ) -> sparse.csr_array:
+        """Bags of words: 1 in the column of every token of a text, however often it occurs.
+
+        Special tokens count nowhere, the unknown one included, even where they have a column: no
+        query asks for the end of a text, and every document has one.
+
+        Args:
+          texts: n texts.
+          length: tokens that they are cut to, special ones included.
+          titles: of the texts; (): they have none.
+
+        Returns:
+          float32 [n, V].
+        """
+        ids, mask = self._tokenizer.encode(texts, length, titles)  # [n, L] each
+        return self.columns.bag(ids, mask & ~np.isin(ids, self._special))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the tokenizer and of the columns' ids."""
+        digest = hashlib.sha256(self._tokenizer.to_json().encode())
+        digest.update(np.asarray(self.columns.ids, "<i4").tobytes())
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Writes what `load` needs into a folder."""
+        with ArrayWriter(folder / FILE, np.int32) as file:
+            file.append(np.asarray(self.columns.ids, np.int32))
+        self._tokenizer.save(folder / TOKENIZER)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Vocabulary":
+        """What `save` wrote.
+
+        Raises:
+          UserError: a file is missing or damaged.
+        """
+        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        ids = tuple(open_array(folder / FILE, np.int32).tolist())
+        return cls(Columns(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
+
+
+def is_lexical(config: Config, field: str) -> bool:
+    """Whether a field has a lexical head, its own or a shared one."""
+    return isinstance(config.fields[config.fields[field].shares_head or field].head, Lexical)
+
+
+def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabulary:
+    """The vocabulary of a field with a lexical head; runs no model.
+
+    Raises:
+      UserError: it has another head.
+    """
+    from big_retrieval.models.towers import lexical_columns
+
+    if not is_lexical(config, field):
+        raise UserError(f"field {field!r} has no lexical head, so no vocabulary columns.")
+    found = lexical_columns(config, tokenizer.vocab_size, tokenizer)
+    return Vocabulary(found[config.fields[field].shares_head or field], tokenizer)

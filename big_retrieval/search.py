@@ -1,0 +1,137 @@
+"""Searches an index that `python -m big_retrieval.index` made.
+
+    python -m big_retrieval.search --index=FOLDER --query="words"
+    python -m big_retrieval.search --index=FOLDER                     # asks on the terminal
+    python -m big_retrieval.search --index=FOLDER --queries=FILE --out=run.trec
+
+--mode=bag asks by the words of the query alone, with the index and without its model.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import Damaged, UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.retrieval.searching import Searcher
+
+INDEX = flags.DEFINE_string("index", None, "The folder of the index")
+QUERY = flags.DEFINE_string("query", None, "One query")
+QUERIES = flags.DEFINE_string("queries", None, "Files of queries, as for documents")
+OUT = flags.DEFINE_string("out", None, "With --queries: the run file to write, in TREC's format")
+TAG = flags.DEFINE_string("tag", "big_retrieval", "With --out: name of the run")
+TEXT = flags.DEFINE_list("text", [], "With --queries: column of the text")
+IMAGE = flags.DEFINE_string("image", "", "With --queries: column of the image")
+ID = flags.DEFINE_string("id", "", "With --queries: column of the ids")
+DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most")
+MODE = flags.DEFINE_enum(
+    "mode", None, ("parametric", "bag", "binary"), "How to ask; by default as the index was made"
+)
+CHECKPOINT = flags.DEFINE_string("checkpoint", "", "Of the model, where it has moved")
+QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which queries are read")
+ENGINE = flags.DEFINE_enum("engine", "exact", ("exact", "faiss"), "Of dense indexes")
+VERIFY = flags.DEFINE_bool("verify", False, "Verify the checksums of all files first")
+BATCH = flags.DEFINE_integer("batch_size", 64, "Queries encoded at a time")
+CHUNK = 256  # queries that are read and searched at a time
+
+
+def main() -> None:
+    """Opens the index and answers what is asked."""
+    _check_flags()
+    from big_retrieval.retrieval.searching import open_searcher
+
+    searcher = open_searcher(
+        Path(str(INDEX.value)),
+        mode=MODE.value,
+        checkpoint=CHECKPOINT.value,
+        field=QUERY_FIELD.value,
+        engine=ENGINE.value,
+        verify=VERIFY.value,
+        batch_size=BATCH.value,
+    )
+    if QUERIES.value:
+        run_file(searcher)
+        return
+    if QUERY.value is not None:
+        answer(searcher, QUERY.value)
+        return
+    converse(searcher)
+
+
+def _check_flags() -> None:
+    """Raises a UserError for flags that are missing or do not go together."""
+    if not INDEX.value:
+        raise UserError("--index is missing: the folder that python -m big_retrieval.index wrote.")
+    for flag in (DEPTH, BATCH):
+        if flag.value < 1:
+            raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
+    if QUERY.value is not None and QUERIES.value:
+        raise UserError("--query and --queries are both given; keep one of them.")
+    if bool(QUERIES.value) != bool(OUT.value):
+        raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
+
+
+def run_file(searcher: "Searcher") -> None:
+    """Answers all queries of files and writes a run file."""
+    from big_retrieval.retrieval.documents import LeftOut, Reader, open_records, read
+    from big_retrieval.retrieval.progress import Progress
+    from big_retrieval.retrieval.trec import RunWriter
+
+    column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
+    texts = {} if searcher.image else {searcher.field: column.split(",")}
+    images = {searcher.field: column} if searcher.image else {}
+    reader = Reader("queries", texts, images=images, id=ID.value)
+    records = open_records("queries", str(QUERIES.value), reader)
+    left_out, progress = LeftOut("queries"), Progress("queries", len(records))
+    with RunWriter(Path(str(OUT.value)), TAG.value) as run:
+        for chunk in read(records, reader, CHUNK, left_out):
+            answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
+            for query, (ids, scores) in zip(chunk.ids, answers, strict=True):
+                run.add(query, ids, scores)
+            progress.add(len(chunk))
+    progress.close()
+    left_out.close()
+    print(f"written to {OUT.value}")
+
+
+def answer(searcher: "Searcher", query: str) -> None:
+    """Prints the best documents of one query."""
+    try:
+        found = searcher.show(query, DEPTH.value)
+    except Damaged as problem:
+        raise UserError(str(problem)) from None
+    for rank, document in enumerate(found, 1):
+        print(f"{rank:>3}  {document.score:<9.4f} {document.id}  {document.shown}".rstrip())
+        if document.words:
+            words = ", ".join(f"{word} {value:.3g}" for word, value in document.words[:8])
+            print(f"     {words}")
+    if not found:
+        print("nothing found: no document shares a word with the query")
+    sys.stdout.flush()
+
+
+def converse(searcher: "Searcher") -> None:
+    """Answers one line after the other, from a terminal or a pipe, to its end."""
+    terminal = sys.stdin.isatty()
+    if terminal:
+        import readline  # noqa: F401  # lines can be edited, and called back
+
+        count, about = len(searcher.index), searcher.index.about
+        print(f"{count:,} documents of {about.kind} {searcher.index.folder}; Ctrl-D ends")
+    while True:
+        try:
+            line = input("query> " if terminal else "").strip()
+        except EOFError:
+            if terminal:
+                print()
+            return
+        if line:
+            answer(searcher, line)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,159 @@
+"""An index folder is there whole or not at all, and says what is wrong with it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from big_retrieval import manifest
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval import folder as folders
+from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval.files import ArrayWriter, Texts, TextsWriter, open_array
+from tests.retrieval.index_cases import make_inverted, random_rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index whose arrays count as large."""
+    make_inverted(tmp_path / "index", random_rows(200, 30, 0.4, 0))
+    monkeypatch.setattr(folders, "SMALL", 2000)
+    assert (tmp_path / "index" / "documents.npy").stat().st_size > 2000
+    return tmp_path / "index"
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_file_that_is_cut_short_is_noticed(folder: Path) -> None:
+    for name in ("documents.npy", "values.npy", "pointers.npy", "ids.npy", "ids_ends.npy"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:-4])
+        with pytest.raises(UserError, match=rf"is damaged \({name} has \d+ bytes instead of \d+\)"):
+            open_index(folder)
+        (folder / name).unlink()
+        with pytest.raises(UserError, match=rf"is damaged \({name} is missing\)"):
+            open_index(folder)
+        (folder / name).write_bytes(whole)
+    open_index(folder)
+
+
+def test_a_flipped_bit_is_noticed(folder: Path) -> None:
+    """At once in small files, on demand in large ones."""
+    flip(folder / "values.npy", 1500)
+    open_index(folder)
+    with pytest.raises(UserError, match=r"values.npy has another checksum"):
+        open_index(folder, verify=True)
+    flip(folder / "values.npy", 1500)
+    open_index(folder, verify=True)
+    flip(folder / "pointers.npy", 200)
+    with pytest.raises(UserError, match=r"pointers.npy has another checksum"):
+        open_index(folder)
+
+
+def test_a_number_out_of_range_is_no_crash(folder: Path) -> None:
+    flip(folder / "documents.npy", 128 + 2)  # document 4 * 65536 and more
+    index = open_index(folder)
+    first = np.arange(1)
+    with pytest.raises(UserError, match="is damaged; build it again"):
+        index.search_one(first, None, 3)  # type: ignore[union-attr]
+    numbers, _ = index.search_one(first + 5, None, 200)  # type: ignore[union-attr]
+    assert len(numbers) == len(set(numbers))  # nothing was left over of the first one
+
+
+def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no index"):
+        open_index(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"is no index: it lacks manifest.json or index.json"):
+        open_index(tmp_path / "empty")
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match="is no index"):
+        open_index(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "has format 2, and this version of big_retrieval reads 1"),
+        ({"kind": "graph"}, "has format 1"),
+        ({"entries": 7}, "do not fit together"),
+        ({"documents": 7}, "do not fit together"),
+        ({"values": "float16"}, "holds float32 of 1 dimensions where float16"),
+        ({"values": None, "version": None}, "has format None"),
+    ],
+)
+def test_what_an_index_says_of_itself(folder: Path, changes: dict, words: str) -> None:
+    about = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps(about | changes))
+    manifest.write_manifest(folder)
+    with pytest.raises(UserError, match=words):
+        open_index(folder)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '"text"'])
+def test_a_description_of_something_else(folder: Path, content: str) -> None:
+    (folder / "index.json").write_text(content)
+    manifest.write_manifest(folder)
+    with pytest.raises(UserError, match=r"index.json does not describe an index"):
+        open_index(folder)
+
+
+def test_a_name_that_is_taken_and_a_build_that_was_interrupted(tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    partial = folders.begin(out)
+    (partial / "left").write_text("over")
+    assert not out.exists()
+    folders.begin(out)
+    assert not (partial / "left").exists()  # the next build begins anew
+    shutil.rmtree(partial)
+    partial.mkdir()
+    with pytest.raises(UserError, match=r"index.partial is there and is needed to build"):
+        folders.begin(out)  # it is not ours
+    partial.rmdir()
+    out.mkdir()
+    shutil.rmtree(folders.begin(out))  # an empty folder may be there
+    (out / "file").write_text("something")
+    with pytest.raises(UserError, match="is there and not empty"):
+        folders.begin(out)
+
+
+def test_texts_by_number(tmp_path: Path) -> None:
+    writer = TextsWriter(tmp_path, "ids")
+    names = ["a", "", "ä b", "漢字", "x" * 1000]
+    writer.append(names[:2])
+    writer.append([])
+    writer.append(names[2:])
+    writer.close()
+    texts = Texts(tmp_path, "ids")
+    assert list(texts) == names
+    assert texts.many(np.array([4, 0, -1, 2])) == [names[4], "a", "ä b"]
+    for wrong in (-1, 5):
+        with pytest.raises(IndexError):
+            texts[wrong]
+    np.save(tmp_path / "ids.npy", np.zeros(3, np.uint8))
+    with pytest.raises(UserError, match="do not fit"):
+        Texts(tmp_path, "ids")
+
+
+def test_arrays_that_grow(tmp_path: Path) -> None:
+    with ArrayWriter(tmp_path / "a.npy", np.float32, (2, 3)) as writer:
+        for count in (1, 0, 100_000):
+            writer.append(np.full((count, 2, 3), count))
+        with pytest.raises(ValueError, match="rows of shape"):
+            writer.append(np.zeros((1, 3, 2)))
+    found = np.load(tmp_path / "a.npy", allow_pickle=False)
+    assert found.shape == (100_001, 2, 3)
+    assert found[0, 0, 0] == 1
+    assert (found[1:] == 100_000).all()
+    (tmp_path / "b.npy").write_bytes(b"no array")
+    with pytest.raises(UserError, match=r"b.npy is no readable array"):
+        open_array(tmp_path / "b.npy", np.float32)
+    np.save(tmp_path / "c.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(UserError, match=r"c.npy is no readable array"):
+        open_array(tmp_path / "c.npy", np.float32)

@@ -1,0 +1,243 @@
+"""The inverted index finds what the whole product has, however it was built."""
+
+import mmap
+import threading
+import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval import top as tops
+from big_retrieval.retrieval.inverted import InvertedIndex
+from big_retrieval.retrieval.runs import BYTES_PER_ENTRY, Runs
+from tests.retrieval.index_cases import cut, expected, make_inverted, random_rows
+
+
+def agree(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> None:
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 60),
+    columns=st.integers(1, 30),
+    share=st.floats(0, 0.7),
+    batch=st.integers(1, 70),
+    entries=st.integers(1, 300),
+    depth=st.integers(1, 70),
+    values=st.sampled_from(["float32", "float16"]),
+    seed=st.integers(0, 999),
+)
+def test_it_finds_what_the_product_has(
+    rows: int, columns: int, share: float, batch: int, entries: int, depth: int, values: str,
+    seed: int,
+) -> None:  # fmt: skip
+    documents = random_rows(rows, columns, share, seed)
+    queries = random_rows(5, columns, 0.3, seed + 1)
+    with TemporaryDirectory() as folder:
+        index = make_inverted(
+            Path(folder, "index"), documents, batch=batch, values=values,
+            memory=entries * BYTES_PER_ENTRY,
+        )  # fmt: skip
+        agree(index.search(queries, depth), expected(queries, documents, depth))
+
+
+@pytest.mark.parametrize("rows", [300, 20_000])
+def test_few_and_many_documents_are_found_alike(tmp_path: Path, rows: int) -> None:
+    """Short lists, long lists, and many documents in groups, of one index after the other."""
+    rng = np.random.default_rng(rows)
+    counts = np.geomspace(1, rows, 40).astype(int)  # documents of each column
+    places = [np.sort(rng.choice(rows, count, replace=False)) for count in counts]
+    columns = np.repeat(np.arange(40), counts)
+    values = rng.integers(1, 65, len(columns)).astype(np.float32) / 8
+    shape = (rows, 40)
+    documents = sparse.csr_array((values, (np.concatenate(places), columns)), shape=shape)
+    index = make_inverted(tmp_path / "index", documents, batch=999, memory=2**20)
+    for seed in range(6):
+        queries = random_rows(4, 40, 0.05 + 0.1 * seed, seed)
+        for depth in (1, 10, 1000):
+            agree(index.search(queries, depth), expected(queries, documents, depth))
+
+
+def test_floats_of_any_size_agree_up_to_rounding(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    documents = sparse.random_array((500, 60), density=0.2, rng=rng, dtype=np.float32).tocsr()
+    queries = sparse.random_array((20, 60), density=0.3, rng=rng, dtype=np.float32).tocsr()
+    index = make_inverted(tmp_path / "index", documents, memory=2**15)
+    numbers, scores = index.search(queries, 500)
+    table = queries.toarray().astype(np.float64) @ documents.toarray().T.astype(np.float64)
+    there = numbers >= 0
+    found = np.take_along_axis(table, np.maximum(numbers, 0), 1)
+    np.testing.assert_allclose(scores[there], found[there], rtol=1e-6)
+    assert (scores[:, :-1] >= scores[:, 1:]).all()
+    assert there.sum() == (table > 0).sum()
+
+
+def test_equal_scores_go_by_number(tmp_path: Path) -> None:
+    documents = sparse.csr_array(np.ones((500, 3), np.float32))
+    index = make_inverted(tmp_path / "index", documents, batch=11)
+    for depth in (1, 3, 499, 600):
+        numbers, scores = index.search_one(np.array([0, 2]), None, depth)
+        np.testing.assert_array_equal(numbers, np.arange(min(depth, 500)))
+        assert set(scores) == {2.0}
+
+
+def test_documents_and_queries_without_entries(tmp_path: Path) -> None:
+    documents = sparse.csr_array((9, 4), dtype=np.float32)
+    index = make_inverted(tmp_path / "none", documents)
+    queries = sparse.csr_array(np.eye(3, 4, dtype=np.float32) * [[1], [0], [1]])
+    numbers, scores = index.search(queries, 2)
+    assert (numbers == -1).all()
+    assert (scores == -np.inf).all()
+    some = np.zeros((9, 4), np.float32)
+    some[[2, 7], 0] = 1
+    index = make_inverted(tmp_path / "some", sparse.csr_array(some))
+    numbers, _ = index.search(queries, 4)
+    np.testing.assert_array_equal(numbers, [[2, 7, -1, -1], [-1] * 4, [-1] * 4])
+    assert len(index.search_one(np.empty(0, int), None, 5)[0]) == 0
+
+
+def test_bags_of_words_store_no_values(tmp_path: Path) -> None:
+    documents = random_rows(80, 20, 0.3, 3)
+    documents.data[:] = 1
+    index = make_inverted(tmp_path / "index", documents, values="binary")
+    queries = random_rows(6, 20, 0.4, 4)
+    agree(index.search(queries, 30), expected(queries, documents, 30))
+    assert not (tmp_path / "index" / "values.npy").exists()
+    documents.data[5] = 2
+    with pytest.raises(UserError, match="bags of words, whose values are 1"):
+        make_inverted(tmp_path / "other", documents, values="binary")
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    documents = sparse.csr_array(np.array([[1e-9, 1.0002], [0, 3]], np.float32))
+    index = make_inverted(tmp_path / "index", documents, values="float16")
+    assert index.about.entries == 2  # the smallest one is 0 and is not found
+    numbers, scores = index.search_one(np.array([0, 1]), np.array([1.0, 1.5]), 5)
+    np.testing.assert_array_equal(numbers, [1, 0])
+    np.testing.assert_array_equal(scores, np.float32([4.5, 1.5]))
+    with pytest.raises(UserError, match="210000 is too large for float16"):
+        make_inverted(tmp_path / "large", documents * 70_000, values="float16")
+
+
+def test_columns_twice_in_a_row_are_added(tmp_path: Path) -> None:
+    row = sparse.csr_array((np.float32([1, 2, 0]), [3, 3, 1], [0, 3]), shape=(1, 4))
+    index = make_inverted(tmp_path / "index", row)
+    assert index.about.entries == 1
+    assert index.search_one(np.array([3]), None, 1)[1] == 3
+
+
+def test_what_an_index_refuses(tmp_path: Path) -> None:
+    for number, (value, words) in enumerate(
+        [(-1, "document 8 has the value -1.0 in column 2"), (np.nan, "nan"), (np.inf, "inf")]
+    ):
+        rows = np.ones((12, 4), np.float32)
+        rows[8, 2] = value
+        with pytest.raises(UserError, match=words):
+            make_inverted(tmp_path / str(number), sparse.csr_array(rows))
+    index = make_inverted(tmp_path / "index", sparse.csr_array(np.ones((2, 4), np.float32)))
+    with pytest.raises(UserError, match="query 0 has 5 columns, the index 4"):
+        index.search(sparse.csr_array(np.ones((1, 5), np.float32)), 3)
+    with pytest.raises(UserError, match="query 1 has the value -1"):
+        index.search(sparse.csr_array(np.float32([[1, 1, 1, 1], [1, -1, 0, 0]])), 3)
+    with pytest.raises(UserError, match="columns 0 to 4, the index 0 to 3"):
+        index.search_one(np.array([0, 4]), None, 3)
+    for weights in ([1, -1], [1, np.inf], [1, np.nan], [1]):
+        with pytest.raises(UserError, match="weights of a query are finite numbers from 0 on"):
+            index.search_one(np.array([0, 1]), np.array(weights), 3)
+    with pytest.raises(UserError, match="depth of a search is 0"):
+        index.search_one(np.array([0]), None, 0)
+
+
+def test_what_a_score_is_made_of(tmp_path: Path) -> None:
+    documents = sparse.csr_array(np.float32([[0, 2, 3, 0], [1, 0, 1, 1]]))
+    index = make_inverted(tmp_path / "index", documents)
+    found = index.explain(np.array([0, 1, 2]), np.array([1.0, 1.0, 2.0]), 0)
+    assert found == [(2, 6.0), (1, 2.0)]
+
+
+def test_arrays_are_mapped(tmp_path: Path) -> None:
+    make_inverted(tmp_path / "index", random_rows(50, 10, 0.5, 0))
+    index = open_index(tmp_path / "index")
+    assert isinstance(index, InvertedIndex)
+    for array in (index._documents, index._values):
+        while isinstance(array, np.ndarray):
+            array = array.base
+        assert isinstance(array, mmap.mmap)
+
+
+def test_threads_do_not_share_scores(tmp_path: Path) -> None:
+    documents, queries = random_rows(2000, 50, 0.3, 0), random_rows(60, 50, 0.2, 1)
+    index = make_inverted(tmp_path / "index", documents, memory=2**20)
+    wanted = expected(queries, documents, 9)
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def search(number: int) -> None:
+        found[number] = index.search(queries, 9)
+
+    threads = [threading.Thread(target=search, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answer in found.values():
+        agree(answer, wanted)
+    assert len(found) == 4
+
+
+def test_runs_are_spilled_and_merged_in_parts(tmp_path: Path) -> None:
+    rows, limit = random_rows(200, 40, 0.3, 5), 100
+    runs = Runs(tmp_path, 40, limit * BYTES_PER_ENTRY)
+    for batch in cut(rows, 30):
+        runs.add(batch)
+    runs.spill()
+    assert len(runs) > rows.nnz / limit
+    parts = list(runs.merge())
+    assert max(len(numbers) for numbers, _ in parts) <= limit
+    wanted = rows.tocsc()
+    np.testing.assert_array_equal(np.concatenate([numbers for numbers, _ in parts]), wanted.indices)
+    np.testing.assert_array_equal(np.concatenate([values for _, values in parts]), wanted.data)
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    batch = random_rows(100, 200, 0.3, 6)
+    peaks = []
+    for times in (20, 80):
+        tracemalloc.start()
+        runs = Runs(tmp_path, 200, 2**20)
+        for _ in range(times):
+            runs.add(batch)
+        entries = sum(len(numbers) for numbers, _ in runs.merge())
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert entries == times * batch.nnz
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 2 * 2**20
+    assert 80 * batch.nnz * 8 > 3 * 2**20  # what all of them would take
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.lists(st.integers(0, 6), max_size=400),
+    depth=st.integers(1, 50),
+    repeats=st.integers(1, 20),
+)
+def test_the_best_of_many(scores: list[int], depth: int, repeats: int) -> None:
+    many = np.array(scores * repeats, np.float32)
+    order = np.lexsort((np.arange(len(many)), -many))
+    order = order[many[order] > 0][:depth]
+    found, values = tops.top(many, depth)
+    np.testing.assert_array_equal(found, order)
+    np.testing.assert_array_equal(values, many[order])
+    names = np.random.default_rng(0).permutation(len(many))
+    found, _ = tops.top(many[names], depth, names)
+    np.testing.assert_array_equal(found, order)

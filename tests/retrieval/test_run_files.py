@@ -1,0 +1,77 @@
+"""Run files of TREC, written and read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.retrieval.trec import RunWriter, read_run, write_run
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "run.trec"
+    scores = [np.float32([0.1, 1 / 3]), [], [1e-7, -2.5]]
+    write_run(path, ["q1", "q2", "ü"], [["a", "b"], [], ["c", "a"]], scores, "mine")
+    assert path.read_text().splitlines()[0] == "q1 Q0 a 1 0.100000001 mine"
+    found = read_run(path)
+    assert list(found) == ["q1", "ü"]
+    assert [name for name, _ in found["q1"]] == ["b", "a"]  # by score
+    assert [np.float32(score) for _, score in found["q1"]] == [np.float32(1 / 3), np.float32(0.1)]
+    assert found["ü"] == [("c", 1e-7), ("a", -2.5)]
+    assert [each.name for each in path.parent.iterdir()] == ["run.trec"]
+
+
+def test_equal_scores_keep_their_order(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("1 Q0 b 1 2.0 t\n\n1 Q0 a 2 2 t\n1 0 c 3 5e0 t\n")
+    assert [name for name, _ in read_run(tmp_path / "run")["1"]] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("q Q0 d 1 2.0", "line 2 has 5 columns instead of 6"),
+        ("q Q0 d 1 2.0 my run", "line 2 has 7 columns"),
+        ("q Q0 d one 2.0 t", "rank 'one' and score '2.0' must be"),
+        ("q Q0 d 1 high t", "score 'high' must be"),
+        ("q Q0 d 1 nan t", "line 2: the score is not a number"),
+        ("q Q0 first 9 0.5 t", "line 2: query 'q' has document 'first' already"),
+    ],
+)
+def test_lines_that_are_wrong(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "run").write_text(f"q Q0 first 1 3.0 t\n{line}\n")
+    with pytest.raises(UserError, match=words):
+        read_run(tmp_path / "run")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        read_run(tmp_path / "nothing")
+    (tmp_path / "run").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="no text in UTF-8"):
+        read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "tag", "words"),
+    [
+        (["a b"], [["d"]], "t", "a query's id is 'a b'"),
+        (["q"], [["d\te"]], "t", "a document id is"),
+        (["q"], [[""]], "t", "a document id is ''"),
+        (["q", "q"], [["d"], ["d"]], "t", "query 'q' is there twice"),
+        (["q"], [["d"]], "my run", "the tag of a run is 'my run'"),
+    ],
+)
+def test_what_cannot_be_written(
+    tmp_path: Path, queries: list[str], documents: list[list[str]], tag: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        write_run(tmp_path / "run", queries, documents, [[1.0]] * len(queries), tag)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_run_has_no_name(tmp_path: Path) -> None:
+    run = RunWriter(tmp_path / "run")
+    run.add("q", ["d"], [1.0])
+    run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert not (tmp_path / "run").exists()

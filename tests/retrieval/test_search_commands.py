@@ -1,0 +1,358 @@
+"""From a run and files of documents to an index and to answers."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import sparse
+
+import big_retrieval
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.interop.folder import write
+from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval.encode import rows_of
+from big_retrieval.retrieval.making import Wish, make
+from big_retrieval.retrieval.searching import open_searcher
+from big_retrieval.retrieval.trec import read_run
+from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.train.start import untrained
+from tests.helpers import ROOT, command, environment, lexical_texts, tiny
+
+SCENES = Scenes("test", count=60)
+TEXTS = [SCENES[i]["captions"][0] for i in range(60)]
+ASK = "a big red circle"
+
+
+def save(folder: Path, **changes: Any) -> None:
+    """A checkpoint of a tiny model; what its parameters are does not matter here."""
+    write(untrained(tiny(**changes), batch_size=64, say=lambda text: None), folder)
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        args, cwd=ROOT, env=environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs, `lexical` and `dense`, and documents: 60 and three damaged ones."""
+    place = tmp_path_factory.mktemp("search")
+    save(place / "lexical", **lexical_texts())
+    save(place / "dense")
+    lines = []
+    for number, text in enumerate(TEXTS):
+        Image.fromarray(SCENES[number]["image"]).save(place / f"{number}.png")
+        row = {"id": f"d{number}", "captions": [text, "another"], "image": f"{number}.png"}
+        lines.append(json.dumps(row))
+    (place / "bad.png").write_bytes(b"no image")
+    lines[7:7] = ["{", '{"id": "x", "captions": []}', '{"id": "y", "image": "bad.png"}']
+    (place / "documents.jsonl").write_text("\n".join(lines))
+    return place
+
+
+@pytest.fixture(scope="module")
+def lexical(place: Path) -> Path:
+    """An index of the lexical run, built in many runs."""
+    return make(wish(place, "lexical", "lexical-index", memory=2**14))
+
+
+@pytest.fixture(scope="module")
+def binary(place: Path) -> Path:
+    return make(wish(place, "lexical", "binary-index", binary=True))
+
+
+@pytest.fixture(scope="module")
+def dense(place: Path) -> Path:
+    return make(wish(place, "dense", "dense-index"))
+
+
+def wish(place: Path, model: str, out: str, **changes: Any) -> Wish:
+    base = Wish(place / model, str(place / "documents.jsonl"), place / out)
+    return dataclasses.replace(base, **changes)
+
+
+def best(scores: np.ndarray, depth: int) -> list[str]:
+    order = np.lexsort((np.arange(len(scores)), -scores))[:depth]
+    return [f"d{number}" for number in order if scores[number] > 0]
+
+
+def test_the_model_asks(place: Path, lexical: Path) -> None:
+    model = big_retrieval.load(place / "lexical")
+    documents, query = rows_of(model, TEXTS, "document"), rows_of(model, [ASK], "query")
+    table = (query @ documents.T).toarray()[0]
+    found = open_searcher(lexical).show(ASK, 5)
+    assert [each.id for each in found] == best(table, 5)
+    np.testing.assert_allclose([each.score for each in found], -np.sort(-table)[:5], rtol=1e-4)
+    assert found[0].shown == TEXTS[int(found[0].id[1:])]
+    np.testing.assert_allclose(sum(v for _, v in found[0].words), found[0].score, rtol=1e-4)
+
+
+def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -> None:
+    """With nothing but a copy of the index."""
+    model = big_retrieval.load(place / "lexical")
+    shutil.copytree(lexical, tmp_path / "index")
+    searcher = open_searcher(tmp_path / "index", mode="bag")
+    bag = Vocabulary.load(lexical).bag([ASK], 20)
+    table = (bag @ rows_of(model, TEXTS, "document").T).toarray()[0]
+    assert [each.id for each in searcher.show(ASK, 8)] == best(table, 8)
+    for nothing in ("", "漢字", "[SEP]"):
+        assert searcher.show(nothing, 8) == []
+    assert searcher.ids(["", ASK], 2)[0] == ([], [])
+
+
+def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
+    model = big_retrieval.load(place / "lexical")
+    query = rows_of(model, [ASK], "query")
+    bags = Vocabulary.load(binary).bag(TEXTS, 20)
+    table = (query @ bags.T).toarray()[0]
+    searcher = open_searcher(binary)
+    assert searcher.mode == "binary"
+    assert [each.id for each in searcher.show(ASK, 9)] == best(table, 9)
+    counts = (Vocabulary.load(binary).bag([ASK], 20) @ bags.T).toarray()[0]
+    found = open_searcher(binary, mode="bag").show(ASK, 9)
+    assert [each.id for each in found] == best(counts, 9)
+
+
+def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
+    model = big_retrieval.load(place / "dense")
+    images = model.encode_images([place / f"{number}.png" for number in range(60)])
+    table = model.score(model.encode_texts([ASK]), images)[0]
+    searcher = open_searcher(dense)
+    found = searcher.show(ASK, 60)
+    np.testing.assert_allclose([each.score for each in found], -np.sort(-table), rtol=1e-4)
+    assert found[0].id == f"d{table.argmax()}"
+    index = open_index(dense)
+    assert len(index) == 60  # without the three damaged ones
+    by_image = open_searcher(dense, field="image")
+    assert by_image.show(str(place / "5.png"), 1)[0].id == "d5"
+
+
+def test_words_find_images(place: Path) -> None:
+    """A lexical head behind an image tower: gated images, asked by words or by texts."""
+    changes = lexical_texts(columns="words", top=9, own_words=True)
+    text = changes["fields"]["query"]
+    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
+    image = recipe.entry(configs.ImageField(), size=32, head=head)
+    tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
+    towers = {
+        "text": changes["towers"]["text"],
+        "image": recipe.entry(configs.ViT(), patch=8, **tower),
+    }
+    save(place / "vdr", fields={"text": text, "image": image}, towers=towers, topology="inner")
+    out = make(wish(place, "vdr", "vdr-index", show="image"))
+    index, model = open_index(out), big_retrieval.load(place / "vdr")
+    assert index.about.entries == 9 * 60
+    images = rows_of(model, [place / f"{number}.png" for number in range(60)], "image")
+    for mode, query in (
+        ("bag", Vocabulary.load(out).bag([ASK], 20)),
+        ("parametric", rows_of(model, [ASK], "text")),
+    ):
+        found = open_searcher(out, mode=mode).show(ASK, 5)
+        scores = (query @ images.T).toarray()[0]
+        np.testing.assert_allclose([e.score for e in found], -np.sort(-scores)[: len(found)], 1e-4)
+        assert [each.shown for each in found] == [f"{each.id[1:]}.png" for each in found]
+    assert len(found) == 5
+    with pytest.raises(UserError, match="--binary indexes words, and field 'image' reads images"):
+        make(wish(place, "vdr", "never", binary=True))
+
+
+def test_titles_are_indexed(place: Path) -> None:
+    changes = lexical_texts(columns="words")
+    changes["fields"]["document"].update(title="heading")
+    save(place / "titled", **changes)
+    path = place / "titled.jsonl"
+    rows = [
+        {"id": 1, "heading": "red", "body": "circle"},
+        {"id": 2, "heading": "", "body": "star"},
+        {"id": 3, "heading": "blue", "body": ""},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = {"documents": str(path), "text": ("body",)}
+    out = make(wish(place, "titled", "titled-words", binary=True, **made))
+    searcher = open_searcher(out, mode="bag")
+    for query, ids in (("red", ["1"]), ("circle", ["1"]), ("star", ["2"]), ("blue", ["3"])):
+        assert searcher.ids([query], 3)[0][0] == ids
+    assert searcher.show("red", 1)[0].shown == "red circle"
+    out = make(wish(place, "titled", "titled-index", **made))
+    model = big_retrieval.load(place / "titled")
+    query = rows_of(model, ["red circle"], "query")
+    documents = rows_of(model, ["circle", "star", ""], "document", ["red", "", "blue"])
+    found = open_searcher(out).ids(["red circle"], 3)[0]
+    scores = (query @ documents.T).toarray()[0]
+    np.testing.assert_allclose(found[1], -np.sort(-scores), rtol=1e-4)
+    swapped = {**made, "text": ("heading",), "title": "body"}
+    other = make(wish(place, "titled", "other", binary=True, **swapped))
+    assert open_searcher(other, mode="bag").ids(["circle"], 3)[0][0] == ["1"]
+
+
+def test_several_fields_make_one_document(place: Path) -> None:
+    from big_retrieval import similarity
+    from big_retrieval.evals.fields import average
+
+    out = make(wish(place, "dense", "both", field="image=0.7,text=0.3"))
+    index, model = open_index(out), big_retrieval.load(place / "dense")
+    images = model.encode_images([place / f"{number}.png" for number in range(60)])
+    points = {"image": images, "text": model.encode_texts(TEXTS)}
+    wanted = average(similarity.topology("oblique"), points, {"image": 0.7, "text": 0.3}, {})
+    np.testing.assert_allclose(index.points, wanted, atol=1e-5)  # type: ignore[union-attr]
+    assert index.about.field == "image=0.7,text=0.3"
+
+
+def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path) -> None:
+    other, small = place / "other", place / "small"
+    save(other, **lexical_texts(), seed=5)
+    save(small, **lexical_texts(), tokenizer__vocab_size=90)
+    with pytest.raises(UserError, match="was made by other weights than those of"):
+        open_searcher(lexical, checkpoint=str(other))
+    with pytest.raises(UserError, match=r"field 'query' of .* is lexical and the index .* dense"):
+        open_searcher(dense, checkpoint=str(other), field="query")
+    with pytest.raises(UserError, match="has another vocabulary than the model"):
+        open_searcher(lexical, checkpoint=str(small))
+
+
+def test_a_tokenizer_of_another_index(lexical: Path, tmp_path: Path) -> None:
+    from big_retrieval import manifest
+
+    shutil.copytree(lexical, tmp_path / "index")
+    path = tmp_path / "index" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"circle"', '"cirkle"'))
+    with pytest.raises(UserError, match=r"tokenizer.json has"):
+        open_searcher(tmp_path / "index", mode="bag")
+    manifest.write_manifest(tmp_path / "index")
+    with pytest.raises(UserError, match="are not its own"):
+        open_searcher(tmp_path / "index", mode="bag")
+
+
+def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds encoded documents: use --mode=parametric"):
+        open_searcher(lexical, mode="binary")
+    with pytest.raises(UserError, match="holds bags of words: use --mode=binary"):
+        open_searcher(binary, mode="parametric")
+    with pytest.raises(UserError, match="--mode=bag is for lexical indexes"):
+        open_searcher(dense, mode="bag")
+    with pytest.raises(UserError, match=r"nowhere of the index .* is not there"):
+        open_searcher(lexical, checkpoint=str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="--query_field: the model has no field 'title'"):
+        open_searcher(lexical, field="title")
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "words"),
+    [
+        ("dense", {"binary": True}, "--binary is for lexical fields, and image is dense"),
+        ("dense", {"format": "lucene"}, "--format=lucene is for lexical fields"),
+        ("dense", {"values": "float16"}, "--values=float16 is for lexical fields"),
+        ("dense", {"text": ("captions",)}, "--text names the column of one field, but 0 of"),
+        ("lexical", {"field": "title"}, "'title' is no field"),
+        ("lexical", {"field": "query=1,document=1"}, "lexical fields have no average"),
+        ("lexical", {"documents": "nothing.jsonl"}, "there is no file 'nothing.jsonl'"),
+        ("lexical", {"text": ("title",)}, "none of the first 63 documents can be used"),
+        ("lexical", {"id": "image"}, "none of the first|the id"),
+        ("nothing", {}, "is no folder"),
+    ],
+)
+def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: str) -> None:
+    if "id" in changes:
+        path = place / "twice.jsonl"
+        path.write_text('{"image": 1, "captions": "a"}\n' * 2)
+        changes = {**changes, "documents": str(path)}
+        words = "two documents have the id '1'"
+    with pytest.raises(UserError, match=words):
+        make(wish(place, model, "never", **changes))
+    assert not list(place.glob("never*"))
+
+
+def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("big_retrieval.retrieval.making.TEXTS", 2)
+    path = place / "far.jsonl"
+    path.write_text("".join(json.dumps({"id": i % 5, "captions": "a"}) + "\n" for i in range(6)))
+    with pytest.raises(UserError, match="the documents 0 and 5 have the id '0'"):
+        make(wish(place, "lexical", "never", documents=str(path)))
+
+
+def test_the_commands(place: Path, lexical: Path) -> None:
+    """Index, ask, run files and exports as a user calls them."""
+    flags = [f"--checkpoint={place / 'lexical'}", f"--documents={place / 'documents.jsonl'}"]
+    made = run(*command("index", *flags, f"--out={place / 'asked'}", "--values=float16"))
+    assert made.returncode == 0, made.stderr
+    assert re.search(r"60 documents, \d+\.\d values each", made.stdout)
+    assert "line 8: not JSON" in made.stderr
+    assert "3 documents left out" in made.stderr
+    queries = place / "queries.csv"
+    queries.write_text("qid,words\nq1,red circle\nq2,漢\nq3,blue star\n")
+    out = [f"--queries={queries}", f"--out={place / 'run.trec'}", "--text=words", "--id=qid"]
+    asked = run(*command("search", f"--index={place / 'asked'}", "--mode=bag", "--depth=3", *out))
+    assert asked.returncode == 0, asked.stderr
+    found = read_run(place / "run.trec")
+    assert set(found) == {"q1", "q3"}
+    assert len(found["q1"]) == 3
+    again = run(*command("index", *flags, f"--out={place / 'asked'}"))
+    assert again.returncode == 2
+    assert again.stderr == f"error: --out {place / 'asked'} is there and not empty; give a new " + (
+        "folder.\n"
+    )
+
+
+def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
+    args = command("search", f"--index={lexical}", "--mode=bag", "--depth=2")
+    one = run(*args, "--query=red circle")
+    assert one.returncode == 0, one.stderr
+    assert re.match(r"  1  \d+\.\d{4}\s+d\d+  a? ?\w+", one.stdout)
+    piped = subprocess.run(
+        args,
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        input="red circle\n\n漢\n",
+    )
+    assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
+
+
+def test_flags_that_do_not_go_together(lexical: Path) -> None:
+    for args, words in (
+        (["search"], "--index is missing"),
+        (["search", f"--index={lexical}", "--queries=a"], "go together"),
+        (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
+        (["index", "--documents=a", "--out=b"], "--checkpoint is missing"),
+        (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
+    ):
+        ended = run(*command(*args))
+        assert ended.returncode == 2
+        assert ended.stderr.startswith("error: ")
+        assert words in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+def test_exports(place: Path) -> None:
+    model = big_retrieval.load(place / "lexical")
+    wanted = rows_of(model, TEXTS, "document")
+    out = make(wish(place, "lexical", "as-csr", format="csr"))
+    found = sparse.load_npz(out / "documents.npz")
+    np.testing.assert_allclose(found.toarray(), wanted.toarray(), atol=1e-5)
+    out = make(wish(place, "lexical", "as-lucene", format="lucene", quantise=100.0, binary=True))
+    first = json.loads((out / "documents.jsonl").read_text().splitlines()[0])
+    assert first["id"] == "d0"
+    assert set(first["vector"].values()) == {100}
+
+
+def test_words_ask_without_jax(lexical: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; "
+        "from big_retrieval.retrieval.searching import open_searcher; "
+        f"found = open_searcher(Path({str(lexical)!r}), mode='bag').show({ASK!r}, 3); "
+        "print(len(found), 'jax' in sys.modules)"
+    )
+    assert run(sys.executable, "-c", code).stdout == "3 False\n"
