@@ -14,8 +14,8 @@ from big_retrieval.columns import Columns
 from big_retrieval.config import Lexical
 from big_retrieval.models.towers import RetrievalModel, variables
 
-# Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V]; rows are taken
-# of both alike.
+# Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
+# Rows are taken of both alike.
 Points = Any
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
