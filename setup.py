@@ -22,6 +22,7 @@ BASE = [
     "pillow>=11",
     "pyarrow>=20",
     "safetensors>=0.5",
+    "scipy>=1.13",
     "tensorboardX>=2.6",
     "tensorflow-datasets>=4.9.9",
     "tokenizers>=0.22",
