@@ -20,8 +20,6 @@ def texts(path: str, source: Source) -> Iterator[str]:
             yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
         if not (math.isfinite(source.least) and source.least >= 0):
             yield f"{path}.least is {source.least}; it must be 0 (keep all pairs) or more."
-        if not source.text:
-            yield f"{path}.text is empty; name the columns of texts, such as ('query', 'text')."
     if isinstance(source, Triples) and bool(source.queries) != bool(source.documents):
         key = "documents" if source.queries else "queries"
         yield f"{path}.{key} is empty; triples of ids need the files of both texts, of texts none."

@@ -61,5 +61,4 @@ class Beir:
     # of a pair that is there with different grades: an error, or which one counts
     twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
-    text: tuple[str, ...] = ("query", "title", "text")  # columns that a vocabulary is learned from
     how_to_get: str = ""

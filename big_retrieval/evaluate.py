@@ -10,7 +10,9 @@ The first reads nothing but a checkpoint folder. The numbers go to the screen an
 is a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found
 in RUN/examples/. The others take the evaluators from a config: for a model from a file, folder or
 hub name (see `big_retrieval.interop`), for the config's own model before its first step, and for no
-model but the words that query and document share. With --workdir they write there, too.
+model but the words that query and document share. With --workdir they write there, too. --rankings
+adds rankings/<evaluator>/ with a TREC run and the metrics of every query, which
+`python -m big_retrieval.compare` compares.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +42,9 @@ POOL = flags.DEFINE_enum(
 HEAD = flags.DEFINE_enum(
     "head", None, ("lexical",), "With --init: keep the masked-language head, as a lexical one"
 )
+RANKINGS = flags.DEFINE_bool(
+    "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
+)
 BATCH = 256  # rows encoded at a time
 Say = Callable[[str], None]
 
@@ -68,6 +73,7 @@ def main() -> None:
     mode = _mode()
     from big_retrieval.evals import evaluators as evals
     from big_retrieval.evals.examples import Folder
+    from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
     from big_retrieval.manifest import to_json, write_bytes
     from big_retrieval.train.logging import say, table
 
@@ -81,7 +87,13 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         examples = Folder(folder, subject.step, say)
     names = set(subject.evaluators)
-    found = evals.run(subject.evaluators, names, subject.weights, say, examples)
+    rankings = None if folder is None else folder / RANKINGS_FOLDER
+    evaluators = subject.evaluators
+    if RANKINGS.value:
+        if rankings is None:
+            raise UserError("--rankings needs a folder to write to: give --workdir.")
+        evaluators = evals.with_rankings(evaluators)
+    found = evals.run(evaluators, names, subject.weights, say, examples, rankings)
     table(found)
     if folder is None:
         place = cli.WORKDIR.value

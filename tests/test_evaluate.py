@@ -18,7 +18,14 @@ from big_retrieval.train.setup import set_up
 from big_retrieval.train.start import untrained
 from tests.helpers import results, tiny
 
-FLAGS = {"STEP": None, "INIT": None, "UNTRAINED": False, "BM25": False, "TOKENIZER": ""}
+FLAGS = {
+    "STEP": None,
+    "INIT": None,
+    "UNTRAINED": False,
+    "BM25": False,
+    "TOKENIZER": "",
+    "RANKINGS": False,
+}
 METRICS = {f"ranking/in_domain/{name}" for name in ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")}
 
 

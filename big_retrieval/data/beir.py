@@ -1,5 +1,6 @@
 """Judged pairs in BEIR's form: the configuration of `Graded` that reads a folder of it."""
 
+import json
 from pathlib import Path
 
 from big_retrieval.config_data import Graded
@@ -17,10 +18,20 @@ def as_graded(config: Beir) -> Graded:
         documents=str(folder / "corpus.jsonl"),
         document_key="_id",
         rename=("pairs.query-id=query_id", "pairs.corpus-id=document_id", "queries.text=query"),
-        text=config.text,
+        text=("query", "title", "text") if has_titles(folder) else ("query", "text"),
         negative="zero",
         least=config.least,
         twice=config.twice,
         drop=config.drop,
         how_to_get=config.how_to_get or advice,
     )
+
+
+def has_titles(folder: Path) -> bool:
+    """Whether the documents of a folder have titles, as far as the first one tells."""
+    try:
+        with (folder / "corpus.jsonl").open(encoding="utf-8-sig", errors="replace") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError):
+        return True  # who opens it says what is wrong
+    return not isinstance(first, dict) or "title" in first

@@ -89,7 +89,7 @@ def make_tokenizer(config: Config, source: Source) -> Tokenizer:
     return wordpiece_tokenizer(learn_wordpiece(source.captions(), c.vocab_size))
 
 
-def field_specs(config: Config, tokenizer: Tokenizer) -> Mapping[str, FieldSpec]:
+def field_specs(config: Config, tokenizer: Tokenizer | None) -> Mapping[str, FieldSpec]:
     """How each field of a record is read."""
     specs = {}
     for name, field in config.fields.items():

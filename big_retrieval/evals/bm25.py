@@ -20,11 +20,7 @@ def bm25_rankings(
     k1: float = 1.2,
     b: float = 0.75,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best documents of every query by BM25, in Lucene's form.
-
-    A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
-    f / (f + k1 (1 - b + b length / mean length)), where n of N documents have the word, this one f
-    times. Words are runs of letters and digits in lower case; none is left out or stemmed.
+    """The best documents of every query; see `Bm25`.
 
     Args:
       queries: texts.
@@ -34,30 +30,71 @@ def bm25_rankings(
       b: how much long documents are held back, from 0 to 1.
 
     Returns:
-      Indices of documents, int32 [Q, depth], best first, of equal scores the earlier document; and
-      their scores, float32 [Q, depth]. Documents without a word of the query are not ranked: behind
-      the last one that has, the index is -1 and the score -inf.
+      As `Bm25.search`.
 
     Raises:
       UserError: the library is not installed, or depth is below 1.
     """
-    if depth < 1:
-        raise UserError(f"the depth of a BM25 ranking is {depth}; it must be at least 1.")
-    library = _library()
-    indices = np.full((len(queries), depth), -1, np.int32)
-    scores = np.full((len(queries), depth), -np.inf, np.float32)
-    words = _words(library, documents)
-    if not any(words):
-        return indices, scores
-    index = library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
-    index.index(words, show_progress=False)
-    for number, query in enumerate(_words(library, queries)):
-        known = index.get_tokens_ids(query)
-        if not known:
-            continue
-        found, values = top(index.get_scores_from_ids(known), depth)
-        indices[number, : len(found)], scores[number, : len(found)] = found, values
-    return indices, scores
+    return Bm25(documents, k1=k1, b=b).search(queries, depth)[:2]
+
+
+class Bm25:
+    """Documents, ranked for queries by BM25 in Lucene's form.
+
+    A document's score is the sum over the query's words of log(1 + (N - n + 0.5) / (n + 0.5)) times
+    f / (f + k1 (1 - b + b length / mean length)), where n of N documents have the word, this one f
+    times. Words are runs of letters and digits in lower case; none is left out or stemmed.
+
+    Args:
+      documents: texts; an empty one is never found.
+      k1: how slowly further occurrences of a word stop to count.
+      b: how much long documents are held back, from 0 to 1.
+
+    Raises:
+      UserError: the library is not installed.
+    """
+
+    def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
+        self._library, self._index = _library(), None
+        words = _words(self._library, documents)
+        if any(words):
+            self._index = self._library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
+            self._index.index(words, show_progress=False)
+
+    def search(
+        self, queries: Sequence[str], depth: int, right: Sequence[Sequence[int]] = ()
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The best documents of every query.
+
+        Args:
+          queries: texts.
+          depth: documents of a query at most.
+          right: for each query some documents; (): none.
+
+        Returns:
+          Indices of documents, int32 [Q, depth], best first, of equal scores the earlier document;
+          and their scores, float32 [Q, depth]. Documents without a word of the query are not
+          ranked: behind the last one that has, the index is -1 and the score -inf. And the best
+          score of the documents in `right`, found or not, float32 [Q]; NaN where there are none.
+
+        Raises:
+          UserError: depth is below 1.
+        """
+        if depth < 1:
+            raise UserError(f"the depth of a BM25 ranking is {depth}; it must be at least 1.")
+        indices = np.full((len(queries), depth), -1, np.int32)
+        scores = np.full((len(queries), depth), -np.inf, np.float32)
+        best = np.array([0.0 if len(found) else np.nan for found in right], np.float32)
+        for number, query in enumerate(_words(self._library, queries)):
+            known = [] if self._index is None else self._index.get_tokens_ids(query)
+            if self._index is None or not known:
+                continue
+            values = self._index.get_scores_from_ids(known)  # [D]
+            if right and len(right[number]):
+                best[number] = values[list(right[number])].max()
+            found, values = top(values, depth)
+            indices[number, : len(found)], scores[number, : len(found)] = found, values
+        return indices, scores, best
 
 
 def _library() -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from big_retrieval.evals.bm25 import bm25_rankings
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
 from big_retrieval.evals.ranking import chosen_queries
+from big_retrieval.evals.rankings import Rankings
 
 SIDES = ("query", "document")
 
@@ -57,6 +59,7 @@ class Bm25Evaluator:
         weights: Any = None,
         say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
+        rankings: Path | None = None,
     ) -> dict[str, float]:
         """Ranks the documents for all queries that are asked.
 
@@ -64,6 +67,7 @@ class Bm25Evaluator:
           weights: of no model; nothing reads them.
           say: prints a line to the user.
           show: not called: there are no examples of words.
+          rankings: folder for the rankings; None: they are not written.
 
         Returns:
           `nDCG@10` and so on.
@@ -81,13 +85,16 @@ class Bm25Evaluator:
                 f"{sources['document'].name} has no text in {told}, so BM25 has nothing to rank; "
                 "name another column in config.fields."
             )
-        found, _ = bm25_rankings(queries, documents, min(c.depth, len(documents)))
+        found, scores = bm25_rankings(queries, documents, min(c.depth, len(documents)))
         ids, grades = self.source.judgements.of(asked)  # [q, J] each
         values = graded_metrics(grades_of(found, ids, grades), grades, c.metrics, c.err_gain)
         say(
             f"{len(asked):,} queries against {len(documents):,} documents by BM25, "
             f"{len(self.source.judgements):,} judgements{_lacking(found, queries, documents)}"
         )
+        if rankings is not None:
+            with Rankings(rankings, self.source) as writer:
+                writer.add(asked, found, scores, values)
         return mean_metrics(values)
 
     def _sources(self) -> dict[str, Source]:

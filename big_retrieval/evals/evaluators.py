@@ -3,6 +3,8 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from big_retrieval import similarity
@@ -13,6 +15,7 @@ from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.ranking import RankingEvaluator, traffic
+from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 
@@ -88,6 +91,7 @@ def run(
     weights: Any,
     say: Say,
     examples: example_files.Folder | None = None,
+    rankings: Path | None = None,
 ) -> dict[str, float]:
     """Runs some evaluators.
 
@@ -97,6 +101,7 @@ def run(
       weights: the parameters.
       say: prints a line to the user.
       examples: where examples of what was found go; None: nowhere.
+      rankings: the folder where those that are to write their rankings do so; None: nowhere.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
@@ -105,7 +110,31 @@ def run(
     for prefix in sorted(names):
         start = time.monotonic()
         show = None if examples is None else examples.show(prefix)
-        found = evaluators[prefix].run(weights, lambda text, p=prefix: say(f"{p}: {text}"), show)
+        evaluator: Any = evaluators[prefix]
+        more: dict[str, Path] = {}
+        if rankings is not None and _writes_rankings(evaluator):
+            more["rankings"] = rankings / name_of(prefix)
+        tell = partial(_tell, say, prefix)
+        found = evaluator.run(weights, tell, show, **more)
         out |= {f"{prefix}/{name}": value for name, value in found.items()}
         say(f"{prefix}: done in {time.monotonic() - start:.1f} s")
     return out | traffic(evaluators, out)
+
+
+def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
+    """The evaluators, those that rank made to write their rankings, whatever the config says."""
+    return {
+        prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
+        if isinstance(getattr(each, "config", None), Ranking)
+        else each
+        for prefix, each in evaluators.items()
+    }
+
+
+def _writes_rankings(evaluator: Any) -> bool:
+    config = getattr(evaluator, "config", None)
+    return isinstance(config, Ranking) and config.rankings
+
+
+def _tell(say: Say, prefix: str, text: str) -> None:
+    say(f"{prefix}: {text}")

@@ -1,10 +1,13 @@
 """Graded ranking metrics of judged queries against all documents, over several fields."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from big_retrieval import config as configs
@@ -18,6 +21,7 @@ from big_retrieval.evals import examples, graded_examples
 from big_retrieval.evals.fields import EncodedFields, average, encode_fields
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
 from big_retrieval.similarity import Topology
@@ -83,6 +87,7 @@ class RankingEvaluator:
         weights: Any,
         say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
+        rankings: Path | None = None,
     ) -> dict[str, float]:
         """Encodes all fields once and ranks the documents for every way to weigh them.
 
@@ -90,6 +95,7 @@ class RankingEvaluator:
           weights: the parameters.
           say: prints a line to the user.
           show: takes examples of what was found, where they are wanted.
+          rankings: folder for the rankings by the config's weights; None: they are not written.
 
         Returns:
           `nDCG@10` and so on; `<weights>/nDCG@10` of every other way.
@@ -107,17 +113,26 @@ class RankingEvaluator:
         shown: list[Any] = []
         for way, shares in ways.items():
             values: dict[str, list[np.ndarray]] = {}
-            for ranked in self.rank(points, queries, documents, shares, asked):
-                found = self.metrics(ranked)
-                for name, value in found.items():
-                    values.setdefault(name, []).append(value)
-                if show is not None and not way and not shown:
-                    shown.append(ranked)
+            with self._writer(None if way else rankings) as writer:
+                for ranked in self.rank(points, queries, documents, shares, asked):
+                    found = self.metrics(ranked)
+                    for name, value in found.items():
+                        values.setdefault(name, []).append(value)
+                    if show is not None and not way and not shown:
+                        shown.append(ranked)
+                    if writer is not None:
+                        writer.add(ranked.queries, ranked.found, ranked.scores, found)
             means = mean_metrics({name: np.concatenate(v) for name, v in values.items()})
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
         if show is not None:
             show(lambda: self._examples(shown[0]))
         return out
+
+    def _writer(self, folder: Path | None) -> contextlib.AbstractContextManager[Rankings | None]:
+        """What writes rankings to a folder; nothing without one, and on all processes but one."""
+        if folder is None or jax.process_index() != 0:
+            return contextlib.nullcontext()
+        return Rankings(folder, self.source)
 
     def metrics(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Metric -> its value for each of some queries, [q]."""

@@ -19,6 +19,7 @@ from big_retrieval import distributed, parallel, pulse
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
+from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.report import page
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
@@ -171,7 +172,8 @@ def _evaluate(
         return {}
     shown = run.config.report and step == run.total_steps
     examples = Folder(run.workdir, step, say) if shown else None
-    found = evals.run(run.evaluators, due, state.weights, say, examples)
+    rankings = run.workdir / RANKINGS if step == run.total_steps else None
+    found = evals.run(run.evaluators, due, state.weights, say, examples, rankings)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

@@ -113,7 +113,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.text(alphabet='a"\\]}', max_size=3), VALUES, max_size=3), max_size=5
@@ -226,6 +226,12 @@ def test_beir(tmp_path: Path) -> None:
     assert [of[0][name] for name in names] == ["q0", "d1", "query 0", "T1", "text 1", 2.0]
     assert of.queries.texts(1, "query") == ("query 2",)
     assert of.documents[4]["text"] == "text 4"
+    assert "T1" in of.captions()
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": f"d{i}", "text": "x"}) + "\n" for i in range(5))
+    )
+    assert len(make_source(Beir(path=path))) == 4
+    folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
     train: Any = make_source(Beir(path=path, least=1))
     assert [train[i]["document_id"] for i in range(len(train))] == ["d1", "d3"]
     assert any("score below 1" in note for note in train.notes)

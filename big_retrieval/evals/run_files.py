@@ -1,0 +1,104 @@
+"""Metrics of a run file against judgements: those of trec_eval, for every judged query."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.files.arrow import Csv
+from big_retrieval.data.files.columns import scan
+from big_retrieval.data.files.picked import Renamed
+from big_retrieval.data.files.tables import Table
+from big_retrieval.data.files.whole import judged_lines
+from big_retrieval.data.judgements import Twice
+from big_retrieval.data.pairing import Pairing
+from big_retrieval.errors import UserError
+from big_retrieval.evals.graded import graded_metrics
+from big_retrieval.evals.graded_order import order
+from big_retrieval.retrieval.trec import Run
+
+NAMES = ("query", "document", "score")
+Qrels = dict[str, dict[str, float]]  # query -> document -> grade
+
+
+def read_qrels(path: Path, twice: Twice = "refuse") -> Qrels:
+    """The judgements of a file: TREC's qrels, three columns, or BEIR's with their header line.
+
+    A grade below 0 counts 0.
+
+    Raises:
+      UserError: it is no such file, or judges a pair twice with different grades that are refused.
+    """
+    try:
+        lines: Any = judged_lines(path, *NAMES)
+        table: Table = _with_header(path) if lines is None else lines
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    found = scan(table, NAMES[:2], NAMES[2:])
+    pairing = Pairing(
+        found.texts["query"],
+        found.texts["document"],
+        found.numbers["score"],
+        names=NAMES,
+        place=table.place,
+        negative="zero",
+        twice=twice,
+    )
+    sides = pairing.sides(None, None)
+    out: Qrels = {}
+    ids = (found.texts[name].take(sides.pairs).to_pylist() for name in NAMES[:2])
+    for query, document, grade in zip(*ids, sides.judgements.score.tolist(), strict=True):
+        out.setdefault(query, {})[document] = grade
+    return out
+
+
+def _with_header(path: Path) -> Table:
+    """A tab-separated file whose first line names the columns of query, document and grade."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = file.readline().rstrip("\r\n").split("\t")
+    if len(names) not in (3, 4):
+        raise UserError(
+            f"{path} holds no judgements: its lines need query, document and grade, or TREC's "
+            "query, 0, document and grade."
+        )
+    return Renamed(Csv(path, "\t"), dict(zip((names[0], *names[-2:]), NAMES, strict=True)))
+
+
+def values_of_run(
+    run: Run, qrels: Qrels, metrics: Sequence[str]
+) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Metrics of every judged query; one that the run lacks has 0.
+
+    Documents are ordered as trec_eval does: by score, equal ones by their ids, the last one first.
+
+    Args:
+      run: query -> documents and scores.
+      qrels: the judgements.
+      metrics: names such as `nDCG@10`.
+
+    Returns:
+      The ids of the queries [q], and metric -> float64 [q].
+
+    Raises:
+      UserError: an unknown metric, or no judged query in the run.
+    """
+    if not qrels.keys() & run.keys():
+        raise UserError("no query of the run is judged: run and judgements name other queries.")
+    queries = sorted(qrels)
+    values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
+    return queries, {name: np.array([each[name] for each in values]) for name in metrics}
+
+
+def _values(
+    found: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
+) -> dict[str, float]:
+    grades = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
+    scores = np.array([[score for _, score in found]])
+    if found:
+        ids = np.array([[document for document, _ in found]])
+        grades = np.take_along_axis(grades, order(scores, grades, ids), 1)
+    whole = np.array([list(judged.values())])
+    made = partial(graded_metrics, grades.reshape(1, -1), whole, metrics)
+    return {name: float(value[0]) for name, value in made().items()}

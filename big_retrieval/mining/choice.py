@@ -1,0 +1,129 @@
+"""Which of the documents that were found for a query become its hard negatives."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from big_retrieval.mining.answers import has_answer, words_of
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted.
+
+    Attributes:
+      count: negatives of a query at most; 0: all that are left.
+      skip: ranks that are left out, from the first one on, right documents not counted.
+      margin: a negative scores at least so much less than the best right document; None: any score.
+      share: a negative scores at most this share of the best right document's; None: any score.
+      draw: draw the negatives among all that are left, instead of taking the best.
+      seed: of the draw.
+    """
+
+    count: int = 10
+    skip: int = 0
+    margin: float | None = None
+    share: float | None = None
+    draw: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found for a query.
+
+    Attributes:
+      query: its number.
+      documents: their numbers, best first, [n].
+      scores: of these, [n].
+      right: the numbers of its right documents.
+      best_right: the best score of a right document, found or not; NaN where none has one.
+    """
+
+    query: int
+    documents: Sequence[int]
+    scores: Sequence[float]
+    right: Collection[int]
+    best_right: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A hard negative: the document, its score, and its rank among all that were found, from 1."""
+
+    document: int
+    score: float
+    rank: int
+
+
+def choose(
+    found: Found,
+    wish: Wish,
+    text_of: Callable[[int], str],
+    answers: Sequence[str],
+    dropped: Counter[str],
+) -> list[Chosen]:
+    """The hard negatives of a query, best first.
+
+    A right document, one with the text of a right one or of an earlier negative, one that scores
+    too near to the best right one (or above it), and one that has an answer are none.
+
+    Args:
+      found: the ranking.
+      wish: what is wanted.
+      text_of: title and text of a document.
+      answers: to the query; (): none is known.
+      dropped: counts what was left out, by reason.
+    """
+    most = ceiling(found.best_right, wish)
+    known = {text_of(number) for number in found.right}
+    words = [words_of(answer) for answer in answers]
+    left: list[Chosen] = []
+    wrong = 0  # that were passed, to skip the first ones
+    for rank, (number, score) in enumerate(zip(found.documents, found.scores, strict=True), 1):
+        if wish.count and len(left) == wish.count and not wish.draw:
+            break
+        if number in found.right:
+            dropped["right"] += 1
+            continue
+        wrong += 1
+        text = text_of(number)
+        why = (
+            "first ranks" if wrong <= wish.skip
+            else "score too near" if not score <= most
+            else "same text" if text in known
+            else "answer inside" if has_answer(text, words)
+            else ""
+        )  # fmt: skip
+        if why:
+            dropped[why] += 1
+            continue
+        known.add(text)
+        left.append(Chosen(number, score, rank))
+    return _drawn(left, found.query, wish) if wish.draw else left
+
+
+def ceiling(right: float, wish: Wish) -> float:
+    """The highest score of a negative; infinite where any score will do.
+
+    Args:
+      right: the best score of a right document; NaN: it is unknown, and so any score will do.
+      wish: has the margins.
+    """
+    limits = [np.inf]
+    if not np.isnan(right):
+        limits += [right - wish.margin] if wish.margin is not None else []
+        # A share of a negative score (a distance) is further below it, not nearer to 0.
+        limits += [right - (1 - wish.share) * abs(right)] if wish.share is not None else []
+    return float(min(limits))
+
+
+def _drawn(left: list[Chosen], query: int, wish: Wish) -> list[Chosen]:
+    """Some of them by the seed and the query's number, best first."""
+    if not wish.count or len(left) <= wish.count:
+        return left
+    rng = np.random.default_rng([wish.seed, query])
+    places = np.sort(rng.choice(len(left), wish.count, replace=False))
+    return [left[place] for place in places.tolist()]

@@ -1,0 +1,125 @@
+"""What finds documents for queries: a model, exactly, or BM25."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval import similarity
+from big_retrieval.config import Config
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.pipeline import Reading
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals.bm25 import Bm25
+from big_retrieval.evals.bm25_evaluator import side_texts
+from big_retrieval.evals.fields import average, encode_fields
+from big_retrieval.evals.ranks import best
+from big_retrieval.mining.task import Task
+
+PAIRS = 4096  # whose scores are computed at a time
+CHUNK = 256  # queries that are scored against all documents at a time
+
+
+class Searcher(Protocol):
+    """Finds documents; best score first."""
+
+    def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The best documents of some queries of the task.
+
+        Args:
+          queries: their numbers, [q].
+          depth: documents of a query at most.
+
+        Returns:
+          Numbers of documents [q, depth], -1 behind the last one; their scores [q, depth]; and the
+          best score of each query's right documents [q], NaN where none can be scored.
+        """
+        ...
+
+
+class WordSearcher:
+    """BM25.
+
+    Args:
+      task: queries and documents.
+      columns: "query" and "document" -> the columns of the side's texts.
+    """
+
+    def __init__(self, task: Task, columns: Mapping[str, Sequence[str]]):
+        self._task, self._columns = task, columns
+        self._index = Bm25(side_texts(task.documents, columns["document"]))
+
+    def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Searcher`."""
+        texts = side_texts(self._task.queries, self._columns["query"], queries)
+        right = [self._task.right[number] for number in queries.tolist()]
+        return self._index.search(texts, depth, right)
+
+
+class ModelSearcher:
+    """A model; every query is scored with every document.
+
+    Args:
+      task: queries and documents.
+      config: of the model.
+      specs: field name -> how it is read.
+      encoder: encodes on the devices.
+      weights: the parameters.
+      reading: by what records are read.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: Config,
+        specs: Mapping[str, FieldSpec],
+        encoder: Encoder,
+        weights: Any,
+        reading: Reading | None = None,
+    ):
+        self._task, self._encoder = task, encoder
+        self._topology = similarity.topology(config.topology)
+
+        def side(name: str, source: Any) -> tuple[np.ndarray, np.ndarray]:
+            shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
+            mine = {n: specs[n] for n in shares}
+            found = encode_fields(encoder, weights, source, mine, reading)
+            return average(self._topology, found.points, shares, found.there), found.any(shares)
+
+        self._queries, self._asked = side("query", task.queries)
+        points, there = side("document", task.documents)
+        self._documents, self._there = points, np.flatnonzero(there)  # that can be found
+        self._known = there
+
+    def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Searcher`."""
+        found, scores = best(
+            self._queries[queries],
+            self._documents[self._there],
+            score=self._topology.score,
+            encoder=self._encoder,
+            depth=depth,
+            chunk=CHUNK,
+        )
+        found = np.where(self._asked[queries][:, None], self._there[found], -1)
+        return found, scores, self._right(queries)
+
+    def _right(self, queries: np.ndarray) -> np.ndarray:
+        """The best score of the right documents of some queries, [q]."""
+        pairs = np.array(
+            [
+                (place, document)
+                for place, number in enumerate(queries.tolist())
+                for document in self._task.right[number]
+                if self._known[document]
+            ],
+            np.int64,
+        ).reshape(-1, 2)
+        out = np.full(len(queries), np.nan)
+        for start in range(0, len(pairs), PAIRS):
+            places, documents = pairs[start : start + PAIRS].T
+            points = self._queries[queries[places]], self._documents[documents]
+            scores = self._topology.paired(*map(jnp.asarray, points))
+            np.fmax.at(out, places, np.asarray(scores, np.float64))
+        return out

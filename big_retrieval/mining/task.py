@@ -1,0 +1,208 @@
+"""What is mined: queries, all documents, and which of these are right for which query."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.collection import Collection
+from big_retrieval.data.fields import FieldSpec, source_texts
+from big_retrieval.data.files.picked import Renamed
+from big_retrieval.data.files.tables import Chain, Rows, Table
+from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.negatives import read_negatives
+from big_retrieval.data.records import Records
+from big_retrieval.data.sources import Source, is_absent, value_of
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.rankings import id_of
+
+NEGATIVES, ANSWERS = "negatives", "answers"  # columns
+
+
+@dataclass(frozen=True)
+class Task:
+    """Queries and documents.
+
+    Attributes:
+      queries: one a record.
+      documents: one a record.
+      right: the numbers of the right documents of each query, best first.
+      query: how the queries' texts are read.
+      document: how the documents' texts are read.
+    """
+
+    queries: Source
+    documents: Source
+    right: Sequence[Sequence[int]]
+    query: FieldSpec
+    document: FieldSpec
+
+    def text(self, number: int) -> tuple[str, str]:
+        """Title and text of a document; empty where it has none."""
+        try:
+            found = source_texts(self.documents, number, self.document)[0]
+        except Damaged:
+            return "", ""
+        return ("", found) if isinstance(found, str) else found
+
+    def question(self, number: int) -> str:
+        """The text of a query, with its title if it has one; empty where it has none."""
+        try:
+            found = source_texts(self.queries, number, self.query)[0]
+        except Damaged:
+            return ""
+        return found if isinstance(found, str) else " ".join(filter(None, found))
+
+    def answers(self, number: int) -> tuple[str, ...]:
+        """What is known as an answer to a query."""
+        value = _perhaps(self.queries, number, ANSWERS)
+        found = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
+        return tuple(str(each) for each in found)
+
+    def document_id(self, number: int) -> str:
+        """The id of a document."""
+        return id_of(self.documents, number)
+
+
+def judged_task(source: JudgedSource, query: FieldSpec, document: FieldSpec) -> Task:
+    """The task of judged pairs: documents with a grade above 0 are right."""
+    count = len(source.queries)
+    right: list[Sequence[int]] = []
+    for start in range(0, count, 4096):
+        numbers = np.arange(start, min(start + 4096, count))
+        documents, scores = source.judgements.of(numbers)  # [q, J] each
+        right += [row[grades > 0].tolist() for row, grades in zip(documents, scores, strict=True)]
+    return Task(source.queries, source.documents, right, query, document)
+
+
+def pairs_task(
+    source: Source, query: FieldSpec, document: FieldSpec, collection: Collection | None = None
+) -> Task:
+    """The task of other sources: a document is right for the queries whose records have it.
+
+    Queries with the same text are one. The documents are those of a collection, and those of all
+    records (right ones and negatives) that are not in it, each text once.
+
+    Args:
+      source: the records.
+      query: how their queries are read.
+      document: how their documents are read.
+      collection: further documents; None: none.
+
+    Raises:
+      UserError: no record can be read.
+    """
+    read = _Reading(query, document)
+    for index in range(len(source)):
+        read.add(source, index)
+    if not read.queries:
+        raise UserError(f"{source.name} has no record with a query and a document to mine for.")
+    places = read.places(collection)
+    first = 0 if collection is None else len(collection)
+    own = [text for text, number in read.texts.items() if places[number] >= first]
+    rows = [{document.column: text} | _title(document, title) for title, text in own]
+    return Task(
+        Records(Rows(read.queries, "queries"), image=(), text=""),
+        Documents(_table(collection, document, rows), collection),
+        [[places[number] for number in found] for found in read.right],
+        query,
+        document,
+    )
+
+
+class _Reading:
+    """Distinct queries and documents of records.
+
+    Attributes:
+      queries: a row for each query.
+      right: for each the numbers of its right documents.
+      texts: title and text of every document -> its number.
+    """
+
+    def __init__(self, query: FieldSpec, document: FieldSpec):
+        self._query, self._document = query, document
+        self.queries: list[dict[str, Any]] = []
+        self.right: list[dict[int, None]] = []
+        self.texts: dict[tuple[str, str], int] = {}
+        self._asked: dict[str, int] = {}
+
+    def add(self, source: Source, index: int) -> None:
+        """Reads a record; one that is damaged adds nothing."""
+        try:
+            said = source_texts(source, index, self._query)[0]
+            texts = source_texts(source, index, self._document)
+            others = read_negatives(_perhaps(source, index, NEGATIVES), NEGATIVES, "")
+        except Damaged:
+            return
+        words = said if isinstance(said, str) else " ".join(filter(None, said))
+        place = self._asked.setdefault(words, len(self.queries))
+        if place == len(self.queries):
+            answers = _perhaps(source, index, ANSWERS)
+            self.queries.append({self._query.column: words, ANSWERS: answers, "id": str(place)})
+            self.right.append({})
+        pairs = [("", text) if isinstance(text, str) else text for text in texts]
+        self.right[place] |= dict.fromkeys(map(self._number, pairs))
+        for item in others:
+            self._number((item.title if self._document.title else "", item.text))
+
+    def _number(self, text: tuple[str, str]) -> int:
+        return self.texts.setdefault(text, len(self.texts))
+
+    def places(self, collection: Collection | None) -> list[int]:
+        """Where each text stands: in the collection, or behind it in the order of the numbers."""
+        found = [-1] * len(self.texts)
+        for row in range(0 if collection is None else len(collection)):
+            assert collection is not None
+            try:
+                each = collection.read(row)
+            except Damaged:
+                continue
+            key = (each["title"] if self._document.title else "", each["text"])
+            number = self.texts.get(key, -1)
+            if number >= 0 and found[number] < 0:
+                found[number] = row
+        behind = itertools.count(0 if collection is None else len(collection))
+        return [next(behind) if place < 0 else place for place in found]
+
+
+def _perhaps(source: Source, index: int, column: str) -> Any:
+    """A value that records may have; None where they have no such column."""
+    try:
+        return value_of(source, index, column)
+    except UserError:
+        return None
+
+
+def _title(spec: FieldSpec, title: str) -> dict[str, str]:
+    return {spec.title: title} if spec.title else {}
+
+
+class Documents(Records):
+    """Documents of a collection, and behind them those of records.
+
+    Args:
+      table: all of them.
+      collection: knows the ids of the first ones; None: there are none.
+    """
+
+    def __init__(self, table: Table, collection: Collection | None):
+        super().__init__(table, image=(), text="", name="documents")
+        self._collection = collection
+
+    def id(self, index: int) -> str:
+        """The id in the collection; of others their number, with "own-" in front."""
+        count = 0 if self._collection is None else len(self._collection)
+        if self._collection is not None and index < count:
+            return str(self._collection.ids[index].as_py())
+        return f"own-{index - count}"
+
+
+def _table(collection: Collection | None, spec: FieldSpec, rows: list[dict[str, Any]]) -> Table:
+    own = Rows(rows, "documents")
+    if collection is None:
+        return own
+    names = {"text": spec.column} | ({"title": spec.title} if spec.title else {})
+    whole = Renamed(collection.table, {x: y for x, y in names.items() if x != y})
+    return Chain([whole, own], "documents") if rows else whole

@@ -1,0 +1,234 @@
+"""Rankings as files: the evaluator's metrics are those of trec_eval on the run that it writes."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import pytrec_eval
+from scipy import stats
+
+from big_retrieval import compare
+from big_retrieval.config import Ranking
+from big_retrieval.data.files.tables import Rows
+from big_retrieval.data.judgements import Judgements
+from big_retrieval.data.records import Records
+from big_retrieval.errors import UserError
+from big_retrieval.evals import evaluators as evals
+from big_retrieval.evals import paired
+from big_retrieval.evals.bm25_evaluator import Bm25Evaluator
+from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.evals.rankings import read_values
+from big_retrieval.evals.run_files import read_qrels, values_of_run
+from big_retrieval.retrieval.trec import read_run
+from big_retrieval.similarity import TOPOLOGIES
+from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset, source
+
+METRICS = ("nDCG@10", "nDCG", "MRR@10", "MAP@20", "R@10", "R@100", "P@5")
+MEASURES = {
+    "nDCG@10": "ndcg_cut_10", "nDCG": "ndcg", "MRR@10": "recip_rank", "MAP@20": "map_cut_20",
+    "R@10": "recall_10", "R@100": "recall_100", "P@5": "P_5",
+}  # fmt: skip
+
+
+def judged() -> Any:
+    """The pairs of the evaluator's tests, with grades that trec_eval takes."""
+    of = source()
+    found = of.judgements
+    of.judgements = Judgements(found.query, found.document, np.ceil(found.score / 30) - 1)
+    return of
+
+
+def trec(qrels: Any, run: Any) -> dict[str, dict[str, float]]:
+    """trec_eval's values by our names, for all judged queries."""
+    names = {"ndcg_cut.10", "ndcg", "recip_rank", "map_cut.20", "recall.10,100", "P.5"}
+    whole = pytrec_eval.RelevanceEvaluator(qrels, names).evaluate(run)
+    short = {q: dict(sorted(d.items(), key=lambda x: (x[1], x[0]))[-10:]) for q, d in run.items()}
+    first = pytrec_eval.RelevanceEvaluator(qrels, names).evaluate(short)
+    out = {}
+    for query in qrels:
+        found = {ours: whole.get(query, {}).get(name, 0.0) for ours, name in MEASURES.items()}
+        out[query] = {**found, "MRR@10": first.get(query, {}).get("recip_rank", 0.0)}
+    return out
+
+
+def qrels_of(of: Any) -> dict[str, dict[str, int]]:
+    out: dict[str, dict[str, int]] = {}
+    j = of.judgements
+    for q, d, s in zip(j.query.tolist(), j.document.tolist(), j.score.tolist(), strict=True):
+        out.setdefault(str(q), {})[str(d)] = int(s)
+    return out
+
+
+def test_the_evaluator_agrees_with_trec_eval_on_its_own_run(tmp_path: Path) -> None:
+    of = judged()
+    task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True, documents=("title",))
+    each = RankingEvaluator(task, of, FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    found = evals.run({"ranking/a b": each}, {"ranking/a b"}, {}, print, None, tmp_path)
+    folder = tmp_path / "ranking-a-b"
+    assert {path.name for path in folder.iterdir()} == {"run.trec", "queries.csv"}
+    run = {query: dict(documents) for query, documents in read_run(folder / "run.trec").items()}
+    expected = trec(qrels_of(of), run)
+    queries, values = read_values(folder / "queries.csv")
+    assert set(queries) == set(expected)
+    assert set(values) == set(METRICS)
+    for metric in METRICS:
+        wanted = [expected[query][metric] for query in queries]
+        np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
+        assert found[f"ranking/a b/{metric}"] == pytest.approx(np.mean(wanted))
+
+
+def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
+    task = Ranking(metrics=("nDCG@10",), depth=5)
+    each = RankingEvaluator(task, judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    evals.run({"ranking/x": each}, {"ranking/x"}, {}, print, None, tmp_path)
+    assert not list(tmp_path.iterdir())
+    asked = evals.with_rankings({"ranking/x": each, "other": object()})
+    assert asked["ranking/x"].config.rankings
+
+
+def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) -> None:
+    class Named(Records):
+        def id(self, index: int) -> str:
+            return f"number {index}"
+
+    documents = [{"text": f"word{i} common"} for i in range(4)]
+    of: Any = SimpleNamespace(
+        queries=Named(Rows([{"query": "word2 common"}], "q"), image=(), text=""),
+        documents=Named(Rows(documents, "d"), image=(), text=""),
+        judgements=Judgements(np.array([0]), np.array([2]), np.array([1.0])),
+    )
+    task = Ranking(metrics=("MRR",), rankings=True)
+    columns = {"query": ("query",), "document": ("text",)}
+    Bm25Evaluator(task, of, columns).run(rankings=tmp_path)
+    run = read_run(tmp_path / "run.trec")
+    assert run["number%200"][0][0] == "number%202"
+    assert read_values(tmp_path / "queries.csv")[0] == ["number 0"]
+
+
+def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    qrels = {
+        f"q{i}": {f"d{d}": int(rng.integers(0, 4)) for d in rng.choice(40, 12, replace=False)}
+        for i in range(20)
+    }
+    run = {
+        f"q{i}": {f"d{d}": float(rng.integers(0, 6)) for d in rng.choice(40, 30, replace=False)}
+        for i in range(18)
+    }
+    lines = [f"{q}\t0\t{d}\t{g}\n" for q, found in qrels.items() for d, g in found.items()]
+    (tmp_path / "test.qrels").write_text("".join(lines))
+    (tmp_path / "beir.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(lines).replace("\t0\td", "\td")
+    )
+    for name in ("test.qrels", "beir.tsv"):
+        assert read_qrels(tmp_path / name) == qrels
+    whole = {query: list(found.items()) for query, found in run.items()}
+    queries, values = values_of_run(whole, read_qrels(tmp_path / "test.qrels"), METRICS)
+    expected = trec(qrels, run)
+    for metric in METRICS:
+        wanted = [expected[query][metric] for query in queries]
+        np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
+    with pytest.raises(UserError, match="no query of the run is judged"):
+        values_of_run({"other": [("d1", 1.0)]}, qrels, METRICS)
+
+
+def test_paired_tests() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.random(30), rng.random(30)
+    b[:4] = a[:4]
+    found = paired.compare(a, b)
+    assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue)
+    assert found.difference == pytest.approx(b.mean() - a.mean())
+    assert (found.wins + found.losses, found.ties) == (26, 4)
+    assert found.wins == (b > a).sum()
+    assert paired.compare(a, a).p == 1
+    assert paired.compare(a, a + 1e-15).ties == 30
+    with pytest.raises(UserError, match="at least 2; there are 1 and 1"):
+        paired.compare(a[:1], b[:1])
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `python -m big_retrieval.compare` in this process: (words, flags)."""
+
+    def run(*words: Any, **flags: Any) -> None:
+        holders = {"QRELS": None, "METRICS": ["MRR"], "TWICE": "refuse", "OUT": None, **flags}
+        for name, value in holders.items():
+            monkeypatch.setattr(compare, name, SimpleNamespace(value=value))
+        compare.main(*map(str, words))
+
+    return run
+
+
+def written(folder: Path, **values: float) -> Path:
+    path = folder / "rankings" / "ranking-test" / "queries.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("query,MRR\n" + "".join(f"{q},{v}\n" for q, v in values.items()))
+    return folder
+
+
+def test_folders_are_compared_by_query(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = written(tmp_path / "a", x=0.5, y=0.25, z=1.0)
+    b = written(tmp_path / "b", z=1.0, y=0.5, x=1.0)
+    command(a, b, OUT=str(tmp_path / "table.csv"))
+    said = capsys.readouterr().out
+    assert "ranking-test, 3 queries" in said
+    p = stats.ttest_rel([1.0, 0.5, 1.0], [0.5, 0.25, 1.0]).pvalue
+    line = next(line for line in said.splitlines() if line.startswith("  MRR"))
+    assert line.split()[1:] == ["0.5833", "0.8333", "+0.2500", f"{p:.2g}", "2", "1", "0"]
+    row = (tmp_path / "table.csv").read_text().splitlines()[1].split(",")
+    assert row[:3] + row[-3:] == ["ranking-test", "MRR", "3", "2", "1", "0"]
+
+
+def test_run_files_are_compared_by_their_judgements(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, scores in (("a", (1, 2)), ("b", (2, 1))):
+        lines = [f"{q} Q0 d{d} 1 {s} t\n" for q in "xy" for d, s in enumerate(scores)]
+        (tmp_path / f"{name}.trec").write_text("".join(lines))
+    (tmp_path / "qrels").write_text("x 0 d0 1\ny 0 d0 1\n")
+    command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "qrels"))
+    assert "  0.5000   1.0000   +0.5000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "message"),
+    [
+        (["a"], {}, "give two systems"),
+        (["a", "nothing"], {}, "nothing has no rankings/<evaluator>/queries.csv"),
+        (["a", "other"], {}, "2 queries are in one of the two alone, such as 'x' in"),
+        (["a", "file"], {}, "give --qrels"),
+        (["file", "file"], {"QRELS": "missing"}, "missing cannot be read"),
+        (["file", "file"], {"METRICS": ["ndcg@10"], "QRELS": "file"}, "did you mean 'nDCG@10'"),
+    ],
+)
+def test_mistakes(
+    command: Any, tmp_path: Path, words: list[str], flags: dict[str, Any], message: str
+) -> None:
+    written(tmp_path / "a", x=0.5, y=0.25)
+    written(tmp_path / "other", y=0.5, w=1.0)
+    (tmp_path / "file").write_text("x\n")
+    with pytest.raises(UserError) as problem:
+        command(*(tmp_path / word for word in words), **flags)
+    assert message in str(problem.value)
+
+
+@pytest.mark.slow
+def test_a_run_writes_them_at_its_end_alone(tmp_path: Path) -> None:
+    from big_retrieval.train.loop import train
+    from tests.test_evaluate import graded
+
+    config = graded(total_steps=2, eval_every=1, report=False)
+    asked = Ranking(**{**config.evals["in_domain"].__dict__, "rankings": True})
+    object.__setattr__(config, "evals", {"in_domain": asked})
+    train(config, tmp_path)
+    (path,) = (tmp_path / "rankings").glob("*/queries.csv")
+    _, values = read_values(path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    for name, each in values.items():
+        assert results[f"ranking/in_domain/{name}"] == pytest.approx(each.mean())

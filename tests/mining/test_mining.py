@@ -1,0 +1,255 @@
+"""Hard negatives out of rankings: what is left out, what is written, and that it trains."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from big_retrieval import cli, mine, recipe
+from big_retrieval import config as configs
+from big_retrieval.config import Dpr
+from big_retrieval.data.build import make_source
+from big_retrieval.data.collection import Collection
+from big_retrieval.data.fields import FieldSpec
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bm25 import Bm25, bm25_rankings
+from big_retrieval.loading import put_together
+from big_retrieval.mining.answers import has_answer, words_of
+from big_retrieval.mining.choice import Found, Wish, ceiling, choose
+from big_retrieval.mining.searchers import ModelSearcher
+from big_retrieval.mining.task import judged_task, pairs_task
+from big_retrieval.train.start import untrained
+from tests.helpers import lexical_texts, tiny
+
+QUERY = FieldSpec(kind="text", column="query")
+DOCUMENT = FieldSpec(kind="text", column="text", title="title")
+TEXTS = {n: f"text {n}" for n in range(10)} | {7: "text 3", 8: "the answer is 42.", 9: "text 1"}
+
+
+def found(**changes: Any) -> Found:
+    scores = [10.0, 9, 8, 7, 6, 5, 4, 3, 2]
+    keys: dict[str, Any] = {"documents": [5, 1, 3, 7, 8, 9, 2, 4, 6], "scores": scores}
+    return Found(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
+
+
+def chosen(wish: Wish, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
+    dropped: Counter[str] = Counter()
+    return [x.document for x in choose(found(**changes), wish, TEXTS.__getitem__, answers, dropped)]
+
+
+def test_what_is_left_out() -> None:
+    """1 is right, 9 has its text; 7 has the text of 3."""
+    assert chosen(Wish(count=0)) == [5, 3, 8, 2, 4, 6]
+    assert chosen(Wish(count=2)) == [5, 3]
+    assert chosen(Wish(count=0, skip=1)) == [3, 8, 2, 4, 6]
+    assert chosen(Wish(count=0), ("42",)) == [5, 3, 2, 4, 6]
+    assert chosen(Wish(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
+    assert chosen(Wish(count=0, margin=3.0)) == [8, 2, 4, 6]
+    assert chosen(Wish(count=0, share=0.5)) == [2, 4, 6]
+    assert chosen(Wish(count=0, share=0.5, margin=6.0)) == [4, 6]
+    assert chosen(Wish(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
+    assert chosen(Wish(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [5, 1]
+
+
+def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
+    dropped: Counter[str] = Counter()
+    left = choose(found(), Wish(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped)
+    assert [(x.document, x.rank, x.score) for x in left] == [
+        (3, 3, 8.0),
+        (2, 7, 4.0),
+        (4, 8, 3.0),
+        (6, 9, 2.0),
+    ]
+    assert dropped == {"first ranks": 1, "right": 1, "same text": 2, "answer inside": 1}
+
+
+def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
+    whole = chosen(Wish(count=0))
+    draws = {tuple(chosen(Wish(count=3, draw=True, seed=seed))) for seed in range(20)}
+    assert len(draws) > 5
+    for draw in draws:
+        assert list(draw) == [x for x in whole if x in draw]
+    again = [chosen(Wish(count=3, draw=True, seed=4)) for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_a_share_of_a_negative_score_is_further_below_it() -> None:
+    assert ceiling(-10.0, Wish(share=0.9)) == pytest.approx(-11)
+    assert ceiling(10.0, Wish(share=0.9, margin=2)) == 8
+    assert ceiling(float("nan"), Wish(share=0.9)) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "there"),
+    [
+        ("born in Köln, in 1906", "koln", False),
+        ("born in KÖLN", "Köln", True),
+        ("the U.S. army", "U.S.", True),
+        ("the US army", "u.s.", False),
+        ("he was 42.", "42", True),
+        ("he was 421", "42", False),
+        ("New\nYork", "new york", True),
+        ("new and york", "New York", False),
+        ("anything", "", False),
+    ],
+)
+def test_answers_are_sequences_of_words(text: str, answer: str, there: bool) -> None:
+    assert has_answer(text, [words_of(answer)]) == there
+    assert has_answer(text, [words_of("zzz"), words_of(answer)]) == there
+
+
+def test_words() -> None:
+    assert words_of("It's  A-b\t1.5!") == ("it", "'", "s", "a", "-", "b", "1", ".", "5", "!")
+
+
+def test_bm25_also_scores_right_documents_that_it_does_not_find() -> None:
+    documents = ["red shoe", "red", "blue red hat", "hat"]
+    index = Bm25(documents)
+    numbers, scores, right = index.search(["red shoe", "hat", "none"], 4, [[1, 2], [0], []])
+    plain = bm25_rankings(["red shoe", "hat", "none"], documents, 4)
+    np.testing.assert_array_equal(numbers, plain[0])
+    np.testing.assert_array_equal(scores, plain[1])
+    assert right[0] == pytest.approx(max(scores[0][np.isin(numbers[0], [1, 2])]))
+    assert right[1] == 0
+    assert np.isnan(right[2])
+    _, _, cut = index.search(["red shoe"], 1, [[1]])
+    assert cut[0] == pytest.approx(scores[0][numbers[0] == 1][0])
+
+
+def folder(root: Path) -> str:
+    """Three queries with a right document each, and three more documents."""
+    (root / "qrels").mkdir(parents=True)
+    words = ["red shoe", "blue hat", "green scarf", "red hat", "blue shoe", "red shoe sale"]
+    corpus = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(words)]
+    queries = [{"_id": f"q{i}", "text": words[i], "answers": ["sale"]} for i in range(3)]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"q{i}\td{i}\t1\n" for i in range(3)]
+    (root / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return str(root)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
+    usual = {
+        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "DOCUMENTS": None,
+        "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None, "SHARE": None,
+        "DRAW": False, "SEED": 0,
+    }  # fmt: skip
+
+    def run(config: configs.Config | None = None, **flags: Any) -> None:
+        for name, value in {**usual, **flags}.items():
+            monkeypatch.setattr(mine, name, SimpleNamespace(name=name.lower(), value=value))
+        monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
+        monkeypatch.setattr(cli, "load_config", lambda: config)
+        mine.main()
+
+    return run
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_path: Path) -> None:
+    out = tmp_path / "hard.jsonl"
+    command(BM25=True, DATA=folder(tmp_path / "data"), OUT=str(out))
+    rows = read(out)
+    assert [row["question"] for row in rows] == ["red shoe", "blue hat", "green scarf"]
+    assert rows[0]["positive_ctxs"] == [{"title": "", "text": "red shoe", "passage_id": "d0"}]
+    found = {x["passage_id"] for x in rows[0]["hard_negative_ctxs"]}
+    assert found == {"d3", "d4"}  # d5 has the answer
+    assert {x["passage_id"] for x in rows[1]["hard_negative_ctxs"]} == {"d3", "d4"}
+    assert rows[2]["hard_negative_ctxs"] == []
+    assert not list(tmp_path.glob("*.partial"))
+    of = make_source(Dpr(path=str(out)))
+    assert (of[0]["query"], of[0]["text"]) == ("red shoe", "red shoe")
+    assert [x["text"] for x in of[0]["negatives"]] == [
+        x["text"] for x in rows[0]["hard_negative_ctxs"]
+    ]
+
+
+def test_pairs_with_a_collection(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": q,
+            "answers": [],
+            "positive_ctxs": [{"title": "T", "text": t} for t in texts],
+            "negative_ctxs": [{"title": "N", "text": "own negative"}],
+        }
+        for q, texts in (("a", ["one"]), ("b", ["own", "two"]), ("a", ["three"]), ("c", [" "]))
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "all.tsv").write_text("p1\tzero\tT\np2\ttwo\tT\np3\tone\tT\n")
+    source = make_source(Dpr(path=str(tmp_path / "train.jsonl"), positive="any"))
+    task = pairs_task(source, QUERY, DOCUMENT, Collection(str(tmp_path / "all.tsv")))
+    texts = [task.text(number) for number in range(len(task.documents))]
+    assert texts == [
+        ("T", "zero"), ("T", "two"), ("T", "one"), ("N", "own negative"), ("T", "own"),
+        ("T", "three"),
+    ]  # fmt: skip
+    assert [task.question(n) for n in range(len(task.queries))] == ["a", "b"]
+    assert [[texts[d][1] for d in right] for right in task.right] == [
+        ["one", "three"], ["own", "two"],
+    ]  # fmt: skip
+    assert [task.document_id(d) for d in (2, 3)] == ["p3", "own-0"]
+    alone = pairs_task(source, QUERY, DOCUMENT)
+    assert [alone.text(d)[1] for d in alone.right[1]] == ["own", "two"]
+    assert len(alone.documents) == 5
+
+
+def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path) -> None:
+    c = lexical_texts()
+    c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
+    for part in c["fields"].values():
+        part["head"] = recipe.entry(configs.Head(dim=4))
+    for tower in c["towers"].values():
+        tower["pool"] = "first"
+    data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", least=1))
+    config = tiny(**c, data=data)
+    model = untrained(config, batch_size=4, say=lambda line: None)
+    again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)
+    source: Any = make_source(config.data)
+    task = judged_task(source, QUERY, FieldSpec(kind="text", column="text"))
+    from big_retrieval.data.build import field_specs
+
+    specs = field_specs(config, model.tokenizer)
+    searcher = ModelSearcher(task, config, specs, again.encoder, model.weights)
+    numbers, scores, right = searcher.search(np.array([2, 0]), 4)
+    queries = model.encode_texts(["green scarf", "red shoe"], "query")
+    words = [task.text(d)[1] for d in range(6)]
+    whole = model.score(queries, model.encode_texts(words, "document"))
+    for place in range(2):
+        order = np.argsort(-whole[place], kind="stable")[:4]
+        np.testing.assert_array_equal(numbers[place], order)
+        np.testing.assert_allclose(scores[place], whole[place][order], rtol=1e-5)
+    np.testing.assert_allclose(right, [whole[0, 2], whole[1, 0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({}, "--checkpoint=RUN or --bm25"),
+        ({"BM25": True, "CHECKPOINT": "x"}, "one of them"),
+        ({"BM25": True, "DATA": "x"}, "--out is missing"),
+        ({"BM25": True, "OUT": "x"}, "--bm25 needs --data"),
+        ({"BM25": True, "OUT": "x", "DATA": "d", "SHARE": 1.5}, "--share is 1.5"),
+        ({"BM25": True, "OUT": "x", "DATA": "d", "MARGIN": -1.0}, "--margin is -1.0"),
+        ({"BM25": True, "OUT": "x", "DATA": "missing.jsonl"}, "missing.jsonl is not on this"),
+    ],
+)
+def test_mistakes_of_the_command(command: Any, flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as problem:
+        command(**flags)
+    assert message in str(problem.value)
+
+
+def test_further_documents_are_not_for_judged_pairs(command: Any, tmp_path: Path) -> None:
+    flags = {"BM25": True, "DATA": folder(tmp_path / "d"), "OUT": str(tmp_path / "x")}
+    with pytest.raises(UserError, match="--documents is not for judged pairs"):
+        command(**flags, DOCUMENTS="all.tsv")
