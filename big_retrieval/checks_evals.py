@@ -11,6 +11,7 @@ from big_retrieval.config import (
     Graded,
     GradedScenes,
     ImageField,
+    Lexical,
     Ranking,
     Retrieval,
     Scenes,
@@ -19,6 +20,7 @@ from big_retrieval.config import (
 )
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import parse_metric
+from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.weightings import parse_weighting
 
 
@@ -38,11 +40,33 @@ def evals(c: Config) -> Iterator[str]:
             yield from _retrieval(path, ev)
         else:
             yield from _zero_shot(c, path, ev)
+        yield from _modes(c, path, ev)
     known = sorted(metrics_of_all(c))
     if c.best_metric and c.best_metric not in known:
         near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
         yield f"config.best_metric {c.best_metric!r} is of no evaluator in config.evals; {hint}"
+
+
+def _modes(c: Config, path: str, ev: Evaluation) -> Iterator[str]:
+    """What is wrong with the ways to search with a lexical model."""
+    if isinstance(ev, ZeroShot) or not ev.modes:
+        return
+    if not all(isinstance(field.head, Lexical) for field in c.fields.values()):
+        yield f"{path}.modes are for lexical models, which this is not; leave them out."
+        return
+    for text in ev.modes:
+        try:
+            mode = parse_mode(text, f"{path}.modes")
+        except UserError as problem:
+            yield str(problem)
+            continue
+        fields = [f for f in c.fields.values() if f.side == mode.bags]
+        if isinstance(ev, Retrieval) and mode.bags:
+            name = ev.query if mode.bags == "query" else ev.document
+            fields = [c.fields[name]] if name in c.fields else []
+        if any(isinstance(field, ImageField) for field in fields):
+            yield f"{path}.modes has {text!r}, but the {mode.bags} side has images, not words."
 
 
 def _fields_of(ev: Evaluation) -> dict[str, str]:
@@ -72,11 +96,16 @@ def metrics_of(c: Config, name: str) -> list[str]:
     if isinstance(ev, ZeroShot):
         return [f"{prefix}/{metric}" for metric in ("accuracy", "top5_accuracy")]
     if isinstance(ev, Ranking):
-        ways = ("", *(f"{way}/" for way in ev.documents))
+        ways = ("", *(f"{way}/" for way in (*ev.documents, *ev.modes)))
         return [f"{prefix}/{way}{metric}" for way in ways for metric in ev.metrics]
     ways = (f"{ev.query}_to_{ev.document}", f"{ev.document}_to_{ev.query}")
     metrics = [*(f"R@{k}" for k in ev.recall_at), "mean_rank", "median_rank"]
-    return [f"{prefix}/{way}/{metric}" for way in ways for metric in metrics]
+    modes = ("", *(f"{mode}/" for mode in ev.modes))
+    found = [f"{prefix}/{mode}{way}/{each}" for mode in modes for way in ways for each in metrics]
+    fields = [c.fields[each] for each in (ev.query, ev.document) if each in c.fields]
+    if all(isinstance(f.head, Lexical) for f in fields) and len({f.kind for f in fields}) == 2:
+        found.append(f"{prefix}/words@5")
+    return found
 
 
 def _ranking(c: Config, path: str, ev: Ranking) -> Iterator[str]:

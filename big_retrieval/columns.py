@@ -46,20 +46,23 @@ class Columns:
       ids: V ids.
       vocab_size: ids that there are.
       words: what each column is called; empty where that is not known.
+      special: ids that are no words of a text, even where they have a column.
     """
 
     ids: range | tuple[int, ...]
     vocab_size: int
     words: tuple[str, ...] = field(default=(), repr=False)
+    special: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @functools.cached_property
     def table(self) -> np.ndarray:
-        """int32 [vocab_size]: the column of each id, -1 where it has none."""
+        """int32 [vocab_size]: the column of each id as a word; -1: it is none, or has none."""
         table = np.full(self.vocab_size, -1, np.int32)
         table[np.asarray(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
+        table[list(self.special)] = -1
         return table
 
     def bag(self, ids: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:
@@ -112,7 +115,8 @@ def columns_of(rule: str, words: Words) -> Columns:
         ids = [i for i in range(size) if i not in special and plain(names[i])]
     if not len(ids):
         raise UserError(f"columns {rule!r} leaves none of the {size} ids of the tokenizer.")
-    return Columns(_compact(ids), size, tuple(names[i] for i in ids))
+    special = tuple(sorted(words.special_ids))
+    return Columns(_compact(ids), size, tuple(names[i] for i in ids), special)
 
 
 def _chooser(rule: str) -> Callable[[str], bool]:

@@ -16,6 +16,9 @@ class Retrieval:
     document: str = "image"
     recall_at: tuple[int, ...] = (1, 5, 10)
     group: str = ""  # column; records with the same value are right answers to each other
+    # of lexical models, further ways to search: "bag" (queries as bags of words, without a
+    # network), "binary" (documents), "top=64" or "top=64/128" (so many columns; see evals/modes.py)
+    modes: tuple[str, ...] = ()
     chunk: int = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
@@ -46,6 +49,7 @@ class Ranking:
     # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
     # those of `config.fields`; nothing is encoded twice
     documents: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()  # of lexical models, as those of Retrieval
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
     depth: int = 1000  # documents of a query that are ranked

@@ -181,16 +181,17 @@ def runlocal(c: Editable) -> Editable:
     graded = c.data.type in ("graded", "beir", "dpr", "triples")
     scored = bool(c.labels.score)
     c.data = entry(Scenes(), count=4000)
+    modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
     c.evals = ml_collections.ConfigDict()
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
-        return _graded_scenes(c, scored)
-    c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200))
+        return _graded_scenes(c, scored, modes)
+    c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200), modes=modes)
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
     return c
 
 
-def _graded_scenes(c: Editable, scored: bool) -> Editable:
+def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editable:
     """Generated judged pairs, with queries and documents that training has not seen."""
     c.data = entry(GradedScenes())
     c.labels.update(query="query_id", document="document_id")
@@ -200,7 +201,7 @@ def _graded_scenes(c: Editable, scored: bool) -> Editable:
         text = "query" if part.side == "query" else "title"
         part.column = text if part.kind == "text" else "image"
     for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
-        c.evals[split] = entry(Ranking())
+        c.evals[split] = entry(Ranking(), modes=modes)
         c.evals[split].data = entry(GradedScenes(), split=split)
     return c
 

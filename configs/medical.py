@@ -75,4 +75,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     for name, source in (("medquad", recipe.entry(medquad, split="test")), ("liveqa", liveqa)):
         c.evals[name] = recipe.entry(config.Ranking(), metrics=metrics)
         c.evals[name].data = source
+        if args.method == "vdr":
+            c.evals[name].modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

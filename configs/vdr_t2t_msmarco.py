@@ -36,4 +36,6 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Objective: Eq. 5 of gated queries, and of their bags of words, against dense passages
     c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, symmetric=args.symmetric)
+    for each in c.evals.values():
+        each.modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

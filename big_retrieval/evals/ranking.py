@@ -18,9 +18,11 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples, graded_examples
-from big_retrieval.evals.fields import EncodedFields, average, encode_fields
+from big_retrieval.evals.bags import bags_of, in_mode
+from big_retrieval.evals.fields import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.modes import Mode, parse_mode
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
@@ -98,7 +100,7 @@ class RankingEvaluator:
           rankings: folder for the rankings by the config's weights; None: they are not written.
 
         Returns:
-          `nDCG@10` and so on; `<weights>/nDCG@10` of every other way.
+          `nDCG@10` and so on; `<weights>/nDCG@10` of every other way, `<mode>/nDCG@10` of modes.
         """
         asked = chosen_queries(self.config, len(self.source.queries))
         queries = self._encode(weights, self.source.queries, "query")
@@ -124,9 +126,48 @@ class RankingEvaluator:
                         writer.add(ranked.queries, ranked.found, ranked.scores, found)
             means = mean_metrics({name: np.concatenate(v) for name, v in values.items()})
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
+        out |= self._in_modes(queries, documents, asked)
         if show is not None:
             show(lambda: self._examples(shown[0]))
         return out
+
+    def _in_modes(
+        self, queries: EncodedFields, documents: EncodedFields, asked: np.ndarray
+    ) -> dict[str, float]:
+        """The metrics of further ways to search with a lexical model."""
+        out: dict[str, float] = {}
+        for text in self.config.modes:
+            mode = parse_mode(text, "config.evals.<name>.modes")
+            sides: dict[Any, EncodedFields] = {
+                side: self._side_in_mode(encoded, mode, side, source)
+                for side, encoded, source in (
+                    ("query", queries, self.source.queries),
+                    ("document", documents, self.source.documents),
+                )
+            }
+            asking, shares = sides["query"], self._weights("document")
+            points = average(self.topology, asking.points, self._weights("query"), asking.there)
+            ranked = self.rank(points, asking, sides["document"], shares, asked)
+            found = [self.metrics(part) for part in ranked]
+            means = mean_metrics({n: np.concatenate([f[n] for f in found]) for n in found[0]})
+            out |= {f"{text}/{name}": value for name, value in means.items()}
+        return out
+
+    def _side_in_mode(
+        self, encoded: EncodedFields, mode: Mode, side: Any, source: Source
+    ) -> EncodedFields:
+        """The fields of a side as a mode has them."""
+        points = {}
+        for name, found in encoded.points.items():
+            columns, words = self.encoder.columns(name), None
+            assert columns is not None  # checks.evals saw to it
+            if self.specs[name].kind == "text" and mode.needs_words(side):
+                records = np.flatnonzero(encoded.there[name])
+                items = np.stack([records, np.zeros_like(records)], axis=1)
+                words = bags_of(columns, source, self.specs[name], items)
+                words = placed(words, records, found.shape[0])
+            points[name] = in_mode(found, mode, side, words)
+        return EncodedFields(points, encoded.there)
 
     def _writer(self, folder: Path | None) -> contextlib.AbstractContextManager[Rankings | None]:
         """What writes rankings to a folder; nothing without one, and on all processes but one."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import FieldSpec, try_record
@@ -12,9 +13,13 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples
+from big_retrieval.evals.bags import bags_of, in_mode, words_shared
+from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.sides import check_group, encode_side, group_numbers
+from big_retrieval.evals.sides import Side, check_group, encode_side, group_numbers
 from big_retrieval.similarity import Topology
+
+STRONGEST = 5  # words of an image that are looked at
 
 
 def summarise(found: np.ndarray, recall_at: tuple[int, ...]) -> dict[str, float]:
@@ -77,7 +82,9 @@ class RetrievalEvaluator:
           show: takes examples of each direction, where they are wanted.
 
         Returns:
-          `<document>_to_<query>/R@1` and so on, and the other direction.
+          `<document>_to_<query>/R@1` and so on, and the other direction; of lexical models
+          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an image's
+          five strongest words that one of its texts holds.
         """
         c = self.config
         names = c.document, c.query
@@ -98,6 +105,47 @@ class RetrievalEvaluator:
                 out[f"{first}_to_{second}/{metric}"] = value
             if show is not None:
                 directions.append(examples.choose(a, b, found, **how))
+        out |= self._lexical(sides, how)
         if show is not None:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
+
+    def _lexical(self, sides: dict[str, Side], how: dict[str, Any]) -> dict[str, float]:
+        """What only lexical models have: other modes, and whether images say what texts say."""
+        c, words = self.config, {}
+        for name, side in sides.items():
+            columns = self.encoder.columns(name)
+            if columns is None:
+                return {}
+            if side.spec.kind == "text":
+                words[name] = bags_of(columns, side.source, side.spec, side.items)
+        out = {}
+        for text in c.modes:
+            mode = parse_mode(text, "config.evals.<name>.modes")
+            points = {
+                c.query: in_mode(sides[c.query].points, mode, "query", words.get(c.query)),
+                c.document: in_mode(
+                    sides[c.document].points, mode, "document", words.get(c.document)
+                ),
+            }
+            for first, second in ((c.document, c.query), (c.query, c.document)):
+                owners = sides[first].owners, sides[second].owners
+                found = ranks(points[first], owners[0], points[second], owners[1], **how)
+                for metric, value in summarise(found, c.recall_at).items():
+                    out[f"{text}/{first}_to_{second}/{metric}"] = value
+        images = [name for name, side in sides.items() if side.spec.kind == "image"]
+        if words and images:
+            ((text, bags),), image = words.items(), sides[images[0]]
+            own = _owned(bags, sides[text].owners, image.owners)
+            out[f"words@{STRONGEST}"] = words_shared(image.points, own, STRONGEST)
+        return out
+
+
+def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:
+    """The words of all texts of each wanted owner, [n, V], from bags of words [T, V] of texts."""
+    known, row = np.unique(wanted, return_inverse=True)
+    place = np.minimum(np.searchsorted(known, owners), len(known) - 1)
+    there = np.flatnonzero(known[place] == owners)
+    where = (np.ones(len(there), np.float32), (place[there], there))
+    same = scipy.sparse.csr_array(where, shape=(len(known), len(owners)))
+    return scipy.sparse.csr_array(same @ bags)[row]

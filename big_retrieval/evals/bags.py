@@ -1,0 +1,102 @@
+"""Bags of words, and lexical points as a mode of search has them; see `modes`."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from big_retrieval.columns import Columns
+from big_retrieval.data.fields import FieldSpec, source_texts, stack
+from big_retrieval.data.sources import Source
+from big_retrieval.encoding import Points, concatenate
+from big_retrieval.errors import UserError
+from big_retrieval.evals.modes import Mode, Side
+
+CHUNK = 4096  # texts tokenised at a time
+
+
+def in_mode(
+    points: Points, mode: Mode, side: Side, words: scipy.sparse.csr_array | None
+) -> scipy.sparse.csr_array:
+    """The points of a lexical field as a mode has them.
+
+    Args:
+      points: CSR [n, V], gated as the head says.
+      mode: the mode.
+      side: of the field.
+      words: bags of the rows' own words, [n, V]; None: they have none, or it keeps none.
+
+    Raises:
+      UserError: bags are asked for of a field without words.
+    """
+    if mode.bags == side:
+        if words is None:
+            raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
+        return words
+    top = mode.top[side]
+    return points if top is None else narrowed(points, top, words)
+
+
+def narrowed(
+    points: scipy.sparse.csr_array, top: int, words: scipy.sparse.csr_array | None = None
+) -> scipy.sparse.csr_array:
+    """Rows with their `top` largest entries, of equal ones the lower column, and their own words.
+
+    Args:
+      points: CSR [n, V], not negative.
+      top: entries of a row.
+      words: bags of words [n, V], whose columns stay, too.
+    """
+    rows_of: Any = scipy.sparse.csr_array(points)
+    rows_of.sort_indices()
+    starts = np.asarray(rows_of.indptr, np.int64)
+    counts = np.diff(starts)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((rows_of.indices, -rows_of.data, rows))
+    place = np.empty(len(order), np.int64)  # of an entry in its row, strongest first
+    place[order] = np.arange(len(order)) - np.repeat(starts[:-1], counts)
+    kept = place < top
+    if words is not None:
+        numbers = rows_of.copy()
+        numbers.data = np.arange(1, len(order) + 1, dtype=np.float64)
+        own: Any = numbers.multiply(words.astype(bool))
+        kept[np.asarray(own.data, np.int64) - 1] = True
+    found = (rows_of.data[kept], (rows[kept], rows_of.indices[kept]))
+    return scipy.sparse.csr_array(found, shape=rows_of.shape)
+
+
+def bags_of(
+    columns: Columns, source: Source, spec: FieldSpec, items: np.ndarray
+) -> scipy.sparse.csr_array:
+    """Bags of words of some texts, [n, V]; no network is asked.
+
+    Args:
+      columns: of the field.
+      source: the records.
+      spec: how the field is read.
+      items: int64 [n, 2]: record, and text in the record.
+    """
+    parts: list[Any] = [scipy.sparse.csr_array((0, len(columns)), dtype=np.float32)]
+    for start in range(0, len(items), CHUNK):
+        chosen = items[start : start + CHUNK].tolist()
+        arrays = stack(spec, [source_texts(source, r, spec)[t] for r, t in chosen])
+        parts.append(columns.bag(arrays["ids"], arrays["mask"]))
+    return concatenate(parts)
+
+
+def words_shared(
+    points: scipy.sparse.csr_array, words: scipy.sparse.csr_array, count: int
+) -> float:
+    """The share of the strongest columns of each row that are among some words, on average.
+
+    Args:
+      points: of images, CSR [n, V].
+      words: bags of the words of the texts that go with each, [n, V].
+      count: strongest columns of a row.
+    """
+    strongest = narrowed(points, count)
+    strongest.data[:] = 1
+    there: Any = strongest.multiply(words)
+    there.data[:] = there.data > 0
+    total = np.maximum(np.diff(strongest.indptr), 1)
+    return float(np.mean(np.asarray(there.sum(axis=1)).ravel() / total))
