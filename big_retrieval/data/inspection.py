@@ -27,8 +27,9 @@ from big_retrieval.data.fields import Text, lacks, source_texts, stack
 from big_retrieval.data.images import resize
 from big_retrieval.data.inspection_graded import describe_judgements
 from big_retrieval.data.mixture import Mixture
+from big_retrieval.data.negatives import Negatives, read_negatives
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import Source
+from big_retrieval.data.sources import Source, place_of
 from big_retrieval.errors import Damaged
 
 SHOWN = 16  # examples in the picture
@@ -46,6 +47,7 @@ class Sample:
       lacking: optional field -> records without it.
       texts: usable texts of each record and text column.
       sizes: (height, width) of the images.
+      negatives: how many hard negatives each record has, where the configuration asks for some.
       doubles: images whose content an earlier one had.
       shown: (picture uint8 [H, W, 3], caption) of the first ones.
     """
@@ -55,6 +57,7 @@ class Sample:
     lacking: Counter[str] = field(default_factory=Counter)
     texts: dict[str, list[tuple[Text, ...]]] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
+    negatives: list[int] = field(default_factory=list)
     doubles: int = 0
     shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
 
@@ -81,8 +84,13 @@ def present(source: Source, specs: Mapping[str, FieldSpec], tries: int) -> dict[
     return dict(specs)
 
 
-def take(source: Source, specs: Mapping[str, FieldSpec], limit: int) -> Sample:
-    """Reads up to `limit` records, evenly spread over the source."""
+def take(
+    source: Source,
+    specs: Mapping[str, FieldSpec],
+    limit: int,
+    negatives: Negatives | None = None,
+) -> Sample:
+    """Reads up to `limit` records, evenly spread over the source, with their hard negatives."""
     found, seen = Sample(), set()
     indices = spread(len(source), limit)
     shown = set(spread(len(indices), SHOWN))
@@ -90,6 +98,9 @@ def take(source: Source, specs: Mapping[str, FieldSpec], limit: int) -> Sample:
         found.read += 1
         try:
             _look(source, index, specs, found, seen, number in shown)
+            if negatives is not None:
+                value, place = source[index].get(negatives.column), place_of(source, index)
+                found.negatives.append(len(read_negatives(value, negatives.column, place)))
         except Damaged as problem:
             found.damaged[kind_of(problem.why)] += 1
     return found
@@ -145,6 +156,9 @@ def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> 
         f"damaged     {bad} ({bad / max(1, sample.read):.2%})" + (f": {reasons}" * bool(bad))
     )
     lines += [f"without     {name}: {n:,}" for name, n in sorted(sample.lacking.items())]
+    if sample.negatives:
+        mean, without = np.mean(sample.negatives), sample.negatives.count(0)
+        lines.append(f"negatives   {mean:.1f} a record, {without:,} records without")
     if sample.sizes:
         sides = np.array(sample.sizes)
         low, middle, high = (np.percentile(sides, q, axis=0).astype(int) for q in (0, 50, 100))

@@ -114,9 +114,10 @@ class RetrievalEvaluator:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, words = self.config, {}
         for name, side in sides.items():
-            columns = self.encoder.columns(name)
-            if columns is None:
+            if not scipy.sparse.issparse(side.points):
                 return {}
+            columns = self.encoder.columns(name)
+            assert columns is not None
             if side.spec.kind == "text":
                 words[name] = bags_of(columns, side.source, side.spec, side.items)
         out = {}

@@ -13,6 +13,7 @@ from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import make_negatives
 from big_retrieval.data.files.tables import Rows
 from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.inspection import describe, take
 from big_retrieval.data.negatives import Negatives, draw_negatives, read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
@@ -192,3 +193,9 @@ def test_generated_pairs_have_worse_titles() -> None:
         assert record["title"] not in record["negatives"]
         assert len({*record["negatives"]}) == len(record["negatives"])
     assert any(of[index]["negatives"] for index in range(0, len(of), 40))
+
+
+def test_an_inspection_counts_them() -> None:
+    of = source([words(0, 4), [], words(1, 2), None])
+    sample = take(of, FIELDS, 10, WANTED)
+    assert "negatives   1.5 a record, 2 records without" in describe(of, FIELDS, sample)

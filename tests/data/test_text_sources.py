@@ -113,7 +113,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.text(alphabet='a"\\]}', max_size=3), VALUES, max_size=3), max_size=5

@@ -15,8 +15,8 @@ CHUNK = 4 * 2**20  # bytes that are looked at together
 QUOTE, BACKSLASH = ord('"'), ord("\\")
 DEPTH = np.zeros(256, np.int8)  # what a byte outside of strings adds to the depth
 DEPTH[list(b"[{")], DEPTH[list(b"]}")] = 1, -1
-BETWEEN = np.zeros(256, bool)  # what may stand between the objects of the list
-BETWEEN[list(b" \t\r\n,")] = True
+MARKS = np.zeros(256, bool)
+MARKS[[*b'[]{}"\\']] = True
 
 
 class JsonArray:
@@ -72,52 +72,63 @@ def _spans(path: Path) -> np.ndarray:
     """Start and end of every object of the list: int64 [n, 2]."""
     starts: list[np.ndarray] = []
     stops: list[np.ndarray] = []
-    depth = lists = 0
-    for at, here, depths in _depths(path):
-        before = np.concatenate([[depth], depths[:-1]])
-        depth = int(depths[-1])
-        opens = (before == 1) & (depths == 2)
-        closes = (before == 2) & (depths == 1)
-        odd = (before == 1) & (depths == 1) & ~BETWEEN[here]
-        odd |= (before == 0) & (depths == 0) & ~BETWEEN[here]
-        odd[: 3 if at == 0 and bytes(here[:3]) == b"\xef\xbb\xbf" else 0] = False
-        lists += int(((before == 0) & (depths == 1)).sum())
-        if odd.any() or (depths < 0).any():
-            where = at + int(np.argmax(odd | (depths < 0)))
-            raise UserError(f"{path} is no list of objects: see its byte {where:,}.")
-        starts.append(at + np.flatnonzero(opens))
-        stops.append(at + np.flatnonzero(closes) + 1)
-    found = [np.concatenate([np.zeros(0, np.int64), *each]) for each in (starts, stops)]
-    if lists != 1:
-        raise UserError(f"{path} is no list of objects: it has {lists} values.")
-    if depth or len(found[0]) != len(found[1]):
-        raise UserError(f"{path} is cut short: its list does not end.")
-    return np.stack(found, axis=1)  # [n, 2]
+    lists: list[np.ndarray] = []  # where the list starts, and where it ends
+    for places, before, behind in _depths(path):
+        starts.append(places[(before == 1) & (behind == 2)])
+        stops.append(places[(before == 2) & (behind == 1)] + 1)
+        lists += [places[(before == 0) & (behind == 1)], places[(before == 1) & (behind == 0)]]
+    first, last, ends = (
+        np.concatenate([np.zeros(0, np.int64), *each]) for each in (starts, stops, lists)
+    )
+    if len(ends) != 2 or len(first) != len(last):
+        what = "is cut short" if len(ends) < 2 else "is no list of objects: it has several values"
+        raise UserError(f"{path} {what}.")
+    _check_gaps(path, [0, ends[0] + 1, *last], [ends[0], *first, ends[1]], int(ends[1]) + 1)
+    return np.stack([first, last], axis=1)  # [n, 2]
 
 
-def _depths(path: Path) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of every chunk its start, its bytes [k], and behind each byte how deep it is nested [k]."""
+def _check_gaps(path: Path, starts: list[Any], stops: list[Any], end: int) -> None:
+    """Raises a UserError where there is something outside of the objects."""
+    file = Parts(path)
+    size = path.stat().st_size
+    for start, stop in (*zip(starts, stops, strict=True), (end, size)):
+        gap = file.read(int(start), int(stop) - int(start))
+        gap = gap.removeprefix(b"\xef\xbb\xbf") if start == 0 else gap
+        if gap.strip(b" \t\r\n,"):
+            raise UserError(f"{path} is no list of objects: see its byte {int(start):,}.")
+
+
+def _depths(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of every chunk the places of brackets outside of strings, and the depth before and behind.
+
+    Three int64 arrays [k], with places in the file.
+    """
     depth = at = 0
     inside = escaped = False  # at the start of the chunk: in a string, behind a backslash
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             here = np.frombuffer(chunk, np.uint8)
-            quotes, escaped = _quotes(here, escaped)
-            strings = (np.cumsum(quotes) + inside) % 2 == 1  # a string's end is not in it
-            steps = np.where(strings | quotes, 0, DEPTH[here])
-            depths = depth + np.cumsum(steps, dtype=np.int64)
-            yield at, here, depths
-            depth, inside, at = int(depths[-1]), bool(strings[-1]), at + len(here)
+            places = np.flatnonzero(MARKS[here])
+            places, escaped = _spoken(here, places, escaped)
+            quotes = here[places] == QUOTE
+            strings = (np.cumsum(quotes) + inside) % 2 == 1
+            brackets = ~quotes & ~strings
+            steps = DEPTH[here[places[brackets]]].astype(np.int64)
+            behind = depth + np.cumsum(steps)
+            yield at + places[brackets], behind - steps, behind
+            depth = int(behind[-1]) if len(behind) else depth
+            inside ^= bool(quotes.sum() % 2)
+            at += len(here)
 
 
-def _quotes(here: np.ndarray, escaped: bool) -> tuple[np.ndarray, bool]:
-    """Which bytes are quotes without a backslash, bool [k]; whether the next one would have one."""
-    quotes: Any = here == QUOTE
+def _spoken(here: np.ndarray, places: np.ndarray, escaped: bool) -> tuple[np.ndarray, bool]:
+    """The marks without backslashes and those that one speaks of; whether the next byte is one."""
+    kept = here[places] != BACKSLASH
     skipped = 0 if escaped else -1  # the byte that the last backslash speaks of
-    quotes[: skipped + 1] = False
-    for place in np.flatnonzero(here == BACKSLASH).tolist():
-        if place == skipped:
-            continue  # itself spoken of: it says nothing
-        skipped = place + 1
-        quotes[skipped : skipped + 1] = False
-    return quotes, skipped == len(here)
+    lost = [skipped]
+    for place in places[~kept].tolist():
+        if place != skipped:  # else it is itself spoken of and says nothing
+            skipped = place + 1
+            lost.append(skipped)
+    kept &= ~np.isin(places, np.array(lost))
+    return places[kept], skipped == len(here)

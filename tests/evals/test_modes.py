@@ -1,0 +1,64 @@
+"""Ways to search with lexical models: bags of words, narrower gates."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bags import in_mode, narrowed, words_shared
+from big_retrieval.evals.modes import parse_mode
+
+KEY = "config.evals.<name>.modes"
+
+
+def sparse(rows: object) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array(np.asarray(rows, np.float32))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.integers(0, 8), st.booleans())
+def test_narrowed(seed: int, top: int, with_words: bool) -> None:
+    """Against a sort of every dense row."""
+    rng = np.random.default_rng(seed)
+    dense = np.where(rng.random((5, 7)) < 0.6, rng.integers(1, 4, (5, 7)), 0).astype(np.float32)
+    words = (rng.random((5, 7)) < 0.3).astype(np.float32)
+    found = narrowed(sparse(dense), top, sparse(words) if with_words else None).toarray()
+    for row, out, own in zip(dense, found, words, strict=True):
+        strongest = [c for c in np.argsort(-row, kind="stable") if row[c] > 0][:top]
+        kept = set(strongest) | ({*np.flatnonzero(own)} if with_words else set())
+        np.testing.assert_array_equal(out, [x if c in kept else 0 for c, x in enumerate(row)])
+
+
+def test_modes() -> None:
+    points, words = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
+    expected = {
+        "bag": [[0, 1, 0, 1]],
+        "binary": [[3, 0, 2, 1]],
+        "top=1": [[3, 0, 0, 1]],
+        "top=0": [[0, 0, 0, 1]],
+        "top=all/1": [[3, 0, 2, 1]],
+    }
+    for text, row in expected.items():
+        found = in_mode(points, parse_mode(text, KEY), "query", words)
+        np.testing.assert_array_equal(found.toarray(), row, err_msg=text)
+    found = in_mode(points, parse_mode("top=all/1", KEY), "document", None)
+    np.testing.assert_array_equal(found.toarray(), [[3, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("text", ["bags", "top", "top=-1", "top=1/2/3", ""])
+def test_unknown_modes(text: str) -> None:
+    with pytest.raises(UserError, match="modes has"):
+        parse_mode(text, KEY)
+
+
+def test_images_have_no_bags() -> None:
+    with pytest.raises(UserError, match="has images"):
+        in_mode(sparse([[1]]), parse_mode("binary", KEY), "document", None)
+
+
+def test_words_shared() -> None:
+    points = sparse([[5, 4, 3, 2], [0, 0, 0, 9], [0, 0, 0, 0]])
+    words = sparse([[1, 0, 1, 1], [0, 0, 0, 2], [1, 1, 1, 1]])
+    assert words_shared(points, words, 2) == pytest.approx((1 / 2 + 1 + 0) / 3)
