@@ -63,7 +63,8 @@ def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
     """
     columns, values = columns_of(row, count)
     return [
-        (words[c], float(value)) for c, value in zip(columns.tolist(), values.tolist(), strict=True)
+        (words[int(c)], float(value))
+        for c, value in zip(columns.tolist(), values.tolist(), strict=True)
     ]
 
 
@@ -81,7 +82,7 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
     return Shared(
         score,
         [
-            (words[c], float(product), float(product / score) if score else 0.0)
+            (words[int(c)], float(product), float(product / score) if score else 0.0)
             for c, product in zip(columns.tolist(), products.tolist(), strict=True)
         ],
     )

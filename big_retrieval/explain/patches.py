@@ -159,7 +159,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     head: Any = make_head(unmasked, model.columns(field), dtype=DTYPES[c.dtype], parent=None)
     return Patches(
         picture,
-        int(round(len(hidden) ** 0.5)),
+        round(len(hidden) ** 0.5),
         words_of(model, field),
         hidden,
         head,
