@@ -1,10 +1,11 @@
 """Explains a lexical model: words of texts and images, shared words, patches, its vocabulary.
 
-    python -m big_retrieval.explain --checkpoint=RUN --text="a red ball" [--with=ball.jpg] [--out=DIR]
-    python -m big_retrieval.explain --checkpoint=RUN --image=ball.jpg [--patches=0:3,2:5] [--map=ball]
+    python -m big_retrieval.explain --checkpoint=RUN --text="a red ball" [--with=ball.jpg]
+    python -m big_retrieval.explain --checkpoint=RUN --image=ball.jpg [--patches=0:3,2:5]
+        [--map=ball] [--words=20] [--out=FOLDER]
     python -m big_retrieval.explain vocabulary --checkpoint=RUN --data=evals.test [--field=image]
-    python -m big_retrieval.explain sheet --checkpoint=RUN [--checkpoint=RUN2] --data=FILE --count=20
-        --out=sheet.csv [--raters=3] [--seed=0]
+    python -m big_retrieval.explain sheet --checkpoint=RUN [--checkpoint=RUN2] --data=FILE
+        --count=20 --out=sheet.csv [--raters=3] [--seed=0]
     python -m big_retrieval.explain tally sheet-1.csv sheet-2.csv [--key=sheet.key.json]
 
 --text, --image and --patches can be given several times. --data is a source of the model's

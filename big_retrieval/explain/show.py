@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from big_retrieval.explain import pictures
 from big_retrieval.explain.listing import Listed
 from big_retrieval.manifest import write_bytes
 from big_retrieval.report.html import Html, join, tag
-from big_retrieval.report.numbers import number
 from big_retrieval.report.style import CSS
 
 PAGE = "explain.html"
@@ -53,9 +53,10 @@ def table(part: Part, count: int) -> str:
     lines = [part.title] + ([f"  {part.note}"] if part.note else [])
     kept = part.words[:count]
     if not kept:
-        return "\n".join([*lines, "  (no words)"])
+        return "\n".join([*lines, "  none"])
     wide = max(len(word) for word, _ in kept)
-    values = [number(value, 4) for _, value in kept]
+    digits = min(max(3 - math.floor(math.log10(kept[0][1])), 0), 9) if kept[0][1] > 0 else 4
+    values = [f"{value:.{digits}f}" for _, value in kept]  # four digits of the largest
     right = max(map(len, values))
     for place, (word, _) in enumerate(kept):
         share = f"  {pictures.percent(part.shares[place]):>6}" if part.shares else ""
