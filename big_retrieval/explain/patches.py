@@ -6,7 +6,8 @@ output alone.
 
 import functools
 import re
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from big_retrieval.config import Lexical
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.fields import stack
 from big_retrieval.data.images import evaluation_view
+from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.explain import listing
 from big_retrieval.explain.listing import Listed
@@ -30,6 +32,7 @@ from big_retrieval.models.towers import DTYPES, make_head, make_model, variables
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
 
+_RUNNERS: weakref.WeakKeyDictionary[Encoder, Callable[..., Any]] = weakref.WeakKeyDictionary()
 _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")
 
 
@@ -146,14 +149,10 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     place = str(image) if isinstance(image, str | Path) else "an image"
     picture = evaluation_view(read_image(image), part.size, place=place)  # [S, S, 3]
     inputs = {field: stack(field_specs(c, model.tokenizer)[field], [picture])}
-    network = make_model(c, model.tokenizer.vocab_size, model.tokenizer)
-
-    @jax.jit
-    def run(collections: Any, inputs: Any) -> Any:
-        return network.apply(collections, inputs, mutable=["intermediates"])[1]
-
     weights = variables(model.weights)
-    hidden = run(weights, inputs)["intermediates"][part.tower]["final"][0][0]  # [R * R, D]
+    hidden = _runner(model)(weights, inputs)["intermediates"][part.tower]["final"][0][
+        0
+    ]  # [R * R, D]
     # Padding is of texts; images have masks here alone, which have to count.
     unmasked = replace(config, pool_padding=False)
     head: Any = make_head(unmasked, model.columns(field), dtype=DTYPES[c.dtype], parent=None)
@@ -166,6 +165,18 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         weights["params"][f"{owner}_head"],
         part.head.top,
     )
+
+
+def _runner(model: "TrainedModel") -> Callable[..., Any]:
+    """From weights and inputs to the outputs of towers, compiled once for a model."""
+    if model.encoder not in _RUNNERS:
+        network = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
+        _RUNNERS[model.encoder] = jax.jit(
+            lambda collections, inputs: network.apply(
+                collections, inputs, mutable=["intermediates"]
+            )[1]
+        )
+    return _RUNNERS[model.encoder]
 
 
 def rectangle(text: str, side: int) -> np.ndarray:
