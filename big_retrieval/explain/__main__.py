@@ -107,6 +107,8 @@ def _sheet() -> None:
         lost = "--out" if DATA.value else "--data"
         raise UserError(f"{lost} is missing: --data is what people see, --out the CSV file.")
     models = {path: load(path) for path in CHECKPOINT.value}
+    if len(models) < len(CHECKPOINT.value):
+        raise UserError("--checkpoint names a folder twice; give each model once.")
     wanted = sheet.Wanted(DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value)
     for path in sheet.write(models, wanted, Path(OUT.value)):
         print(f"written to {path}")

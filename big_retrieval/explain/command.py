@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
 
 MAPS = 4  # words that are drawn on an image unless named
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 BOXED = 100  # columns of a box plot, as in Figure 7 of the paper
 
 
@@ -80,10 +81,20 @@ def asked(
 
 
 def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) -> Asked:
-    """What --with names: an image where that is a file and the model reads images, else a text."""
-    kind = "image" if Path(value).is_file() and lexical_fields(model.config, "image") else "text"
+    """What --with names: an image where that is a file and the model reads images, else a text.
+
+    Raises:
+      UserError: it is called like an image but not there, or the model has no such field.
+    """
+    images = lexical_fields(model.config, "image")
+    kind = "image" if Path(value).is_file() and images else "text"
     if field is not None and field in model.config.fields:
         kind = model.config.fields[field].kind
+    elif kind == "text" and images and Path(value).suffix.lower() in ENDINGS:
+        raise UserError(
+            f"--with {value} is called like an image, but there is no such file; give one that is "
+            "there, or --with_field for a text."
+        )
     return asked(model, value, kind, field, other=first.field)
 
 

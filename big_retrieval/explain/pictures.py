@@ -31,7 +31,7 @@ def missing() -> str:
     lost = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if not lost:
         return ""
-    what = "word clouds and box plots" if "matplotlib" in lost else "word clouds"
+    what = "word clouds or box plots" if "matplotlib" in lost else "word clouds"
     return f"no {what} without {' and '.join(lost)}: pip install 'big_retrieval[explain]'."
 
 

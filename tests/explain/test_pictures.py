@@ -1,5 +1,6 @@
 """Pictures and pages of explanations: what is drawn where, with and without the extra."""
 
+import dataclasses
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
 from big_retrieval.loading import TrainedModel
 from big_retrieval.report.matched import matched
+from tests.helpers import tiny
 from tests.report.test_report import check
 
 PICTURE = np.full((8, 8, 3), 100, np.uint8)
@@ -117,6 +119,20 @@ def test_an_image_and_a_text_from_end_to_end(
     assert len(lines.split("\n")) == 5
     with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
         command.asked(model, str(file), "image", "text")
+    with pytest.raises(UserError, match="called like an image, but there is no such file"):
+        command.partner(model, "nowhere.PNG", None, item)
+    assert command.partner(model, "nowhere.PNG", "text", item).kind == "text"
+
+
+def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
+    dense = dataclasses.replace(model, config=tiny())
+    for call in (
+        lambda: command.asked(dense, "a text", "text", None),
+        lambda: command.asked(dense, "a text", "text", "text"),
+        lambda: command.vocabulary(dense, "data", None, 3, draw=False),
+    ):
+        with pytest.raises(UserError, match="the model has no lexical head"):
+            call()
 
 
 def test_the_vocabulary_of_a_set(model: TrainedModel) -> None:
