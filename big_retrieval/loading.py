@@ -135,20 +135,27 @@ class _Images:
         return len(self._images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        image = self._images[index]
-        if isinstance(image, str | Path):
-            try:
-                image = decoding.decode(Path(image).read_bytes())
-            except OSError as problem:
-                raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
-            except ValueError as problem:
-                raise UserError(f"image {image} is {problem}.") from None
-        elif isinstance(image, Image.Image):
-            image = decoding.from_pil(image)
+        image = read_image(self._images[index])
         return {self._column: image}
 
     def captions(self) -> Any:
         return iter(())
+
+
+def read_image(image: Any) -> Any:
+    """An image as uint8 [H, W, 3]: a file, a PIL image, or such an array already.
+
+    Raises:
+      UserError: the file cannot be read or is no image.
+    """
+    if isinstance(image, str | Path):
+        try:
+            return decoding.decode(Path(image).read_bytes())
+        except OSError as problem:
+            raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
+        except ValueError as problem:
+            raise UserError(f"image {image} is {problem}.") from None
+    return decoding.from_pil(image) if isinstance(image, Image.Image) else image
 
 
 def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> TrainedModel:

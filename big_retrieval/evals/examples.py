@@ -15,16 +15,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
+from big_retrieval.explain.listing import shared
+from big_retrieval.explain.words import names_of
 from big_retrieval.manifest import to_json, write_bytes
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example
+MATCHED = 5  # words of an answer of a lexical model
 MOST_MARGINS = 4096  # queries whose margin of score is computed
 
 Make = Callable[[], dict[str, Any]]
@@ -133,6 +137,7 @@ class Direction:
       ranks: of all queries, [Q].
       groups: what was chosen.
       scores: query -> scores of all answers, [D].
+      words: of the columns of lexical points; (): points are dense.
     """
 
     first: Side
@@ -140,6 +145,7 @@ class Direction:
     ranks: np.ndarray
     groups: Sequence[Group]
     scores: dict[int, np.ndarray]
+    words: Sequence[str] = ()
 
     def describe(self) -> dict[str, Any]:
         """All of it, ready for JSON; reads texts and pictures."""
@@ -169,20 +175,25 @@ class Direction:
             "query": _item(self.first, query),
             "rank": int(self.ranks[query]),
             "right_answers": int(right.sum()),
-            "answers": [self._answer(place, scores, right) for place in top.tolist()],
+            "answers": [self._answer(query, place, right) for place in top.tolist()],
         }
         if right.any() and not right[top].any():
             best = int(np.flatnonzero(right)[best_first(scores[right], right[right], 1)[0]])
-            found["right"] = self._answer(best, scores, right)
+            found["right"] = self._answer(query, best, right)
         return found
 
-    def _answer(self, place: int, scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-        score = float(scores[place])
-        return {
+    def _answer(self, query: int, place: int, right: np.ndarray) -> dict[str, Any]:
+        score = float(self.scores[query][place])
+        found: dict[str, Any] = {
             **_item(self.second, place),
             "score": round(score, 6) if np.isfinite(score) else None,
             "right": bool(right[place]),
         }
+        if self.words:
+            rows = self.first.points[[query]], self.second.points[[place]]  # CSR [1, V] each
+            matched = shared(*rows, self.words).words[:MATCHED]
+            found["matched"] = [[w, round(s, 4)] for w, _, s in matched if np.isfinite(s)]
+        return found
 
 
 def _item(side: Side, place: int) -> dict[str, Any]:
@@ -253,4 +264,11 @@ def choose(
     queries = np.unique(np.concatenate([group.queries for group in groups]))
     table = compute(_scorer, queries)  # [chosen, D]
     scores = dict(zip(queries.tolist(), table, strict=True))
-    return Direction(first, second, ranks, groups, scores)
+    return Direction(first, second, ranks, groups, scores, _words(first, second, encoder))
+
+
+def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
+    """What the columns of lexical points are called; () of dense ones."""
+    columns = encoder.columns(first.field) if scipy.sparse.issparse(first.points) else None
+    tokenizer = first.spec.tokenizer or second.spec.tokenizer
+    return () if columns is None else names_of(columns, tokenizer)

@@ -7,6 +7,7 @@ from typing import Any
 from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
 from big_retrieval.report.html import Html, tag
+from big_retrieval.report.matched import matched
 from big_retrieval.report.numbers import is_number, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
@@ -245,6 +246,7 @@ def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
         mark,
         tag("span", shown, class_="score"),
         _item(answer, f"answer {place}, {'right' if right else 'wrong'}"),
+        matched(answer.get("matched")),
         class_=f"{'right' if right else 'wrong'}{' apart' if apart else ''}{wide}",
     )
 

@@ -193,6 +193,9 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
 .right > .mark { color: var(--good); }
 .wrong > .mark { color: var(--bad); }
 .words { min-width: 0; }
+.matched { font-size: 12px; line-height: 1.35; color: var(--soft); grid-column: 1 / -1; }
+.matched .bar { display: flex; justify-content: space-between; gap: 6px; padding: 0 3px; }
+.lines .matched { display: flex; flex-wrap: wrap; gap: 2px 10px; padding-bottom: 4px; }
 
 @media (min-width: 1000px) {
   .found.two { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0 28px; }

@@ -1,0 +1,136 @@
+"""Explains a lexical model: words of texts and images, shared words, patches, its vocabulary.
+
+    python -m big_retrieval.explain --checkpoint=RUN --text="a red ball" [--with=ball.jpg]
+    python -m big_retrieval.explain --checkpoint=RUN --image=ball.jpg [--patches=0:3,2:5]
+        [--map=ball] [--words=20] [--out=FOLDER]
+    python -m big_retrieval.explain vocabulary --checkpoint=RUN --data=evals.test [--field=image]
+    python -m big_retrieval.explain sheet --checkpoint=RUN [--checkpoint=RUN2] --data=FILE
+        --count=20 --out=sheet.csv [--raters=3] [--seed=0]
+    python -m big_retrieval.explain tally sheet-1.csv sheet-2.csv [--key=sheet.key.json]
+
+--text, --image and --patches can be given several times. --data is a source of the model's
+configuration (data, evals.NAME) or a file of pairs. `sheet` writes what people rate, `tally` reads
+what they wrote.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+
+CHECKPOINT = flags.DEFINE_multi_string("checkpoint", [], "Run or checkpoint folder; sheet: several")
+TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
+IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
+WITH = flags.DEFINE_string("with", None, "A text or image file to compare each of them with")
+FIELD = flags.DEFINE_string("field", None, "Which field they are, where the model has several")
+WITH_FIELD = flags.DEFINE_string("with_field", None, "Which field --with is")
+WORDS = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
+PATCHES = flags.DEFINE_multi_string("patches", [], "Rows and columns of patches: r0:r1,c0:c1")
+MAP = flags.DEFINE_multi_string("map", [], "A word to show at each patch of the images")
+DATA = flags.DEFINE_string("data", "", "vocabulary, sheet: which records")
+COUNT = flags.DEFINE_integer("count", None, "vocabulary, sheet: how many records", lower_bound=1)
+OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page; sheet: the CSV file")
+SEED = flags.DEFINE_integer("seed", 0, "sheet: of the choice and the order")
+RATERS = flags.DEFINE_integer(
+    "raters", 1, "sheet: files, each in an order of its own", lower_bound=1
+)
+KEY = flags.DEFINE_string("key", None, "tally: the file that says which model is which")
+SHEETS = 1000  # of a tally at most
+
+
+def main(*words: str) -> None:
+    """Does what the first word says; none: explains texts and images."""
+    if cli.CONFIG.value is not None or cli.WORKDIR.value is not None:
+        raise UserError("explain takes no --config and no --workdir: give --checkpoint=RUN.")
+    action, *rest = words or ("",)
+    actions = {"": _explain, "vocabulary": _vocabulary, "sheet": _sheet}
+    if action == "tally":
+        from big_retrieval.explain.tally import tally
+
+        print(tally([Path(each) for each in rest], Path(KEY.value) if KEY.value else None))
+        return
+    if action not in actions or rest:
+        wrong = rest[0] if action in actions else action
+        raise UserError(f"{wrong!r} is none of vocabulary, sheet and tally; leave it out.")
+    if not CHECKPOINT.value:
+        raise UserError("--checkpoint is missing: the folder of a run, or of a checkpoint.")
+    if action != "sheet" and len(CHECKPOINT.value) > 1:
+        raise UserError("--checkpoint is given several times, which only sheet takes; keep one.")
+    actions[action]()
+
+
+def _explain() -> None:
+    from big_retrieval.explain import command
+    from big_retrieval.loading import load
+
+    if not TEXT.value and not IMAGE.value:
+        raise UserError("there is nothing to explain: give --text=... or --image=FILE.")
+    if (PATCHES.value or MAP.value) and not (IMAGE.value or WITH.value):
+        raise UserError("--patches and --map are of images: give --image=FILE.")
+    model = load(CHECKPOINT.value[0])
+    items = [command.asked(model, text, "text", FIELD.value) for text in TEXT.value]
+    items += [command.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
+    parts = []
+    for item in items:
+        other = None
+        if WITH.value is not None:
+            other = command.partner(model, WITH.value, WITH_FIELD.value, item)
+        how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
+        found = command.explain(model, item, other, **how)
+        parts += found
+        _print(found)
+        seen = [each for each in (item, other) if each is not None and each.kind == "image"]
+        for image in seen if MAP.value else ():
+            print("\n".join(command.map_tables(model, image, MAP.value)) + "\n")
+    _write(parts, "Explanations")
+
+
+def _vocabulary() -> None:
+    from big_retrieval.explain.command import vocabulary
+    from big_retrieval.loading import load
+
+    if not DATA.value:
+        raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
+    model = load(CHECKPOINT.value[0])
+    parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
+    _print(parts)
+    _write(parts, "Use of the vocabulary")
+
+
+def _sheet() -> None:
+    from big_retrieval.explain import sheet
+    from big_retrieval.loading import load
+
+    if not DATA.value or not OUT.value:
+        lost = "--out" if DATA.value else "--data"
+        raise UserError(f"{lost} is missing: --data is what people see, --out the CSV file.")
+    models = {path: load(path) for path in CHECKPOINT.value}
+    if len(models) < len(CHECKPOINT.value):
+        raise UserError("--checkpoint names a folder twice; give each model once.")
+    wanted = sheet.Wanted(DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value)
+    for path in sheet.write(models, wanted, Path(OUT.value)):
+        print(f"written to {path}")
+
+
+def _print(parts: list) -> None:
+    from big_retrieval.explain.show import table
+
+    for part in parts:
+        print(table(part, WORDS.value) + "\n", flush=True)
+
+
+def _write(parts: list, title: str) -> None:
+    if OUT.value is None:
+        return
+    from big_retrieval.explain import pictures
+    from big_retrieval.explain.show import write
+
+    if lost := pictures.missing():
+        print(lost)
+    print(f"written to {write(parts, WORDS.value, Path(OUT.value), title)}")
+
+
+if __name__ == "__main__":
+    cli.run(main, words=SHEETS + 1)

@@ -1,0 +1,153 @@
+"""Lists of words from a trained model and a text or an image."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from big_retrieval.columns import Columns
+from big_retrieval.config import Config, ImageField, Lexical
+from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.errors import UserError
+from big_retrieval.explain import listing
+from big_retrieval.explain.listing import Listed, Row, Shared
+from big_retrieval.explain.usage import Usage, usage_of
+
+if TYPE_CHECKING:
+    from big_retrieval.loading import TrainedModel
+
+AT_A_TIME = 256  # texts or images of which all representations are held
+
+
+def names_of(columns: Columns, tokenizer: Tokenizer | None) -> tuple[str, ...]:
+    """What the columns are called; rows of a word table beyond the tokenizer's by their number.
+
+    Args:
+      columns: of a lexical field.
+      tokenizer: of the model; None: unknown.
+    """
+    if columns.words:
+        return columns.words
+    size = 0 if tokenizer is None else tokenizer.vocab_size
+    return tuple(
+        tokenizer.id_to_token(i) if tokenizer is not None and i < size else f"[{i}]"
+        for i in columns.ids
+    )
+
+
+def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
+    """What the V columns of a lexical field are called.
+
+    Raises:
+      UserError: no such field, or it has no lexical head.
+    """
+    return names_of(model.columns(field), model.tokenizer)
+
+
+def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
+    """The gated representations of texts or images, CSR [n, V].
+
+    Args:
+      model: with a lexical head.
+      items: texts, or pairs of title and text; or images as `TrainedModel.encode_images` takes
+        them, by the kind of the field.
+      field: which field they are.
+
+    Raises:
+      UserError: no such field, it has no lexical head, or an image cannot be read.
+    """
+    model.columns(field)
+    if isinstance(model.config.fields[field], ImageField):
+        return model.encode_images(items, field)
+    pairs = [("", item) if isinstance(item, str) else item for item in items]
+    titles = [title for title, _ in pairs]
+    return model.encode_texts([text for _, text in pairs], field, titles if any(titles) else ())
+
+
+def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
+    """(word, value) of the strongest columns of E(x), largest first, of equal ones the first first.
+
+    Args:
+      model: with a lexical head.
+      item: a text, or an image: a file, a PIL image or a uint8 array [H, W, 3].
+      field: which field it is.
+      count: how many at most; None: all that the gate leaves.
+
+    Raises:
+      UserError: as `represent`.
+    """
+    return listing.strongest(_row(model, item, field), words_of(model, field), count)
+
+
+def shared(
+    model: "TrainedModel",
+    query: Any,
+    document: Any,
+    query_field: str = "text",
+    document_field: str = "image",
+    count: int | None = None,
+) -> Shared:
+    """The words in which a query and a document meet, with their shares of the score.
+
+    Args:
+      model: with lexical heads.
+      query: a text or an image.
+      document: the other one.
+      query_field: which field the query is.
+      document_field: which field the document is.
+      count: of both only so many of the strongest columns are looked at, as in the authors' code;
+        None: all that the gates leave.
+
+    Raises:
+      UserError: as `represent`.
+    """
+    sides = _row(model, query, query_field), _row(model, document, document_field)
+    return listing.shared(*sides, words_of(model, query_field), count)
+
+
+def usage(model: "TrainedModel", items: Iterable[Any], field: str) -> Usage:
+    """How the model uses its vocabulary for some texts or images, which may be very many.
+
+    Raises:
+      UserError: as `represent`, or there is none.
+    """
+    return usage_of(represent(model, part, field) for part in _parts(items))
+
+
+def lexical_fields(config: Config, kind: str = "") -> list[str]:
+    """The fields with a lexical head, queries first.
+
+    Args:
+      config: of a model.
+      kind: "image" or "text" of them only; "": all.
+    """
+    found = [
+        (field.side != "query", name)
+        for name, field in config.fields.items()
+        if isinstance(field.head, Lexical) and kind in ("", field.kind)
+    ]
+    return [name for _, name in sorted(found)]
+
+
+def check_field(config: Config, field: str, kind: str = "") -> None:
+    """Raises a UserError unless a field has a lexical head and is of a kind ("": any)."""
+    known = lexical_fields(config, kind)
+    if not lexical_fields(config):
+        raise UserError("the model has no lexical head, so no words to explain it by.")
+    if field not in known:
+        what = f"{kind} fields" if kind else "fields"
+        have = ", ".join(known) or "none"
+        raise UserError(f"{field!r} is none of the model's lexical {what} ({have}); name one.")
+
+
+def _row(model: "TrainedModel", item: Any, field: str) -> Row:
+    return represent(model, [item], field)
+
+
+def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    for item in items:
+        part.append(item)
+        if len(part) == AT_A_TIME:
+            yield part
+            part = []
+    if part:
+        yield part

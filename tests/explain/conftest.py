@@ -1,0 +1,52 @@
+"""A lexical model of images and texts with drawn weights: nothing is trained."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.config import Config
+from big_retrieval.data.build import make_tokenizer
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.loading import TrainedModel, put_together
+from big_retrieval.models.towers import make_model
+from tests.helpers import drawn, raw_config
+
+TOP = 40  # columns that the gate leaves, of about 120
+
+
+def lexical_config(**head: Any) -> Config:
+    """Images (of 4 x 4 patches) and texts over a small vocabulary."""
+    c = raw_config(topology="inner")
+    keys = {"columns": "words", "normalise": True, "top": TOP, "activation": "elu1p", **head}
+    shape = configs.Lexical(**keys)
+    c.fields.text.head = recipe.entry(shape, tied=True, own_words=True)
+    c.fields.image.head = recipe.entry(shape, tied=False, layer_norm=False)
+    c.towers.image.update(class_tokens=0, pool="none")
+    c.towers.text.update(class_tokens=1, pool="none")
+    c.evals = {
+        "test": recipe.entry(configs.Retrieval(), data=configs.Scenes("scenes", "test", 32, 30))
+    }
+    return configs.load(c)
+
+
+def make(seed: int = 0, **head: Any) -> TrainedModel:
+    """A model with drawn weights."""
+    c = lexical_config(**head)
+    tokenizer = make_tokenizer(c, Scenes("train", size=32, count=40))
+    network = make_model(c, tokenizer.vocab_size, tokenizer)
+    weights = drawn(network, network.example_inputs(), seed=seed)["params"]
+    return put_together(Path(f"model-{seed}"), c, tokenizer, jax.device_get(weights), 16)
+
+
+@pytest.fixture(scope="session")
+def model() -> TrainedModel:
+    return make()
+
+
+@pytest.fixture(scope="session")
+def scenes() -> Scenes:
+    return Scenes("test", size=32, count=30)

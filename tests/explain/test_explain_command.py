@@ -1,0 +1,108 @@
+"""The command as users call it, and the words of a lexical model in the report."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval import explain
+from big_retrieval.data.build import field_specs
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.interop.folder import write
+from big_retrieval.loading import TrainedModel
+from big_retrieval.report import page
+from big_retrieval.similarity import TOPOLOGIES
+from tests.helpers import ROOT, command, environment
+from tests.report import run_folders as folders
+from tests.report.test_report import text_of
+
+
+def call(*args: object) -> tuple[int, str]:
+    """Status and output of the command."""
+    done = subprocess.run(
+        command("explain", *map(str, args)), cwd=ROOT, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout
+    return done.returncode, done.stdout
+
+
+def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
+    run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
+    write(model, run)
+    Image.fromarray(scenes[0]["image"]).save(file)
+    text = scenes[0]["captions"][0]
+    status, said = call(
+        f"--checkpoint={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
+        "--words=3", f"--out={out}",
+    )  # fmt: skip
+    assert status == 0, said
+    assert (out / "explain.html").is_file()
+    for word, value in explain.strongest(model, file, "image", 3):
+        assert any(line.split()[1:] == [word, f"{value:.4f}"] for line in said.split("\n"))
+    assert "patches 0:2,0:2\n  4 of 16 patches" in said
+    best, _, share = explain.shared(model, text, file).words[0]
+    line = said.split("shared: ")[1].split("\n")[2].split()
+    assert (line[1], line[3]) == (best, f"{100 * share:.1f}%")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "--checkpoint is missing"),
+        (["--checkpoint=x"], "nothing to explain: give --text"),
+        (["--checkpoint=x", "--text=a", "--map=a"], "--patches and --map are of images"),
+        (["--checkpoint=x", "--checkpoint=y", "--text=a"], "which only sheet takes"),
+        (["sheet", "--checkpoint=x", "--data=data"], "--out is missing"),
+        (["paint", "--checkpoint=x"], "'paint' is none of vocabulary, sheet and tally"),
+        (["tally"], "the sheets are missing"),
+        (["--checkpoint=nowhere", "--text=a"], "nowhere is no folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(args: list[str], words: str) -> None:
+    status, said = call(*args)
+    assert status == 2
+    assert words in said
+    assert len(said.strip().split("\n")) == 1
+
+
+# ---- In the report
+
+
+def test_examples_of_lexical_models_show_the_words_that_matched(
+    model: TrainedModel, scenes: Scenes, tmp_path: Path
+) -> None:
+    shown: list[dict[str, Any]] = []
+    task = RetrievalEvaluator(
+        configs.Retrieval(), scenes, dict(field_specs(model.config, model.tokenizer)),
+        TOPOLOGIES["inner"], model.encoder,
+    )  # fmt: skip
+    task.run(model.weights, show=lambda make: shown.append(make()))
+    seen = 0
+    for direction in shown[0]["directions"]:
+        for example in (e for group in direction["groups"] for e in group["examples"]):
+            for answer in [*example["answers"], *filter(None, [example.get("right")])]:
+                text, image = example["query"], answer
+                if direction["query"] == "image":
+                    text, image = image, text
+                found = explain.shared(model, text["text"], scenes[image["record"]]["image"])
+                assert answer["score"] == pytest.approx(found.score, rel=1e-4)
+                assert len(answer["matched"]) == min(5, len(found.words))
+                shares = {word: share for word, _, share in found.words}
+                for place, (word, share) in enumerate(answer["matched"]):
+                    assert share == pytest.approx(shares[word], abs=2e-4)
+                    assert share == pytest.approx(found.words[place][2], abs=2e-4)
+                    seen += 1
+    assert seen > 50
+    files = [{"evaluator": "retrieval/test", "step": 40, **shown[0]}]
+    run = folders.write(
+        tmp_path / "run", config=folders.config(), metrics=folders.rows(), shown=files
+    )
+    example = shown[0]["directions"][0]["groups"][0]["examples"][0]
+    word, share = example["answers"][0]["matched"][0]
+    text = text_of(page.write(run))
+    assert f"{word} {100 * share:.0f}%" in text

@@ -1,0 +1,159 @@
+"""Pictures and pages of explanations: what is drawn where, with and without the extra."""
+
+import dataclasses
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.explain import command, pictures, show
+from big_retrieval.explain.show import Part
+from big_retrieval.explain.usage import box
+from big_retrieval.loading import TrainedModel
+from big_retrieval.report.matched import matched
+from tests.helpers import tiny
+from tests.report.test_report import check
+
+PICTURE = np.full((8, 8, 3), 100, np.uint8)
+ATTACK = "<script>&\"'"
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("none", 0.0, "0")]
+    tree = ElementTree.fromstring(pictures.bars("title", rows, alone=True))
+    name = "{http://www.w3.org/2000/svg}"
+    lengths = [float(rect.attrib["width"]) for rect in tree.iter(f"{name}rect")]
+    assert lengths[0] == pytest.approx(2 * lengths[1], abs=0.2)
+    assert lengths[2] == 0
+    labels = [text.text for text in tree.iter(f"{name}text")]
+    assert labels[0] == "a" * 17 + "…"
+    assert ATTACK in labels
+
+
+def test_a_heat_map_is_red_where_the_value_is() -> None:
+    values = np.array([[0.0, 1.0], [0.5, 0.0]])
+    image = np.asarray(pictures.heat(PICTURE, values), np.int32)
+    assert image.shape == (224, 224, 3)
+    red = image[..., 0] - image[..., 1]
+    quarters = [red[:112, :112], red[:112, 112:], red[112:, :112], red[112:, 112:]]
+    assert [len(np.unique(quarter)) for quarter in quarters] == [1, 1, 1, 1]
+    means = [quarter.mean() for quarter in quarters]
+    assert means[1] > means[2] > means[0] == means[3] == 0
+    flat = np.asarray(pictures.heat(PICTURE, np.ones((2, 2))))
+    assert (flat == 100).all()
+
+
+def test_chosen_patches_keep_their_colours() -> None:
+    chosen = np.array([[True, False], [False, False]])
+    image = np.asarray(pictures.marked(PICTURE, chosen))
+    assert image[50, 50].tolist() == [100, 100, 100]
+    assert image[150, 150, 0] > 150
+    assert image[0, 50].tolist() == [214, 40, 40]
+    assert pictures.enlarged(np.zeros((300, 300, 3), np.uint8)).shape == (300, 300, 3)
+
+
+def test_clouds_and_boxes_are_the_same_for_the_same_words() -> None:
+    pytest.importorskip("wordcloud")
+    words = [("big", 3.0), ("small", 1.0), ("none", 0.0)]
+    one, two = (np.asarray(pictures.cloud(words, log=True)) for _ in range(2))
+    assert one.shape == (800, 800, 3)
+    np.testing.assert_array_equal(one, two)
+    assert len(np.unique(one)) > 2
+    found = box(np.array([1.0, 1.1, 1.2, 1.3, 90.0]))
+    assert pictures.box_plot("a $x", found, ["$a", "b", "c", "d", "e$$"]).size[0] > 300
+
+
+PARTS = [
+    Part("text", f"text: {ATTACK}", [("dog", 0.5), (ATTACK, 0.25)], note="a note"),
+    Part("shared", "shared", [("dog", 0.1)], [0.9], log=True),
+    Part("none", "nothing", []),
+]
+
+
+def test_tables_are_aligned() -> None:
+    assert show.table(PARTS[0], 1) == (
+        f"text: {ATTACK}\n  a note\n    1  dog  0.5000\n  and 1 more"
+    )
+    lines = show.table(PARTS[0], 5).split("\n")
+    assert len(lines[2]) == len(lines[3])
+    assert show.table(PARTS[1], 5).endswith("0.1000   90.0%")
+    assert show.table(PARTS[2], 5) == "nothing\n  none"
+
+
+def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "EXTRA", ("no_such_library",))
+    assert "no_such_library: pip install 'big_retrieval[explain]'" in pictures.missing()
+    found = check(show.write(PARTS, 10, tmp_path, "Title"))
+    words = " ".join(found.words)
+    assert "no_such_library" in words
+    assert "a note" in words
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["01-text-bars.svg", "02-shared-bars.svg", "explain.html"]
+
+
+def test_an_image_and_a_text_from_end_to_end(
+    model: TrainedModel, scenes: Scenes, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    file = tmp_path / "scene.png"
+    Image.fromarray(scenes[0]["image"]).save(file)
+    item = command.asked(model, str(file), "image", None)
+    other = command.partner(model, scenes[0]["captions"][0], None, item)
+    assert (item.field, other.field, other.kind) == ("image", "text", "text")
+    assert command.partner(model, str(file), None, other).kind == "image"
+    parts = command.explain(model, item, other, patches=["0:2,0:2"], draw=True)
+    assert [part.name for part in parts] == ["image", "patches", "text", "shared"]
+    names = [name for name, *_ in parts[0].drawings]
+    assert names == ["picture", *(f"heat-{word}" for word, _ in parts[3].words[:4])]
+    page = check(show.write(parts, 5, tmp_path / "out", "Explanations"))
+    drawn = len(names) + 1
+    assert len(names) == 5
+    assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
+    (lines,) = command.map_tables(model, item, ["a"])
+    assert len(lines.split("\n")) == 5
+    with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
+        command.asked(model, str(file), "image", "text")
+    with pytest.raises(UserError, match="called like an image, but there is no such file"):
+        command.partner(model, "nowhere.PNG", None, item)
+    assert command.partner(model, "nowhere.PNG", "text", item).kind == "text"
+
+
+def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
+    dense = dataclasses.replace(model, config=tiny())
+    for call in (
+        lambda: command.asked(dense, "a text", "text", None),
+        lambda: command.asked(dense, "a text", "text", "text"),
+        lambda: command.vocabulary(dense, "data", None, 3, draw=False),
+    ):
+        with pytest.raises(UserError, match="the model has no lexical head"):
+            call()
+
+
+def test_the_vocabulary_of_a_set(model: TrainedModel) -> None:
+    found, outside = command.vocabulary(model, "evals.test", "image", 6, draw=True)
+    assert "6 of them" in found.note
+    values = [value for _, value in found.words]
+    assert values == sorted(values, reverse=True)
+    assert len(found.drawings) == (0 if pictures.missing() else 1)
+    assert "quartile" in outside.note
+
+
+# ---- In the report
+
+
+def test_bars_of_matched_words_survive_any_file() -> None:
+    assert matched(None) is None
+    assert matched([]) is None
+    bad = ["x", ["dog"], ["dog", "0.5"], ["dog", float("nan")], ["dog", True], {"dog": 1}]
+    assert matched(bad) is None
+    markup = matched([[ATTACK, 0.5], ["cat", 7.0]])
+    assert markup is not None
+    assert "<script" not in markup
+    assert "--s: 50.0%" in markup
+    assert "--s: 100.0%" in markup
