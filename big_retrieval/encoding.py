@@ -65,6 +65,11 @@ class Encoder:
         """The columns of a lexical field; None of others."""
         return self._model.columns.get(self._model.fields[field].shares_head or field)
 
+    def normalises(self, field: str) -> bool:
+        """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+        head = self._model.fields[field].head
+        return isinstance(head, Lexical) and head.normalise
+
     def points(
         self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
     ) -> tuple[Points, np.ndarray]:

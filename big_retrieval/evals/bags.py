@@ -66,7 +66,11 @@ def narrowed(
 
 
 def bags_of(
-    columns: Columns, source: Source, spec: FieldSpec, items: np.ndarray
+    columns: Columns,
+    source: Source,
+    spec: FieldSpec,
+    items: np.ndarray,
+    normalise: bool = False,
 ) -> scipy.sparse.csr_array:
     """Bags of words of some texts, [n, V]; no network is asked.
 
@@ -75,13 +79,18 @@ def bags_of(
       source: the records.
       spec: how the field is read.
       items: int64 [n, 2]: record, and text in the record.
+      normalise: to norm 1, where the representations are (VDR, section 4.3).
     """
     parts: list[Any] = [scipy.sparse.csr_array((0, len(columns)), dtype=np.float32)]
     for start in range(0, len(items), CHUNK):
         chosen = items[start : start + CHUNK].tolist()
         arrays = stack(spec, [source_texts(source, r, spec)[t] for r, t in chosen])
         parts.append(columns.bag(arrays["ids"], arrays["mask"]))
-    return concatenate(parts)
+    bags = concatenate(parts)
+    if normalise:
+        lengths = np.diff(bags.indptr)
+        bags.data /= np.repeat(np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
+    return bags
 
 
 def words_shared(
@@ -96,7 +105,6 @@ def words_shared(
     """
     strongest = narrowed(points, count)
     strongest.data[:] = 1
-    there: Any = strongest.multiply(words)
-    there.data[:] = there.data > 0
+    there: Any = strongest.multiply(words.astype(bool))
     total = np.maximum(np.diff(strongest.indptr), 1)
     return float(np.mean(np.asarray(there.sum(axis=1)).ravel() / total))

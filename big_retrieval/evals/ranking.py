@@ -164,7 +164,8 @@ class RankingEvaluator:
             if self.specs[name].kind == "text" and mode.needs_words(side):
                 records = np.flatnonzero(encoded.there[name])
                 items = np.stack([records, np.zeros_like(records)], axis=1)
-                words = bags_of(columns, source, self.specs[name], items)
+                normed = self.encoder.normalises(name)
+                words = bags_of(columns, source, self.specs[name], items, normed)
                 words = placed(words, records, found.shape[0])
             points[name] = in_mode(found, mode, side, words)
         return EncodedFields(points, encoded.there)

@@ -119,7 +119,9 @@ class RetrievalEvaluator:
             columns = self.encoder.columns(name)
             assert columns is not None
             if side.spec.kind == "text":
-                words[name] = bags_of(columns, side.source, side.spec, side.items)
+                words[name] = bags_of(
+                    columns, side.source, side.spec, side.items, self.encoder.normalises(name)
+                )
         out = {}
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")

@@ -1,0 +1,54 @@
+"""VDR on generated scenes: what its nonparametric entry and its mask do, for two CPU cores.
+
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
+3.2, 3.3 and 5.3, in miniature: patches of a small vision transformer and captions over a learned
+vocabulary, nothing published, nothing downloaded. `clip` is the dense model of the same towers.
+"""
+
+from big_retrieval import config, recipe
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """Arguments: runlocal; model (vdr, clip); steps (250); top (16), columns that the gate leaves;
+    nobag: without the nonparametric entry; mask (none, paper, code)."""
+    args = recipe.parse_arg(arg, model="vdr", steps=250, top=16, nobag=False, mask="none")
+    recipe.one_of("model", args.model, ("vdr", "clip"))
+    recipe.one_of("mask", args.mask, ("none", "paper", "code"))
+    c = recipe.base()
+
+    # Run
+    c.total_steps, c.batch_size, c.dtype = args.steps, 128, "float32"
+    c.log_every, c.eval_every, c.checkpoint_every = 10, 0, 250
+
+    # Model
+    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "activation": "gelu_tanh"}
+    c.towers.image = recipe.entry(config.ViT(), patch=8, embedding_std=0.5, **size)
+    c.towers.text = recipe.entry(config.Bert(), norm="pre", embedding_std=0.5, **size)
+    recipe.image_text(c, dim=64, size=32, length=20)
+    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
+    c.tokenizer.vocab_size = 512
+    if args.model == "vdr":
+        _lexical(c, args)
+
+    # Optimiser
+    c.optimizer.lr, c.optimizer.weight_decay = 4e-3, 0.05
+    c.optimizer.schedule.warmup_steps = 20
+
+    # Data: 1,000 pairs whose combinations never occurred in training
+    c.evals.test = recipe.entry(config.Retrieval(), data=config.Scenes(split="test"))
+    c.evals.test.modes = ("bag",) if args.model == "vdr" else ()
+    return recipe.runlocal(c) if args.runlocal else c
+
+
+def _lexical(c: recipe.Editable, args: recipe.Editable) -> None:
+    """Heads over the vocabulary, and their loss."""
+    c.towers.image.update(class_tokens=0, pool="none")
+    c.towers.text.pool = "none"
+    head = config.Lexical(columns="words", activation="elu1p", normalise=True, top=args.top)
+    c.fields.text.head = recipe.entry(head, own_words=True)
+    c.fields.image.head = recipe.entry(head, tied=False, layer_norm=False)
+    c.topology = "inner"
+    c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
+    if args.mask != "none":
+        paper = args.mask == "paper" or args.nobag
+        c.loss.mask.update(apply="gated" if paper else "bag", source="gate" if paper else "bag")
