@@ -150,7 +150,7 @@ def _zero_shot(c: Config, path: str, ev: ZeroShot) -> Iterator[str]:
             yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
     own = bool(ev.classes and ev.prompts)
     if not isinstance(ev.data, Scenes):
-        if not ev.prompts:
+        if not ev.prompts and not ev.file:
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
         return
     label, count = SCENE_LABELS.get(ev.data.split, ("", 0))

@@ -34,6 +34,7 @@ class ZeroShot:
     text: str = "text"
     classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
     prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
+    file: str = ""  # JSON file of both, where they are empty: "prompts.json#imagenet"
     every: int | None = None
 
 

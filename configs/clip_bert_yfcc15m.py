@@ -43,4 +43,8 @@ def get_config(arg: str = "") -> recipe.Editable:
             how_to_get="download Karpathy's splits, and the images into the same folder",
         )
         c.evals[name] = recipe.entry(config.Retrieval(), data=karpathy)
+    imagenet = config.Tfds(name="imagenet2012:5.1.0", split="validation")
+    c.evals.imagenet = recipe.entry(
+        config.ZeroShot(), data=imagenet, label="label", file="data/prompts.json#imagenet"
+    )
     return recipe.runlocal(c) if args.runlocal else c

@@ -45,6 +45,6 @@ def get_config(arg: str = "") -> recipe.Editable:
         apply = "gated" if args.mask == "paper" or args.nobag else "bag"
         source = "gate" if args.mask == "paper" else "bag"
         c.loss.mask.update(apply=apply, source=source)
-    for each in c.evals.values():
-        each.modes = ("bag",)
+    for name in ("coco", "flickr30k"):
+        c.evals[name].modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

@@ -17,6 +17,7 @@ from big_retrieval.data.sources import Source, Texts, value_of
 from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
+from big_retrieval.evals.class_names import read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.similarity import Topology
@@ -34,7 +35,13 @@ def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.
 
 
 def class_scores(
-    images: Points, prompts: Points, classes: int, *, topology: Topology, encoder: Encoder
+    images: Points,
+    prompts: Points,
+    classes: int,
+    *,
+    topology: Topology,
+    encoder: Encoder,
+    normalise: bool = False,
 ) -> np.ndarray:
     """Mean score of each image with each class's prompts (distances are averaged, not points).
 
@@ -44,6 +51,7 @@ def class_scores(
       classes: how many there are.
       topology: scores points.
       encoder: knows the devices.
+      normalise: sparse ones only: bring the mean of a class's prompts to norm 1, as CLIP does.
 
     Returns:
       [n, classes].
@@ -51,7 +59,9 @@ def class_scores(
     if scipy.sparse.issparse(prompts):
         each = prompts.shape[0] // classes
         mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, each), 1 / each))
-        return (images @ (mean @ prompts).T).toarray()
+        means = scipy.sparse.csr_array(mean @ prompts)
+        norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
+        return (images @ means.T).toarray() / np.where(norms > 0, norms, 1)[None, :]
     flat = encoder.whole(prompts)  # [classes * P, M, N]
     multiple = encoder.row_multiple()
     size = -(-min(CHUNK, len(images)) // multiple) * multiple
@@ -85,14 +95,15 @@ class ZeroShotEvaluator:
     reading: Reading | None = None
 
     def prompts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The class names and the prompts, from the config or else the source.
+        """The class names and the prompts, from the config, its file, or else the source.
 
         Raises:
-          UserError: neither has them.
+          UserError: none has them, or the file is something else.
         """
-        label = self.config.label
-        classes = self.config.classes or self.source.classes.get(label, ()) or self._names()
-        prompts = self.config.prompts or self.source.prompts.get(label, ())
+        c, label = self.config, self.config.label
+        listed = read_names(c.file, "config.evals.<name>.file") if c.file else ((), ())
+        classes = c.classes or listed[0] or self.source.classes.get(label, ()) or self._names()
+        prompts = c.prompts or listed[1] or self.source.prompts.get(label, ())
         if not classes or not prompts:
             raise UserError(
                 f"zero-shot label {label!r}: source {self.source.name} has no classes and prompts "
@@ -168,7 +179,12 @@ class ZeroShotEvaluator:
         )
         say(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = class_scores(
-            images, text_points, len(classes), topology=self.topology, encoder=self.encoder
+            images,
+            text_points,
+            len(classes),
+            topology=self.topology,
+            encoder=self.encoder,
+            normalise=scipy.sparse.issparse(text_points) and self.encoder.normalises(c.text),
         )
         right = np.take_along_axis(scores, labels[records][:, None], axis=1)  # [n, 1]
         place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against

@@ -1,0 +1,50 @@
+"""Class names and prompts out of a JSON file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.evals.class_names import read_names
+
+KEY = "config.evals.<name>.file"
+GOOD = {"classes_openai": ["cat", "dog"], "templates_80": ["a photo of a {}."], "other": 1}
+
+
+def write(folder: Path, content: Any) -> str:
+    path = folder / "names.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_file_of_several(tmp_path: Path) -> None:
+    path = write(tmp_path, {"imagenet": GOOD, "sets": {"pets": GOOD | {"classes": ["fish"]}}})
+    assert read_names(f"{path}#imagenet", KEY) == (("cat", "dog"), ("a photo of a {}.",))
+    assert read_names(f"{path}#sets/pets", KEY)[0] == ("cat", "dog")  # of several the first
+    assert read_names(write(tmp_path, GOOD), KEY)[0] == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        ("[", "", "not readable JSON"),
+        ({"imagenet": GOOD}, "#birds", "no 'birds'"),
+        ({"imagenet": GOOD}, "#imagenet/classes_openai/0", "no 'imagenet/classes_openai/0'"),
+        ([1], "", "no object"),
+        ({"classes": ["cat"]}, "", "no list of prompts"),
+        ({"classes": [], "prompts": ["{}"]}, "", "no list of classes"),
+        ({"classes": ["cat", ["dog"]], "prompts": ["{}"]}, "", "is no text"),
+        ({"classes": ["cat"], "prompts": ["a photo"]}, "", "needs a {}"),
+    ],
+)
+def test_what_is_wrong(tmp_path: Path, content: Any, place: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_names(write(tmp_path, content) + place, KEY)
+    assert words in str(caught.value)
+
+
+def test_no_file() -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_names("nowhere.json", KEY)
