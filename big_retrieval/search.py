@@ -84,8 +84,8 @@ def run_file(searcher: "Searcher") -> None:
     column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
     texts = {} if searcher.image else {searcher.field: column.split(",")}
     images = {searcher.field: column} if searcher.image else {}
-    reader = Reader("queries", texts, images=images, id=ID.value)
-    records = open_records("queries", str(QUERIES.value), reader)
+    reader = Reader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
+    records, reader = open_records("queries", str(QUERIES.value), reader)
     left_out, progress = LeftOut("queries"), Progress("queries", len(records))
     with RunWriter(Path(str(OUT.value)), TAG.value) as run:
         for chunk in read(records, reader, CHUNK, left_out):

@@ -137,8 +137,7 @@ def _prepare(wish: Wish) -> _Work:
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
     if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
         raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
-    reader = _reader(wish, config, fields)
-    records = open_records("documents", wish.documents, reader)
+    records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))
     tokenizer = Tokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None
@@ -172,6 +171,7 @@ def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
         show=wish.show,
         id=wish.id,
         join=wish.join,
+        own=not wish.text,
     )
 
 

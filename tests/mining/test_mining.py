@@ -203,12 +203,13 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     assert len(alone.documents) == 5
 
 
-def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
     c = lexical_texts()
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
-    for part in c["fields"].values():
+    for part in () if lexical else c["fields"].values():
         part["head"] = recipe.entry(configs.Head(dim=4))
-    for tower in c["towers"].values():
+    for tower in () if lexical else c["towers"].values():
         tower["pool"] = "first"
     data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", least=1))
     config = tiny(**c, data=data)
