@@ -19,8 +19,6 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 import dataclasses
 import json
 import os
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +42,12 @@ CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Run or checkpoint folder, 
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 instead of a model")
 DATA = flags.DEFINE_string("data", None, "Folder in BEIR's form, or a file in DPR's form")
 SPLIT = flags.DEFINE_string("split", "train", "With --data: of BEIR's qrels")
+TWICE = flags.DEFINE_enum(
+    "twice",
+    "refuse",
+    ("refuse", "max", "min", "mean", "first"),
+    "With --data: of pairs judged twice",
+)
 DOCUMENTS = flags.DEFINE_string("documents", None, "File of further documents, for DPR's form")
 OUT = flags.DEFINE_string("out", None, "The file to write, .jsonl")
 DEPTH = flags.DEFINE_integer("depth", 200, "Documents that are found for a query", lower_bound=1)
@@ -101,8 +105,9 @@ def rows(
       dropped: counts what was left out, by reason.
     """
     from big_retrieval.mining.choice import Found, choose
+    from big_retrieval.retrieval.progress import Progress
 
-    started = time.monotonic()
+    progress = Progress("queries", len(asked))
     for start in range(0, len(asked), QUERIES):
         part = asked[start : start + QUERIES]
         found, scores, best_right = searcher.search(part, min(depth, len(task.documents)))
@@ -121,9 +126,8 @@ def rows(
                 continue
             chosen = choose(ranking, wish, lambda n: " ".join(task.text(n)), answers, dropped)
             yield _row(task, number, answers, chosen)
-        done = start + len(part)
-        left = (time.monotonic() - started) / done * (len(asked) - done)
-        print(f"{done:,} of {len(asked):,} queries, {left:.0f} s left", file=sys.stderr, flush=True)
+        progress.add(len(part))
+    progress.close()
 
 
 def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> dict[str, Any]:
@@ -212,7 +216,7 @@ def _source(other: "SourceConfig") -> "SourceConfig":
     if not DATA.value:
         return other
     if Path(DATA.value).is_dir():
-        return Beir(path=DATA.value, split=SPLIT.value, least=1)
+        return Beir(path=DATA.value, split=SPLIT.value, least=1, twice=TWICE.value)  # type: ignore
     return Dpr(path=DATA.value, positive="any")
 
 

@@ -92,7 +92,7 @@ def run_file(searcher: "Searcher") -> None:
             answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
             for query, (ids, scores) in zip(chunk.ids, answers, strict=True):
                 run.add(query, ids, scores)
-            progress.add(len(chunk))
+            progress.add(len(chunk), left_out.count)
     progress.close()
     left_out.close()
     print(f"written to {OUT.value}")

@@ -23,7 +23,7 @@ from big_retrieval.errors import UserError
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
-VERSION = 1  # of the format
+VERSION = 2  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
 AGAIN = "build it again with python -m big_retrieval.index"
@@ -43,6 +43,7 @@ class About:
       entries: of inverted ones, how many values.
       field: of the model that documents were read by; several are joined by commas.
       query_field: that queries are read by unless another is named.
+      query_column: of files that this field reads in training.
       query_length: tokens that a query is cut to, special ones included.
       checkpoint: folder of the model that encoded the documents.
       params_sha256: of its parameters; "": no network was run.
@@ -58,6 +59,7 @@ class About:
     entries: int = 0
     field: str = ""
     query_field: str = ""
+    query_column: str = ""
     query_length: int = 0
     checkpoint: str = ""
     params_sha256: str = ""

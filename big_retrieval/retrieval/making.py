@@ -198,7 +198,7 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
                     continue
                 found = encode_chunk(work.model, chunk, work.fields)
             yield chunk, found
-        progress.add(len(chunk))
+        progress.add(len(chunk), left_out.count)
 
 
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
@@ -237,6 +237,7 @@ def _about(work: _Work) -> About:
         if len(work.fields) > 1
         else next(iter(work.fields)),
         query_field=asked,
+        query_column=field.column,
         query_length=field.length if isinstance(field, TextField) else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else fingerprint(work.model),

@@ -153,7 +153,7 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
     def encode(texts: Sequence[Any]) -> Any:
         return words.bag(texts, about.query_length)
 
-    return Searcher(index, "bag", about.query_field, False, "text", encode)
+    return Searcher(index, "bag", about.query_field, False, about.query_column or "text", encode)
 
 
 def _by_model(

@@ -135,6 +135,14 @@ def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Pat
         values_of_run({"other": [("d1", 1.0)]}, qrels, METRICS)
 
 
+def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    qrels = {"q1": {"d1": 1.0}, "q2": {"d2": 1.0}}
+    values_of_run({"q1": [("d2", 1.0)]}, qrels, ["MRR"])  # it finds nothing right, but knows ids
+    assert capsys.readouterr().err == ""
+    assert values_of_run({"q1": [("corpus-1", 1.0)]}, qrels, ["MRR"])[1]["MRR"].tolist() == [0, 0]
+    assert "is 'corpus-1' named as the judgements name theirs" in capsys.readouterr().err
+
+
 def test_paired_tests() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.random(30), rng.random(30)

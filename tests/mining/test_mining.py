@@ -137,8 +137,8 @@ def folder(root: Path) -> str:
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
     usual = {
-        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "DOCUMENTS": None,
-        "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None, "SHARE": None,
+        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
+        "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None, "SHARE": None,
         "DRAW": False, "SEED": 0,
     }  # fmt: skip
 
@@ -172,6 +172,16 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     assert [x["text"] for x in of[0]["negatives"]] == [
         x["text"] for x in rows[0]["hard_negative_ctxs"]
     ]
+
+
+def test_pairs_judged_twice(command: Any, tmp_path: Path) -> None:
+    data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    with Path(data, "qrels", "train.tsv").open("a") as file:
+        file.write("q0\td0\t2\n")
+    with pytest.raises(UserError, match="set `twice` of the data"):
+        command(BM25=True, DATA=data, OUT=str(out))
+    command(BM25=True, DATA=data, OUT=str(out), TWICE="max")
+    assert len(read(out)) == 3
 
 
 def test_pairs_with_a_collection(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 2}, "has format 2, and this version of big_retrieval reads 1"),
+        ({"version": 1}, "has format 1, and this version of big_retrieval reads 2"),
         ({"kind": "graph"}, "has format 1"),
         ({"entries": 7}, "do not fit together"),
         ({"documents": 7}, "do not fit together"),

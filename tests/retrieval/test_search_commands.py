@@ -107,6 +107,7 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
     bag = Vocabulary.load(lexical).bag([ASK], 20)
     table = (bag @ rows_of(model, TEXTS, "document").T).toarray()[0]
     assert [each.id for each in searcher.show(ASK, 8)] == best(table, 8)
+    assert searcher.column == open_searcher(lexical).column  # of files, in every mode
     for nothing in ("", "漢字", "[SEP]"):
         assert searcher.show(nothing, 8) == []
     assert searcher.ids(["", ASK], 2)[0] == ([], [])
