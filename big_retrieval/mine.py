@@ -67,7 +67,7 @@ def main() -> None:
 
     out = _checked()
     wish = Wish(COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value)
-    task, searcher = _bm25() if BM25.value else _model()
+    task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     say(f"{len(asked):,} queries, {len(task.documents):,} documents")
     dropped: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def main() -> None:
     say(f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without")
     if dropped:
         say("left out: " + "; ".join(f"{n:,} x {why}" for why, n in dropped.most_common()))
-    say(f"written to {out}; to train on it: --config.data.type=dpr --config.data.path={out}")
+    say(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 
 def rows(
@@ -148,6 +148,23 @@ def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> d
     }
 
 
+def training(config: Config, out: Path) -> list[str]:
+    """The flags with which a config trains on what was written.
+
+    Args:
+      config: whose fields read other data, perhaps.
+      out: the file.
+    """
+    names = ["type=dpr", f"path={out}"]
+    given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
+    for name, field in config.fields.items():
+        column = "query" if field.side == "query" else "text"
+        if field.kind == "text" and field.column != column:
+            given.append(f"fields.{name}.column={column}")
+    given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
+    return [f"--config.{each}" for each in given]
+
+
 def say(text: str) -> None:
     """Tells the user."""
     print(text, flush=True)
@@ -172,7 +189,7 @@ def _checked() -> Path:
     return Path(OUT.value)
 
 
-def _bm25() -> "tuple[Task, Searcher]":
+def _bm25() -> "tuple[Task, Searcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
     from big_retrieval.data.beir import has_titles
     from big_retrieval.evals.bm25_evaluator import text_columns
@@ -187,10 +204,10 @@ def _bm25() -> "tuple[Task, Searcher]":
         fields: Any = {"query": TextField(column="query"), "document": document}
         config = Config(fields=fields, data=data)
     task = _task(config, None)
-    return task, WordSearcher(task, text_columns(config))
+    return task, WordSearcher(task, text_columns(config)), config
 
 
-def _model() -> "tuple[Task, Searcher]":
+def _model() -> "tuple[Task, Searcher, Config]":
     """The model of --checkpoint."""
     from big_retrieval.data.build import field_specs, make_reading
     from big_retrieval.interop.model import import_model
@@ -208,7 +225,8 @@ def _model() -> "tuple[Task, Searcher]":
     specs = field_specs(config, model.tokenizer)
     task = _task(config, model.tokenizer)
     reading = make_reading(config.loader)
-    return task, ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
+    searcher = ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
+    return task, searcher, config
 
 
 def _source(other: "SourceConfig") -> "SourceConfig":

@@ -71,6 +71,8 @@ def _check_flags() -> None:
             raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
     if QUERY.value is not None and QUERIES.value:
         raise UserError("--query and --queries are both given; keep one of them.")
+    if QUERY.value is not None and not QUERY.value.strip():
+        raise UserError("--query is empty; give it a word, or an image's file.")
     if bool(QUERIES.value) != bool(OUT.value):
         raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
 

@@ -196,7 +196,8 @@ def _fitting(reader: Reader, table: Table) -> Reader:
     if reader.own and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in known and TEXT in known:
-            print(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read", file=sys.stderr)
+            if not isinstance(table, Cells):  # of which `_open` has told
+                print(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read", file=sys.stderr)
             texts[field] = (TEXT,)
     return dataclasses.replace(reader, id=name, texts=texts)
 

@@ -37,6 +37,7 @@ class About:
       kind: "inverted" or "dense".
       topology: that points belong to, of dense ones.
       values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
+      bags: whether documents are bags of words, which no network encoded.
       columns: V of inverted ones.
       columns_sha256: `Columns.fingerprint()` of inverted ones.
       documents: how many.
@@ -53,6 +54,7 @@ class About:
     kind: str
     topology: str = ""
     values: str = "float32"
+    bags: bool = False
     columns: int = 0
     columns_sha256: str = ""
     documents: int = 0
@@ -115,13 +117,14 @@ def open_folder(folder: Path, *, verify: bool = False) -> About:
     try:
         content = json.loads((folder / ABOUT).read_bytes())
         version = content["version"]
-        known = {field.name for field in dataclasses.fields(About)}
-        about = About(**content) if version == VERSION and set(content) == known else None
+        about = About(**content) if version == VERSION else None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.") from None
-    if about is None or about.kind not in (INVERTED, DENSE):
+        about, version = None, VERSION
+    if version != VERSION:
         raise UserError(
             f"the index {folder} has format {version}, and this version of big_retrieval reads "
             f"{VERSION}; {AGAIN}."
         )
+    if about is None or about.kind not in (INVERTED, DENSE):
+        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.")
     return about

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import loading
+from big_retrieval.columns import normalised
 from big_retrieval.config import Config, TextField
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
@@ -27,7 +28,12 @@ from big_retrieval.retrieval.encode import (
 from big_retrieval.retrieval.files import Texts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, About
 from big_retrieval.retrieval.progress import Progress
-from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical, vocabulary_of
+from big_retrieval.retrieval.vocabulary import (
+    Vocabulary,
+    is_lexical,
+    normalises,
+    vocabulary_of,
+)
 
 Say = Callable[[str], None]
 OWN_IDS = "give each its own, or name another column with --id"
@@ -183,10 +189,9 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
         if work.model is None and work.words is not None:
             (name,) = work.fields
             field: Any = work.config.fields[name]
-            yield (
-                chunk,
-                work.words.bag(chunk.values[name], field.length, chunk.titles.get(name, ())),
-            )
+            titles = chunk.titles.get(name, ())
+            bags = work.words.bag(chunk.values[name], field.length, titles)
+            yield chunk, normalised(bags) if normalises(work.config, name) else bags
         elif work.model is not None:
             try:
                 found = encode_chunk(work.model, chunk, work.fields)
@@ -244,9 +249,11 @@ def _about(work: _Work) -> About:
     )
     if work.words is None:
         return about
+    normed = normalises(config, next(iter(work.fields)))  # then not all values are 1
     return dataclasses.replace(
         about,
-        values=inverted.BINARY if wish.binary else wish.values,
+        values=inverted.BINARY if wish.binary and not normed else wish.values,
+        bags=wish.binary,
         columns=len(work.words),
         columns_sha256=work.words.fingerprint(),
     )

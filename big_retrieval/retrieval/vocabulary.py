@@ -93,6 +93,12 @@ def is_lexical(config: Config, field: str) -> bool:
     return isinstance(config.fields[config.fields[field].shares_head or field].head, Lexical)
 
 
+def normalises(config: Config, field: str) -> bool:
+    """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+    head = config.fields[config.fields[field].shares_head or field].head
+    return isinstance(head, Lexical) and head.normalise
+
+
 def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabulary:
     """The vocabulary of a field with a lexical head; runs no model.
 

@@ -202,6 +202,9 @@ def test_run_files_are_compared_by_their_judgements(
     (tmp_path / "qrels").write_text("x 0 d0 1\ny 0 d0 1\n")
     command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "qrels"))
     assert "  0.5000   1.0000   +0.5000" in capsys.readouterr().out
+    (tmp_path / "other").write_text("z 0 d0 1\n")
+    with pytest.raises(UserError, match=r"a\.trec: no query of the run is judged"):
+        command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(

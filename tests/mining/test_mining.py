@@ -138,8 +138,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
     usual = {
         "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
-        "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None, "SHARE": None,
-        "DRAW": False, "SEED": 0,
+        "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
+        "SHARE": None, "DRAW": False, "SEED": 0,
     }  # fmt: skip
 
     def run(config: configs.Config | None = None, **flags: Any) -> None:
@@ -172,6 +172,19 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     assert [x["text"] for x in of[0]["negatives"]] == [
         x["text"] for x in rows[0]["hard_negative_ctxs"]
     ]
+
+
+def test_what_it_takes_to_train_on_the_result() -> None:
+    fields = {"query": ("query", "query"), "passage": ("document", "title")}
+    made: Any = {
+        name: configs.TextField(side=side, column=column)  # type: ignore[arg-type]
+        for name, (side, column) in fields.items()
+    }
+    labels = configs.PairLabels(query="query_id", document="document_id")
+    assert mine.training(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
+        "--config.data.type=dpr", "--config.data.path=x.jsonl", "--config.negatives.count=1",
+        "--config.fields.passage.column=text", "--config.labels.query=",
+    ]  # fmt: skip
 
 
 def test_pairs_judged_twice(command: Any, tmp_path: Path) -> None:

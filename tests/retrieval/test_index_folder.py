@@ -81,7 +81,7 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"version": 1}, "has format 1, and this version of big_retrieval reads 2"),
-        ({"kind": "graph"}, "has format 1"),
+        ({"kind": "graph"}, "does not describe an index"),
         ({"entries": 7}, "do not fit together"),
         ({"documents": 7}, "do not fit together"),
         ({"values": "float16"}, "holds float32 of 1 dimensions where float16"),
