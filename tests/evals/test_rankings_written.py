@@ -110,7 +110,7 @@ def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) 
 
 def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    qrels = {
+    qrels: Any = {
         f"q{i}": {f"d{d}": int(rng.integers(0, 4)) for d in rng.choice(40, 12, replace=False)}
         for i in range(20)
     }
