@@ -345,7 +345,8 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
-        (["index", "--documents=a", "--out=b"], "--checkpoint is missing"),
+        (["index", "--documents=a", "--out=b"], "--checkpoint is missing: the run or checkpoint"),
+        (["evaluate", "--checkpoint=nowhere"], "nowhere is no folder"),
         (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):
         ended = run(*command(*args))
