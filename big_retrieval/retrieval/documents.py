@@ -33,7 +33,7 @@ class Reader:
       texts: field of the model -> the columns of its text, which are joined.
       titles: field of the model -> the column of the text's title.
       images: field of the model -> the column of its image.
-      show: the column that is kept to be shown; "": the first text.
+      show: the column that is kept to be shown; "": the first text, or the path of an image.
       id: the column of ids; "": one of `IDS` where there is one, else the file's name and a number.
       join: between the columns of a text.
       own: the columns of texts are those of the model's fields, and not what a user named; files
@@ -256,9 +256,12 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
         known = ", ".join(sorted(records.table.row(index)))
         columns = ", ".join(map(repr, reader.columns))
         raise Damaged(place, f"there is nothing in {columns}; it has {known}")
-    text = found.text()
-    if reader.show:  # as it stands in the file, such as the path of an image
-        text = as_text(records.table.row(index, (reader.show,)).get(reader.show)) or ""
+    text, show = found.text(), reader.show
+    if not text and not show and reader.images:
+        show = next(iter(reader.images.values()))
+    if show:  # as it stands in the file, such as the path of an image
+        value = records.table.row(index, (show,)).get(show)
+        text = (as_text(value) or "") if reader.show or isinstance(value, str) else ""
     found.shown = " ".join(text.split())[:SHOWN]
     return name, found
 

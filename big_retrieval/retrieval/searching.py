@@ -128,6 +128,11 @@ def open_searcher(
     binary = index.about.bags
     mode = mode or ("binary" if binary else "parametric")
     if mode == "bag":
+        if field and field != index.about.query_field:
+            raise UserError(
+                f"--mode=bag asks by the words of {index.about.query_field!r}, for which {folder} "
+                "was built; leave --query_field out."
+            )
         return _by_words(index)
     if mode == "binary" and not isinstance(index, InvertedIndex):
         raise _dense(mode, folder)

@@ -149,6 +149,7 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     found = searcher.show(ASK, 60)
     np.testing.assert_allclose([each.score for each in found], -np.sort(-table), rtol=1e-4)
     assert found[0].id == f"d{table.argmax()}"
+    assert found[0].shown == f"{table.argmax()}.png"
     index = open_index(dense)
     assert len(index) == 60  # without the three damaged ones
     by_image = open_searcher(dense, field="image")
@@ -259,6 +260,8 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
     for mode in ("bag", "binary"):
         with pytest.raises(UserError, match=f"--mode={mode} is for lexical .*; leave --mode out"):
             open_searcher(dense, mode=mode)
+    with pytest.raises(UserError, match=r"by the words of 'query', .*leave --query_field out"):
+        open_searcher(lexical, mode="bag", field="document")
     with pytest.raises(UserError, match=r"nowhere of the index .* is not there"):
         open_searcher(lexical, checkpoint=str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="--query_field: the model has no field 'title'"):
