@@ -186,6 +186,8 @@ def _sentence(problem: Exception) -> str:
     match = re.match(r"flag --(\S+?)=(.*?): (.*)", text)
     if match:
         wanted = next((words for sign, words in WANTED.items() if sign in match[3]), match[3])
+        if choices := re.fullmatch(r"value should be one of <(.*)>", wanted):
+            wanted = f"one of {choices[1].replace('|', ', ')}"
         name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
         given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in sys.argv}
         return f"{name} is {given.get(match[1]) or match[2]!r}; it must be {wanted}."

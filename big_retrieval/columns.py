@@ -89,6 +89,13 @@ class Columns:
         return hashlib.sha256(content).hexdigest()
 
 
+def normalised(bags: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Bags of words [n, V] of norm 1, as heads that normalise have them; a row of none stays 0."""
+    lengths = np.diff(bags.indptr)
+    scale = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
+    return scipy.sparse.csr_array((bags.data * scale, bags.indices, bags.indptr), bags.shape)
+
+
 def check_rule(rule: str) -> str:
     """What is wrong with a rule, "" if nothing."""
     if rule in ("all", "words", "ascii") or _FROM.fullmatch(rule):

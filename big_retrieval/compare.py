@@ -119,8 +119,14 @@ def _files(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
     for metric in METRICS.value:
         parse_metric(metric)
     qrels = read_qrels(Path(str(QRELS.value)), TWICE.value)  # type: ignore
-    a, b = (values_of_run(read_run(path), qrels, METRICS.value) for path in (first, second))
-    return {"": (a, b)}
+    found = []
+    for path in (first, second):
+        run = read_run(path)
+        try:
+            found.append(values_of_run(run, qrels, METRICS.value))
+        except UserError as problem:
+            raise UserError(f"{path}: {problem}") from None
+    return {"": (found[0], found[1])}
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@
     python -m big_retrieval.evaluate --untrained --config=FILE
     python -m big_retrieval.evaluate --bm25 --config=FILE
 
-The first reads nothing but a checkpoint folder. The numbers go to the screen and, where --workdir
-is a whole run and no single checkpoint, to RUN/evaluation.json, with examples of what was found
-in RUN/examples/. The others take the evaluators from a config: for a model from a file, folder or
-hub name (see `big_retrieval.interop`), for the config's own model before its first step, and for no
-model but the words that query and document share. With --workdir they write there, too. --rankings
-adds rankings/<evaluator>/ with a TREC run and the metrics of every query, which
-`python -m big_retrieval.compare` compares.
+The first reads nothing but a checkpoint folder; --checkpoint=RUN says the same. The numbers go to
+the screen and, where --workdir is a whole run and no single checkpoint, to RUN/evaluation.json,
+with examples of what was found in RUN/examples/. The others take the evaluators from a config: for
+a model from a file, folder or hub name (see `big_retrieval.interop`), for the config's own model
+before its first step, and for no model but the words that query and document share. With --workdir
+they write there, too. --rankings adds rankings/<evaluator>/ with a TREC run and the metrics of
+every query, which `python -m big_retrieval.compare` compares.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,6 +45,7 @@ HEAD = flags.DEFINE_enum(
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
+flags.DEFINE_alias("checkpoint", "workdir")  # what all other commands call it
 BATCH = 256  # rows encoded at a time
 Say = Callable[[str], None]
 

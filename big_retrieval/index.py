@@ -42,9 +42,13 @@ BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time")
 
 def main() -> None:
     """Makes what the flags ask for."""
-    for flag in (CHECKPOINT, DOCUMENTS, OUT):
+    for flag, what in (
+        (CHECKPOINT, "the run or checkpoint folder of the model"),
+        (DOCUMENTS, "files of documents"),
+        (OUT, "the folder to write"),
+    ):
         if not flag.value:
-            raise UserError(f"--{flag.name} is missing: {flag.name} is needed, see --help.")
+            raise UserError(f"--{flag.name} is missing: {what}.")
     for flag in (MEMORY, BATCH):
         if flag.value < 1:
             raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")

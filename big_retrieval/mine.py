@@ -19,8 +19,6 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 import dataclasses
 import json
 import os
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +42,12 @@ CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Run or checkpoint folder, 
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 instead of a model")
 DATA = flags.DEFINE_string("data", None, "Folder in BEIR's form, or a file in DPR's form")
 SPLIT = flags.DEFINE_string("split", "train", "With --data: of BEIR's qrels")
+TWICE = flags.DEFINE_enum(
+    "twice",
+    "refuse",
+    ("refuse", "max", "min", "mean", "first"),
+    "With --data: of pairs judged twice",
+)
 DOCUMENTS = flags.DEFINE_string("documents", None, "File of further documents, for DPR's form")
 OUT = flags.DEFINE_string("out", None, "The file to write, .jsonl")
 DEPTH = flags.DEFINE_integer("depth", 200, "Documents that are found for a query", lower_bound=1)
@@ -63,7 +67,7 @@ def main() -> None:
 
     out = _checked()
     wish = Wish(COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value)
-    task, searcher = _bm25() if BM25.value else _model()
+    task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     say(f"{len(asked):,} queries, {len(task.documents):,} documents")
     dropped: Counter[str] = Counter()
@@ -79,7 +83,7 @@ def main() -> None:
     say(f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without")
     if dropped:
         say("left out: " + "; ".join(f"{n:,} x {why}" for why, n in dropped.most_common()))
-    say(f"written to {out}; to train on it: --config.data.type=dpr --config.data.path={out}")
+    say(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 
 def rows(
@@ -101,8 +105,9 @@ def rows(
       dropped: counts what was left out, by reason.
     """
     from big_retrieval.mining.choice import Found, choose
+    from big_retrieval.retrieval.progress import Progress
 
-    started = time.monotonic()
+    progress = Progress("queries", len(asked))
     for start in range(0, len(asked), QUERIES):
         part = asked[start : start + QUERIES]
         found, scores, best_right = searcher.search(part, min(depth, len(task.documents)))
@@ -121,9 +126,8 @@ def rows(
                 continue
             chosen = choose(ranking, wish, lambda n: " ".join(task.text(n)), answers, dropped)
             yield _row(task, number, answers, chosen)
-        done = start + len(part)
-        left = (time.monotonic() - started) / done * (len(asked) - done)
-        print(f"{done:,} of {len(asked):,} queries, {left:.0f} s left", file=sys.stderr, flush=True)
+        progress.add(len(part))
+    progress.close()
 
 
 def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> dict[str, Any]:
@@ -142,6 +146,23 @@ def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> d
             for each in chosen
         ],
     }
+
+
+def training(config: Config, out: Path) -> list[str]:
+    """The flags with which a config trains on what was written.
+
+    Args:
+      config: whose fields read other data, perhaps.
+      out: the file.
+    """
+    names = ["type=dpr", f"path={out}"]
+    given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
+    for name, field in config.fields.items():
+        column = "query" if field.side == "query" else "text"
+        if field.kind == "text" and field.column != column:
+            given.append(f"fields.{name}.column={column}")
+    given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
+    return [f"--config.{each}" for each in given]
 
 
 def say(text: str) -> None:
@@ -168,7 +189,7 @@ def _checked() -> Path:
     return Path(OUT.value)
 
 
-def _bm25() -> "tuple[Task, Searcher]":
+def _bm25() -> "tuple[Task, Searcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
     from big_retrieval.data.beir import has_titles
     from big_retrieval.evals.bm25_evaluator import text_columns
@@ -183,10 +204,10 @@ def _bm25() -> "tuple[Task, Searcher]":
         fields: Any = {"query": TextField(column="query"), "document": document}
         config = Config(fields=fields, data=data)
     task = _task(config, None)
-    return task, WordSearcher(task, text_columns(config))
+    return task, WordSearcher(task, text_columns(config)), config
 
 
-def _model() -> "tuple[Task, Searcher]":
+def _model() -> "tuple[Task, Searcher, Config]":
     """The model of --checkpoint."""
     from big_retrieval.data.build import field_specs, make_reading
     from big_retrieval.interop.model import import_model
@@ -204,7 +225,8 @@ def _model() -> "tuple[Task, Searcher]":
     specs = field_specs(config, model.tokenizer)
     task = _task(config, model.tokenizer)
     reading = make_reading(config.loader)
-    return task, ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
+    searcher = ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
+    return task, searcher, config
 
 
 def _source(other: "SourceConfig") -> "SourceConfig":
@@ -212,7 +234,7 @@ def _source(other: "SourceConfig") -> "SourceConfig":
     if not DATA.value:
         return other
     if Path(DATA.value).is_dir():
-        return Beir(path=DATA.value, split=SPLIT.value, least=1)
+        return Beir(path=DATA.value, split=SPLIT.value, least=1, twice=TWICE.value)  # type: ignore
     return Dpr(path=DATA.value, positive="any")
 
 

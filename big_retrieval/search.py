@@ -71,6 +71,8 @@ def _check_flags() -> None:
             raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
     if QUERY.value is not None and QUERIES.value:
         raise UserError("--query and --queries are both given; keep one of them.")
+    if QUERY.value is not None and not QUERY.value.strip():
+        raise UserError("--query is empty; give it a word, or an image's file.")
     if bool(QUERIES.value) != bool(OUT.value):
         raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
 
@@ -84,15 +86,15 @@ def run_file(searcher: "Searcher") -> None:
     column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
     texts = {} if searcher.image else {searcher.field: column.split(",")}
     images = {searcher.field: column} if searcher.image else {}
-    reader = Reader("queries", texts, images=images, id=ID.value)
-    records = open_records("queries", str(QUERIES.value), reader)
+    reader = Reader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
+    records, reader = open_records("queries", str(QUERIES.value), reader)
     left_out, progress = LeftOut("queries"), Progress("queries", len(records))
     with RunWriter(Path(str(OUT.value)), TAG.value) as run:
         for chunk in read(records, reader, CHUNK, left_out):
             answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
             for query, (ids, scores) in zip(chunk.ids, answers, strict=True):
                 run.add(query, ids, scores)
-            progress.add(len(chunk))
+            progress.add(len(chunk), left_out.count)
     progress.close()
     left_out.close()
     print(f"written to {OUT.value}")

@@ -14,6 +14,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest  # noqa: E402
 from absl import flags  # noqa: E402
 
+# Several commands are imported here into one process; each has its own --out, --twice and so on.
+flags.Flag.allow_override = property(lambda self: True, lambda self, value: None)  # type: ignore
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-dir", default=None, help="a folder laid out like tests/golden/data")

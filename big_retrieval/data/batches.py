@@ -105,9 +105,10 @@ def try_record(
     if read:
         unseen |= untitled
         key = min(unseen)
+        mine = ", or find negatives with python -m big_retrieval.mine"
         raise UserError(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
-            "name a column that they have."
+            f"name a column that they have{mine if 'negatives' in key else ''}."
         )
     raise UserError(
         f"{source.name} has no usable record among its first {tried:,}; the first one: {first}"

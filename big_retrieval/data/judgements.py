@@ -138,7 +138,7 @@ def distinct(
         raise UserError(
             f"{place(now)}: this pair has the score {score[now]:g}, but {score[there]:g} in "
             f"{place(there)}; keep one of them, or set `twice` of the data to 'max', 'min', 'mean' "
-            "or 'first'."
+            "or 'first' (--twice=max, of commands that have it)."
         )
     first[order[later]] = False
     starts = np.flatnonzero(~later)

@@ -13,6 +13,7 @@ from big_retrieval.data.files.picked import Renamed
 from big_retrieval.data.files.tables import Table
 from big_retrieval.data.files.whole import judged_lines
 from big_retrieval.data.judgements import Twice
+from big_retrieval.data.open_files import warn
 from big_retrieval.data.pairing import Pairing
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics
@@ -86,6 +87,13 @@ def values_of_run(
     """
     if not qrels.keys() & run.keys():
         raise UserError("no query of the run is judged: run and judgements name other queries.")
+    found = {document for ranking in run.values() for document, _ in ranking}
+    if found and not any(found & judged.keys() for judged in qrels.values()):
+        one, other = min(found), next(iter(next(iter(qrels.values()))))
+        warn(
+            f"no document of the run is judged for any query: is {one!r} named as the judgements "
+            f"name theirs, such as {other!r}?"
+        )
     queries = sorted(qrels)
     values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
     return queries, {name: np.array([each[name] for each in values]) for name in metrics}

@@ -38,7 +38,11 @@ def open_data(config: Config, data: str) -> Source:
             f"--data is {data!r}, which is no file; give a file of pairs, or a source of the "
             f"model's configuration: {known}."
         )
-    return make_source(Pairs(path=data))
+    # A file of texts alone has no images, and texts under the names of their fields.
+    fields = config.fields.values()
+    image = "image" if any(field.kind == "image" for field in fields) else ""
+    text = "captions" if any(field.column == "captions" for field in fields) else ""
+    return make_source(Pairs(path=data, image=image, text=text))
 
 
 def spec_of(model: "TrainedModel", field: str) -> FieldSpec:

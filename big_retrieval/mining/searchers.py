@@ -5,12 +5,13 @@ from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from big_retrieval import similarity
 from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
@@ -81,7 +82,7 @@ class ModelSearcher:
         self._task, self._encoder = task, encoder
         self._topology = similarity.topology(config.topology)
 
-        def side(name: str, source: Any) -> tuple[np.ndarray, np.ndarray]:
+        def side(name: str, source: Any) -> tuple[Points, np.ndarray]:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: specs[n] for n in shares}
             found = encode_fields(encoder, weights, source, mine, reading)
@@ -119,7 +120,10 @@ class ModelSearcher:
         out = np.full(len(queries), np.nan)
         for start in range(0, len(pairs), PAIRS):
             places, documents = pairs[start : start + PAIRS].T
-            points = self._queries[queries[places]], self._documents[documents]
-            scores = self._topology.paired(*map(jnp.asarray, points))
+            a, b = self._queries[queries[places]], self._documents[documents]
+            if scipy.sparse.issparse(a):  # of lexical fields
+                scores = a.multiply(b).sum(axis=1)
+            else:
+                scores = self._topology.paired(jnp.asarray(a), jnp.asarray(b))
             np.fmax.at(out, places, np.asarray(scores, np.float64))
         return out

@@ -1,14 +1,17 @@
 """Documents and queries of files, in chunks: what is encoded, and what is shown of it."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from big_retrieval.data import open_files
+from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.columns import as_text
-from big_retrieval.data.files.tables import check_columns
+from big_retrieval.data.files.tables import Table, check_columns
 from big_retrieval.data.records import IMAGE, Records
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
@@ -16,6 +19,9 @@ from big_retrieval.errors import Damaged, UserError
 SHOWN = 120  # characters of a text that are kept to be shown
 TRIES = 100  # records, none of which can be read, after which it is no use
 NAMED = 3  # records left out that are named
+IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
+TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
+HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no header line
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,11 @@ class Reader:
       texts: field of the model -> the columns of its text, which are joined.
       titles: field of the model -> the column of the text's title.
       images: field of the model -> the column of its image.
-      show: the column that is kept to be shown; "": the first text.
-      id: the column of ids; "": `id` where there is one, else the file's name and a number.
+      show: the column that is kept to be shown; "": the first text, or the path of an image.
+      id: the column of ids; "": one of `IDS` where there is one, else the file's name and a number.
       join: between the columns of a text.
+      own: the columns of texts are those of the model's fields, and not what a user named; files
+        may then call the only one of them `TEXT`.
     """
 
     what: str
@@ -39,6 +47,7 @@ class Reader:
     show: str = ""
     id: str = ""
     join: str = " "
+    own: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -130,13 +139,16 @@ class LeftOut:
             print(f"{self.count:,} {self._what} left out", file=sys.stderr, flush=True)
 
 
-def open_records(flag: str, patterns: str, reader: Reader) -> Records:
+def open_records(flag: str, patterns: str, reader: Reader) -> tuple[Records, Reader]:
     """Opens the files of documents or queries.
 
     Args:
       flag: the name of the flag, for messages.
       patterns: paths, glob patterns or {00..99} ranges, separated by commas.
       reader: which columns are read.
+
+    Returns:
+      The records, and the reader with the columns of texts and ids that the files have.
 
     Raises:
       UserError: a file is missing, of no known kind or empty, or it lacks a column.
@@ -147,12 +159,47 @@ def open_records(flag: str, patterns: str, reader: Reader) -> Records:
         if lost:
             raise UserError(f"--{flag}: there is no file {lost[0]!r}; check the path.")
         paths += found
-    table, _ = open_files.table_of(paths)
+    table, _ = open_files.table_of(paths, functools.partial(_open, reader=reader))
+    reader = _fitting(reader, table)
     image = tuple(dict.fromkeys(reader.images.values()))
     if len(image) > 1:
         raise UserError(f"--{flag}: images are read from one column, not from {', '.join(image)}.")
     check_columns(table, [*reader.columns, *filter(None, [reader.id, reader.show])])
-    return Records(table, image=image, text="", root=paths[0].parent)
+    return Records(table, image=image, text="", root=paths[0].parent), reader
+
+
+def _open(path: Path, reader: Reader) -> Table:
+    """The rows of a file; of a .tsv without a header line, as MS MARCO's are, `HEADERLESS` ones."""
+    if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            cells = [cell.strip() for cell in file.readline().rstrip("\r\n").split("\t")]
+        named = {*reader.columns, *IDS, TEXT, reader.show} & set(cells)
+        numbered = any(letter.isdigit() for letter in cells[0])  # as ids are, and names are not
+        if not named and numbered and len(cells) in (2, 3):
+            names = HEADERLESS[: len(cells)]
+            print(f"{path} has no header line: it is read as {', '.join(names)}", file=sys.stderr)
+            return Cells(path, names)
+    return open_files.file_table(path)
+
+
+def _fitting(reader: Reader, table: Table) -> Reader:
+    """A reader with the columns of texts and ids that a table has, as far as its first row tells.
+
+    The id is looked for here, as `Records` adds one where there is none.
+    """
+    try:
+        known = table.columns or frozenset(table.row(0))
+    except Damaged:
+        return reader
+    name = reader.id or next((name for name in IDS if name in known), "")
+    texts = dict(reader.texts)
+    if reader.own and len(texts) == 1 and not reader.images:
+        ((field, columns),) = texts.items()
+        if len(columns) == 1 and columns[0] not in known and TEXT in known:
+            if not isinstance(table, Cells):  # of which `_open` has told
+                print(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read", file=sys.stderr)
+            texts[field] = (TEXT,)
+    return dataclasses.replace(reader, id=name, texts=texts)
 
 
 def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iterator[Chunk]:
@@ -168,15 +215,22 @@ def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iter
         except Damaged as problem:
             left_out.add(problem)
             if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):
+                flags = " and ".join(_flags(reader))
                 raise UserError(
-                    f"none of the first {index + 1} {reader.what} can be used; the last of them: "
-                    f"{problem}"
+                    f"none of the first {index + 1} {reader.what} can be used: name their columns "
+                    f"with {flags}, or mend them; the last one: {problem}"
                 ) from None
         if len(chunk) == size:
             yield chunk
             chunk = Chunk()
     if len(chunk):
         yield chunk
+
+
+def _flags(reader: Reader) -> list[str]:
+    """The flags that name columns."""
+    known = {"--text": reader.texts, "--title": reader.titles, "--image": reader.images}
+    return [flag for flag, columns in known.items() if columns]
 
 
 def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
@@ -202,9 +256,12 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
         known = ", ".join(sorted(records.table.row(index)))
         columns = ", ".join(map(repr, reader.columns))
         raise Damaged(place, f"there is nothing in {columns}; it has {known}")
-    text = found.text()
-    if reader.show:  # as it stands in the file, such as the path of an image
-        text = as_text(records.table.row(index, (reader.show,)).get(reader.show)) or ""
+    text, show = found.text(), reader.show
+    if not text and not show and reader.images:
+        show = next(iter(reader.images.values()))
+    if show:  # as it stands in the file, such as the path of an image
+        value = records.table.row(index, (show,)).get(show)
+        text = (as_text(value) or "") if reader.show or isinstance(value, str) else ""
     found.shown = " ".join(text.split())[:SHOWN]
     return name, found
 

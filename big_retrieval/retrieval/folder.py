@@ -23,7 +23,7 @@ from big_retrieval.errors import UserError
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
-VERSION = 1  # of the format
+VERSION = 2  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
 AGAIN = "build it again with python -m big_retrieval.index"
@@ -37,12 +37,14 @@ class About:
       kind: "inverted" or "dense".
       topology: that points belong to, of dense ones.
       values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
+      bags: whether documents are bags of words, which no network encoded.
       columns: V of inverted ones.
       columns_sha256: `Columns.fingerprint()` of inverted ones.
       documents: how many.
       entries: of inverted ones, how many values.
       field: of the model that documents were read by; several are joined by commas.
       query_field: that queries are read by unless another is named.
+      query_column: of files that this field reads in training.
       query_length: tokens that a query is cut to, special ones included.
       checkpoint: folder of the model that encoded the documents.
       params_sha256: of its parameters; "": no network was run.
@@ -52,12 +54,14 @@ class About:
     kind: str
     topology: str = ""
     values: str = "float32"
+    bags: bool = False
     columns: int = 0
     columns_sha256: str = ""
     documents: int = 0
     entries: int = 0
     field: str = ""
     query_field: str = ""
+    query_column: str = ""
     query_length: int = 0
     checkpoint: str = ""
     params_sha256: str = ""
@@ -113,13 +117,14 @@ def open_folder(folder: Path, *, verify: bool = False) -> About:
     try:
         content = json.loads((folder / ABOUT).read_bytes())
         version = content["version"]
-        known = {field.name for field in dataclasses.fields(About)}
-        about = About(**content) if version == VERSION and set(content) == known else None
+        about = About(**content) if version == VERSION else None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.") from None
-    if about is None or about.kind not in (INVERTED, DENSE):
+        about, version = None, VERSION
+    if version != VERSION:
         raise UserError(
             f"the index {folder} has format {version}, and this version of big_retrieval reads "
             f"{VERSION}; {AGAIN}."
         )
+    if about is None or about.kind not in (INVERTED, DENSE):
+        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.")
     return about

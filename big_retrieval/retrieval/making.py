@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import loading
+from big_retrieval.columns import normalised
 from big_retrieval.config import Config, TextField
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
@@ -27,7 +28,12 @@ from big_retrieval.retrieval.encode import (
 from big_retrieval.retrieval.files import Texts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, About
 from big_retrieval.retrieval.progress import Progress
-from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical, vocabulary_of
+from big_retrieval.retrieval.vocabulary import (
+    Vocabulary,
+    is_lexical,
+    normalises,
+    vocabulary_of,
+)
 
 Say = Callable[[str], None]
 OWN_IDS = "give each its own, or name another column with --id"
@@ -137,8 +143,7 @@ def _prepare(wish: Wish) -> _Work:
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
     if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
         raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
-    reader = _reader(wish, config, fields)
-    records = open_records("documents", wish.documents, reader)
+    records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))
     tokenizer = Tokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None
@@ -172,6 +177,7 @@ def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
         show=wish.show,
         id=wish.id,
         join=wish.join,
+        own=not wish.text,
     )
 
 
@@ -183,10 +189,9 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
         if work.model is None and work.words is not None:
             (name,) = work.fields
             field: Any = work.config.fields[name]
-            yield (
-                chunk,
-                work.words.bag(chunk.values[name], field.length, chunk.titles.get(name, ())),
-            )
+            titles = chunk.titles.get(name, ())
+            bags = work.words.bag(chunk.values[name], field.length, titles)
+            yield chunk, normalised(bags) if normalises(work.config, name) else bags
         elif work.model is not None:
             try:
                 found = encode_chunk(work.model, chunk, work.fields)
@@ -198,7 +203,7 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
                     continue
                 found = encode_chunk(work.model, chunk, work.fields)
             yield chunk, found
-        progress.add(len(chunk))
+        progress.add(len(chunk), left_out.count)
 
 
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
@@ -237,15 +242,18 @@ def _about(work: _Work) -> About:
         if len(work.fields) > 1
         else next(iter(work.fields)),
         query_field=asked,
+        query_column=field.column,
         query_length=field.length if isinstance(field, TextField) else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else fingerprint(work.model),
     )
     if work.words is None:
         return about
+    normed = normalises(config, next(iter(work.fields)))  # then not all values are 1
     return dataclasses.replace(
         about,
-        values=inverted.BINARY if wish.binary else wish.values,
+        values=inverted.BINARY if wish.binary and not normed else wish.values,
+        bags=wish.binary,
         columns=len(work.words),
         columns_sha256=work.words.fingerprint(),
     )

@@ -23,16 +23,20 @@ class Progress:
         self._started = self._said = time.monotonic()
         self._done = 0
 
-    def add(self, count: int) -> None:
-        """Counts, and writes a line now and then."""
+    def add(self, count: int, without: int = 0) -> None:
+        """Counts, and writes a line now and then.
+
+        Args:
+          count: how many more are done.
+          without: how many of all were left out so far, for which nobody has to wait.
+        """
         self._done += count
+        total = self._total - without
         if time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
             rate = self.rate()
-            left = duration((self._total - self._done) / rate) if rate else "?"
-            self._write(
-                f"{self._done:,} of {self._total:,} {self._what}  {rate:,.0f}/s  eta {left}"
-            )
+            left = duration((total - self._done) / rate) if rate else "?"
+            self._write(f"{self._done:,} of {total:,} {self._what}  {rate:,.0f}/s  eta {left}")
 
     def rate(self) -> float:
         """Per second, since the start."""

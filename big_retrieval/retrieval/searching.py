@@ -17,7 +17,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import Texts
 from big_retrieval.retrieval.folder import AGAIN, About
-from big_retrieval.retrieval.inverted import BINARY, InvertedIndex
+from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical
 
 if TYPE_CHECKING:
@@ -125,10 +125,17 @@ def open_searcher(
         another model than the one of the index.
     """
     index = open_index(folder, verify=verify, engine=engine)
-    binary = index.about.values == BINARY
+    binary = index.about.bags
     mode = mode or ("binary" if binary else "parametric")
     if mode == "bag":
+        if field and field != index.about.query_field:
+            raise UserError(
+                f"--mode=bag asks by the words of {index.about.query_field!r}, for which {folder} "
+                "was built; leave --query_field out."
+            )
         return _by_words(index)
+    if mode == "binary" and not isinstance(index, InvertedIndex):
+        raise _dense(mode, folder)
     if (mode == "binary") != binary:
         has = "bags of words" if binary else "encoded documents"
         fits = "binary" if binary else "parametric"
@@ -139,11 +146,18 @@ def open_searcher(
     return _by_model(index, mode, checkpoint, field, batch_size)
 
 
+def _dense(mode: str, folder: Path) -> UserError:
+    """What is said of a mode that dense indexes do not have."""
+    return UserError(
+        f"--mode={mode} is for lexical indexes, and {folder} is dense; leave --mode out."
+    )
+
+
 def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
     """A searcher by bags of words; of the files of the index alone."""
     about = index.about
     if not isinstance(index, InvertedIndex):
-        raise UserError(f"--mode=bag is for lexical indexes, and {index.folder} is dense.")
+        raise _dense("bag", index.folder)
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
     words = Vocabulary.load(index.folder)
@@ -153,7 +167,7 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
     def encode(texts: Sequence[Any]) -> Any:
         return words.bag(texts, about.query_length)
 
-    return Searcher(index, "bag", about.query_field, False, "text", encode)
+    return Searcher(index, "bag", about.query_field, False, about.query_column or "text", encode)
 
 
 def _by_model(

@@ -1,5 +1,6 @@
 """The columns of a lexical field with their tokenizer: all that bags of words take."""
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ class Vocabulary:
     """
 
     def __init__(self, columns: Columns, tokenizer: Tokenizer):
-        self.columns, self._tokenizer = columns, tokenizer
-        self._special = np.array(sorted(tokenizer.special_ids), np.int32)
+        special = tuple(sorted(tokenizer.special_ids))
+        self.columns, self._tokenizer = dataclasses.replace(columns, special=special), tokenizer
 
     def __len__(self) -> int:
         """V."""
@@ -61,8 +62,7 @@ class Vocabulary:
         Returns:
           float32 [n, V].
         """
-        ids, mask = self._tokenizer.encode(texts, length, titles)  # [n, L] each
-        return self.columns.bag(ids, mask & ~np.isin(ids, self._special))
+        return self.columns.bag(*self._tokenizer.encode(texts, length, titles))
 
     def fingerprint(self) -> str:
         """SHA-256 of the tokenizer and of the columns' ids."""
@@ -91,6 +91,12 @@ class Vocabulary:
 def is_lexical(config: Config, field: str) -> bool:
     """Whether a field has a lexical head, its own or a shared one."""
     return isinstance(config.fields[config.fields[field].shares_head or field].head, Lexical)
+
+
+def normalises(config: Config, field: str) -> bool:
+    """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+    head = config.fields[config.fields[field].shares_head or field].head
+    return isinstance(head, Lexical) and head.normalise
 
 
 def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabulary:

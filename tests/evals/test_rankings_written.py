@@ -110,7 +110,7 @@ def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) 
 
 def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    qrels = {
+    qrels: Any = {
         f"q{i}": {f"d{d}": int(rng.integers(0, 4)) for d in rng.choice(40, 12, replace=False)}
         for i in range(20)
     }
@@ -133,6 +133,14 @@ def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Pat
         np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
     with pytest.raises(UserError, match="no query of the run is judged"):
         values_of_run({"other": [("d1", 1.0)]}, qrels, METRICS)
+
+
+def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    qrels = {"q1": {"d1": 1.0}, "q2": {"d2": 1.0}}
+    values_of_run({"q1": [("d2", 1.0)]}, qrels, ["MRR"])  # it finds nothing right, but knows ids
+    assert capsys.readouterr().err == ""
+    assert values_of_run({"q1": [("corpus-1", 1.0)]}, qrels, ["MRR"])[1]["MRR"].tolist() == [0, 0]
+    assert "is 'corpus-1' named as the judgements name theirs" in capsys.readouterr().err
 
 
 def test_paired_tests() -> None:
@@ -194,6 +202,9 @@ def test_run_files_are_compared_by_their_judgements(
     (tmp_path / "qrels").write_text("x 0 d0 1\ny 0 d0 1\n")
     command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "qrels"))
     assert "  0.5000   1.0000   +0.5000" in capsys.readouterr().out
+    (tmp_path / "other").write_text("z 0 d0 1\n")
+    with pytest.raises(UserError, match=r"a\.trec: no query of the run is judged"):
+        command(tmp_path / "a.trec", tmp_path / "b.trec", QRELS=str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,9 @@ def folder(root: Path) -> str:
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
     usual = {
-        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "DOCUMENTS": None,
-        "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None, "SHARE": None,
-        "DRAW": False, "SEED": 0,
+        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
+        "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
+        "SHARE": None, "DRAW": False, "SEED": 0,
     }  # fmt: skip
 
     def run(config: configs.Config | None = None, **flags: Any) -> None:
@@ -174,6 +174,29 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
+def test_what_it_takes_to_train_on_the_result() -> None:
+    fields = {"query": ("query", "query"), "passage": ("document", "title")}
+    made: Any = {
+        name: configs.TextField(side=side, column=column)  # type: ignore[arg-type]
+        for name, (side, column) in fields.items()
+    }
+    labels = configs.PairLabels(query="query_id", document="document_id")
+    assert mine.training(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
+        "--config.data.type=dpr", "--config.data.path=x.jsonl", "--config.negatives.count=1",
+        "--config.fields.passage.column=text", "--config.labels.query=",
+    ]  # fmt: skip
+
+
+def test_pairs_judged_twice(command: Any, tmp_path: Path) -> None:
+    data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    with Path(data, "qrels", "train.tsv").open("a") as file:
+        file.write("q0\td0\t2\n")
+    with pytest.raises(UserError, match="set `twice` of the data"):
+        command(BM25=True, DATA=data, OUT=str(out))
+    command(BM25=True, DATA=data, OUT=str(out), TWICE="max")
+    assert len(read(out)) == 3
+
+
 def test_pairs_with_a_collection(tmp_path: Path) -> None:
     rows = [
         {
@@ -203,12 +226,13 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     assert len(alone.documents) == 5
 
 
-def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
     c = lexical_texts()
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
-    for part in c["fields"].values():
+    for part in () if lexical else c["fields"].values():
         part["head"] = recipe.entry(configs.Head(dim=4))
-    for tower in c["towers"].values():
+    for tower in () if lexical else c["towers"].values():
         tower["pool"] = "first"
     data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", least=1))
     config = tiny(**c, data=data)

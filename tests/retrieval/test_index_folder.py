@@ -80,8 +80,8 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 2}, "has format 2, and this version of big_retrieval reads 1"),
-        ({"kind": "graph"}, "has format 1"),
+        ({"version": 1}, "has format 1, and this version of big_retrieval reads 2"),
+        ({"kind": "graph"}, "does not describe an index"),
         ({"entries": 7}, "do not fit together"),
         ({"documents": 7}, "do not fit together"),
         ({"values": "float16"}, "holds float32 of 1 dimensions where float16"),

@@ -107,6 +107,7 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
     bag = Vocabulary.load(lexical).bag([ASK], 20)
     table = (bag @ rows_of(model, TEXTS, "document").T).toarray()[0]
     assert [each.id for each in searcher.show(ASK, 8)] == best(table, 8)
+    assert searcher.column == open_searcher(lexical).column  # of files, in every mode
     for nothing in ("", "漢字", "[SEP]"):
         assert searcher.show(nothing, 8) == []
     assert searcher.ids(["", ASK], 2)[0] == ([], [])
@@ -125,6 +126,21 @@ def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
     assert [each.id for each in found] == best(counts, 9)
 
 
+def test_bags_of_a_head_that_normalises_have_norm_1(place: Path) -> None:
+    """As in evaluations; without it longer documents would win."""
+    save(place / "normed", **lexical_texts(normalise=True))
+    out = make(wish(place, "normed", "normed-index", binary=True))
+    searcher, model = open_searcher(out), big_retrieval.load(place / "normed")
+    assert searcher.mode == "binary"
+    bags = Vocabulary.load(out).bag(TEXTS, 20).toarray()
+    bags /= np.linalg.norm(bags, axis=1, keepdims=True)
+    wanted = (rows_of(model, [ASK], "query") @ bags.T)[0]
+    found = searcher.show(ASK, 9)
+    np.testing.assert_allclose([each.score for each in found], -np.sort(-wanted)[:9], rtol=1e-4)
+    with pytest.raises(UserError, match="holds bags of words"):
+        open_searcher(out, mode="parametric")
+
+
 def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     model = big_retrieval.load(place / "dense")
     images = model.encode_images([place / f"{number}.png" for number in range(60)])
@@ -133,6 +149,7 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     found = searcher.show(ASK, 60)
     np.testing.assert_allclose([each.score for each in found], -np.sort(-table), rtol=1e-4)
     assert found[0].id == f"d{table.argmax()}"
+    assert found[0].shown == f"{table.argmax()}.png"
     index = open_index(dense)
     assert len(index) == 60  # without the three damaged ones
     by_image = open_searcher(dense, field="image")
@@ -240,8 +257,11 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
         open_searcher(lexical, mode="binary")
     with pytest.raises(UserError, match="holds bags of words: use --mode=binary"):
         open_searcher(binary, mode="parametric")
-    with pytest.raises(UserError, match="--mode=bag is for lexical indexes"):
-        open_searcher(dense, mode="bag")
+    for mode in ("bag", "binary"):
+        with pytest.raises(UserError, match=f"--mode={mode} is for lexical .*; leave --mode out"):
+            open_searcher(dense, mode=mode)
+    with pytest.raises(UserError, match=r"by the words of 'query', .*leave --query_field out"):
+        open_searcher(lexical, mode="bag", field="document")
     with pytest.raises(UserError, match=r"nowhere of the index .* is not there"):
         open_searcher(lexical, checkpoint=str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="--query_field: the model has no field 'title'"):
@@ -326,7 +346,10 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["search"], "--index is missing"),
         (["search", f"--index={lexical}", "--queries=a"], "go together"),
         (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
-        (["index", "--documents=a", "--out=b"], "--checkpoint is missing"),
+        (["search", f"--index={lexical}", "--query= "], "--query is empty"),
+        (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
+        (["index", "--documents=a", "--out=b"], "--checkpoint is missing: the run or checkpoint"),
+        (["evaluate", "--checkpoint=nowhere"], "nowhere is no folder"),
         (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):
         ended = run(*command(*args))
