@@ -25,7 +25,8 @@ SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
 FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
         "temperature__init": 1.0, "report": False}  # fmt: skip
 SPARSE = configs.Sparsity(query=1e-3, document=1e-3, warmup_steps=10)
-KEYS = {"data": recipe.entry(configs.GradedScenes(), size=16, count=80), "labels__query": "query_id",
+SCENES = configs.GradedScenes(size=16, count=80)
+KEYS = {"data": recipe.entry(SCENES), "labels__query": "query_id",
         "labels__document": "document_id"}  # fmt: skip
 
 
@@ -159,8 +160,7 @@ def test_what_is_logged(whole: Callable[[str], Path]) -> None:
 
 def ranking(*modes: str) -> dict[str, Any]:
     """Titles for queries that training has seen, of documents that it has seen."""
-    data = configs.GradedScenes(size=16, count=80)
-    return {"seen": recipe.entry(configs.Ranking(), data=data, metrics=("nDCG@10",), modes=modes)}
+    return {"seen": recipe.entry(configs.Ranking(), data=SCENES, metrics=("nDCG@10",), modes=modes)}
 
 
 @SLOW
@@ -196,8 +196,12 @@ def test_text_to_image_learns(tmp_path: Path) -> None:
 def test_lexical_texts_against_oblique_images_are_refused() -> None:
     """In one sentence that names both heads."""
     head = recipe.entry(configs.Head(), dim=4)
-    changes = {"fields__image__head": head, "towers__image__pool": "first",
-               "towers__image__class_tokens": 2, "loss": recipe.entry(configs.Contrastive())}  # fmt: skip
+    changes = {
+        "fields__image__head": head,
+        "towers__image__pool": "first",
+        "towers__image__class_tokens": 2,
+        "loss": recipe.entry(configs.Contrastive()),
+    }
     with pytest.raises(UserError) as caught:
         check(pictures(**changes))
     text = str(caught.value)
