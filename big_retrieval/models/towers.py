@@ -240,7 +240,9 @@ def lexical_columns(
         tower, rule = config.towers[part.tower], part.head.columns
         rows = tower.vocab_size if isinstance(tower, Bert) else None
         if words is None or (rule == "all" and rows):
-            found[name] = columns_of_size(rule, rows or vocab_size)
+            special = () if words is None else tuple(sorted(words.special_ids))
+            whole = columns_of_size(rule, rows or vocab_size)
+            found[name] = dataclasses.replace(whole, special=special)
         else:
             found[name] = columns_of(rule, words)
     return found
