@@ -137,6 +137,22 @@ def test_sizes_without_a_tokenizer() -> None:
     assert len(columns_of_size("1000-", 50)) == 1
 
 
+def test_images_have_as_many_columns_as_their_texts() -> None:
+    """Also where the word table has more rows than the tokenizer has ids."""
+    tokenizer = wordpiece_tokenizer(BERT)
+    heads = {
+        f"fields__{name}__head": recipe.entry(configs.Lexical(), tied=name == "text")
+        for name in ("image", "text")
+    }
+    for rows, rule in ((None, "all"), (90, "all"), (90, "words")):
+        changes = {f"{head}__columns": rule for head in heads}
+        found = lexical_columns(
+            tiny(**heads, **changes, towers__text__vocab_size=rows), tokenizer.vocab_size, tokenizer
+        )
+        assert found["image"] == found["text"]
+        assert len(found["image"]) == (rows or len(BERT) if rule == "all" else 8)
+
+
 def own_columns(tokenizer: Tokenizer, rule: str, rows: int | None) -> Columns:
     """The columns of a head whose word table has so many rows."""
     texts = lexical_texts(columns=rule)

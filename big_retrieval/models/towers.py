@@ -234,11 +234,12 @@ def lexical_columns(
       UserError: a rule that leaves no column, or heads with different ones.
     """
     found = {}
+    sizes = [tower.vocab_size for tower in config.towers.values() if isinstance(tower, Bert)]
+    rows = next(filter(None, sizes), None)  # checks saw to it that all have as many
     for name, part in config.fields.items():
         if not isinstance(part.head, Lexical) or part.shares_head:
             continue
-        tower, rule = config.towers[part.tower], part.head.columns
-        rows = tower.vocab_size if isinstance(tower, Bert) else None
+        rule = part.head.columns
         if words is None or (rule == "all" and rows):
             special = () if words is None else tuple(sorted(words.special_ids))
             whole = columns_of_size(rule, rows or vocab_size)
