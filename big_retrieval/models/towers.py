@@ -235,11 +235,12 @@ def lexical_columns(
     """
     found = {}
     sizes = [tower.vocab_size for tower in config.towers.values() if isinstance(tower, Bert)]
-    rows = next(filter(None, sizes), None)  # checks saw to it that all have as many
     for name, part in config.fields.items():
         if not isinstance(part.head, Lexical) or part.shares_head:
             continue
-        rule = part.head.columns
+        tower, rule = config.towers[part.tower], part.head.columns
+        # Images have as many columns as the texts that they are compared with.
+        rows = tower.vocab_size if isinstance(tower, Bert) else next(filter(None, sizes), None)
         if words is None or (rule == "all" and rows):
             special = () if words is None else tuple(sorted(words.special_ids))
             whole = columns_of_size(rule, rows or vocab_size)
