@@ -71,7 +71,13 @@ def integers(seed: int, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("top", "own", "devices"), [(None, False, 1), (3, True, 8), (3, False, 1), (0, True, 1)]
+    ("top", "own", "devices"),
+    [
+        (None, False, 1),
+        (3, True, 8),
+        pytest.param(3, False, 1, marks=pytest.mark.slow),
+        pytest.param(0, True, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_encoded_points_are_the_gated_dense_ones(top: int | None, own: bool, devices: int) -> None:
     """Of more texts than a batch holds, the last batch padded."""

@@ -129,7 +129,8 @@ def test_stop_and_go_on_is_bit_identical(
     assert results(tmp_path)["params_sha256"] == results(whole(kind))["params_sha256"]
 
 
-@pytest.mark.parametrize("kind", EACH)
+@SLOW
+@pytest.mark.parametrize("kind", KINDS)
 def test_slices_change_nothing(kind: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
     train(KINDS[kind](microbatch=4), tmp_path, ONE)
     agree(losses(tmp_path), losses(whole(kind)))
