@@ -131,13 +131,26 @@ def _vdr(c: Config, loss: Vdr) -> Iterator[str]:
         yield f"{path}.mask.weight is {loss.mask.weight}; it must be 0 or more."
     if loss.mask.apply in ("bag", "both") and not loss.bag:
         yield f"{path}.mask.apply is {loss.mask.apply!r}, but {path}.bag is False: set it to True."
-    needs = {"query": loss.bag or loss.mask.source == "bag" or loss.top == 0}
-    needs["document"] = loss.symmetric and (loss.bag or loss.top == 0)
-    for side, needed in needs.items():
+    yield from _words(c, loss)
+
+
+def _words(c: Config, loss: Vdr) -> Iterator[str]:
+    """Sides whose words the loss takes have some."""
+    path = "config.loss"
+    masked = loss.mask.apply != "none" and loss.mask.source == "bag"
+    needs = {  # what takes words -> what to do about it
+        "query": {
+            f"{path}.bag to False": loss.bag,
+            f"{path}.mask.source to 'gate'": masked,
+            f"{path}.top above 0": loss.top == 0,
+        },
+        "document": {f"{path}.symmetric to False": loss.symmetric and (loss.bag or loss.top == 0)},
+    }
+    for side, reasons in needs.items():
         texts = [f for f in c.fields.values() if f.side == side and isinstance(f, TextField)]
-        if needed and not texts:
+        wanted = [remedy for remedy, needed in reasons.items() if needed]
+        if wanted and not texts:
             yield (
                 f"{path} takes the words of the {side} side, which has no text field: turn "
-                "the sides around (config.fields.<field>.side), or set "
-                f"{path}.{'symmetric' if side == 'document' else 'bag'} to False."
+                f"the sides around (config.fields.<field>.side), or set {' and '.join(wanted)}."
             )

@@ -36,6 +36,31 @@ CLIPS = {  # as published; the vocabulary is CLIP's
     ("gcl_gs10m", "scratch,encoder=vit_b16"): 149_620_737,
     ("gcl_gs10m", "scratch,encoder=vit_l14"): 427_616_513,
 }
+BERT = 109_482_240 - 768 * 769  # as published, without its pooler; 512 positions
+MINILM = 22_713_216 - 384 * 385  # the same
+VIT_B32 = 87_849_216 - 768 * 512  # of CLIP, without its projection
+
+
+def cut(published: int, positions: int, width: int = 768) -> int:
+    """An encoder that reads shorter texts."""
+    return published - (512 - positions) * width
+
+
+NORM = 2 * 768  # of a lexical head
+PATCHES = VIT_B32 - 2 * 768  # neither class token nor position for it
+MASKED = 109_514_298 - BERT  # BERT's published head, without the word table
+LEXICAL = {  # VDR's and its baselines; 1 is the temperature
+    ("vdr_t2t_msmarco", ""): 2 * (cut(BERT, 256) + NORM) + 1,
+    ("vdr_t2t_msmarco", "own"): 2 * (cut(BERT, 256) + NORM + 29_523 * 768) + 1,
+    ("dpr_msmarco", ""): 2 * cut(BERT, 256) + 1,
+    ("splade_msmarco", ""): cut(BERT, 256) + MASKED + 1,
+    ("vdr_cm_yfcc15m", ""): cut(BERT, 77) + NORM + PATCHES + 29_523 * 768 + 1,
+    ("vdr_cm_yfcc15m", "columns=ascii"): cut(BERT, 77) + NORM + PATCHES + 27_623 * 768 + 1,
+    ("clip_bert_yfcc15m", ""): cut(BERT, 77) + VIT_B32 + 2 * 768 * 512 + 1,
+    ("medical", "init=none"): cut(MINILM, 64, 384) + 2 * 384 + 1,
+    ("medical", "init=none,method=dpr"): cut(MINILM, 64, 384) + 1,
+    ("medical", "init=none,method=splade"): cut(MINILM, 64, 384) + 2 * 384 + 1,
+}
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
 
 
@@ -69,7 +94,7 @@ def by_hand(c: Config, vocab_size: int) -> int:
 
 def test_every_config_is_here() -> None:
     files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
-    assert files == {name for name, _ in (*COUNTS, *CLIPS, *TINY, ("emoji_gcl", ""))}
+    assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *TINY, ("emoji_gcl", ""))}
 
 
 @pytest.mark.parametrize(("name", "arg"), [*COUNTS, *TINY])
@@ -86,6 +111,26 @@ def test_published_counts(name: str, arg: str) -> None:
     """Fields that share a tower and a head add nothing."""
     _, parts = prepare(name, arg, 49_408)
     assert sum(parts.parameters.values()) == CLIPS[name, arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "arg"),
+    [key if not key[1] else pytest.param(*key, marks=pytest.mark.slow) for key in LEXICAL],
+)
+def test_counts_of_vdr_and_its_baselines(name: str, arg: str) -> None:
+    """From published counts of their encoders; a tied head adds a norm."""
+    _, parts = prepare(name, arg)
+    assert sum(parts.parameters.values()) == LEXICAL[name, arg]
+
+
+def test_the_counts_of_the_vdr_paper() -> None:
+    """Table 3 has 217M for two encoders, and 197M for texts and images: without the projection."""
+    assert round(2 * BERT / 1e6, 1) == 217.8
+    assert 217e6 < LEXICAL["vdr_t2t_msmarco", ""] < 218e6
+    images = LEXICAL["vdr_cm_yfcc15m", ""]
+    assert round(images / 1e6) == 219
+    assert round((images - 29_523 * 768) / 1e6) == 196
+    assert round((BERT + VIT_B32) / 1e6, 1) == 196.3
 
 
 ENCODERS = {  # vocabulary, positions and width; parameters as published, without the pooler's
@@ -152,6 +197,13 @@ def test_quickstart_compiles() -> None:
         ("oblique_s16_yfcc15m", ""),
         ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,tau=1,fixed"),
         ("gcl_gs10m", "scratch,batch=24576,microbatch=2048"),
+        ("vdr_t2t_msmarco", ""),
+        ("vdr_t2t_msmarco", "symmetric"),
+        ("dpr_msmarco", ""),
+        ("splade_msmarco", ""),
+        ("vdr_cm_yfcc15m", "microbatch=512"),
+        ("clip_bert_yfcc15m", "microbatch=512"),
+        ("medical", "init=none"),
     ],
 )
 def test_full_size_compiles(name: str, arg: str) -> None:

@@ -76,8 +76,8 @@ def warnings(metrics: Mapping[str, float], gated: bool) -> Iterator[str]:
             )
         elif not gated and active > SATURATED * width:
             yield (
-                f"warning: {side} representations have {active:,.0f} of {width:,} columns active: "
-                "nothing is sparse; raise the regulariser, or give the head a gate."
+                f"warning: {side} representations have {active:,.0f} of {width:,.0f} columns "
+                "active: nothing is sparse; raise the regulariser, or give the head a gate."
             )
         elif used <= 1.01 * active:
             yield (

@@ -108,8 +108,12 @@ class VdrObjective:
             document_id=batch.document_id,
             execution=Execution(self.config.exchange, self.config.block),
         )
-        for name, side in (("query", query), ("document", document)):
-            found = activity.activity(side.points, side.words, batch.valid, self.config.top)
+        for name, side, there in (
+            ("query", query, query_there),
+            ("document", document, document_there),
+        ):
+            valid = batch.valid if there is None else batch.valid & there
+            found = activity.activity(side.points, side.words, valid, self.config.top)
             metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
         return loss, {**metrics, "temperature": tau}
 

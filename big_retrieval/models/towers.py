@@ -234,13 +234,17 @@ def lexical_columns(
       UserError: a rule that leaves no column, or heads with different ones.
     """
     found = {}
+    sizes = [tower.vocab_size for tower in config.towers.values() if isinstance(tower, Bert)]
     for name, part in config.fields.items():
         if not isinstance(part.head, Lexical) or part.shares_head:
             continue
         tower, rule = config.towers[part.tower], part.head.columns
-        rows = tower.vocab_size if isinstance(tower, Bert) else None
+        # Images have as many columns as the texts that they are compared with.
+        rows = tower.vocab_size if isinstance(tower, Bert) else next(filter(None, sizes), None)
         if words is None or (rule == "all" and rows):
-            found[name] = columns_of_size(rule, rows or vocab_size)
+            special = () if words is None else tuple(sorted(words.special_ids))
+            whole = columns_of_size(rule, rows or vocab_size)
+            found[name] = dataclasses.replace(whole, special=special)
         else:
             found[name] = columns_of(rule, words)
     return found

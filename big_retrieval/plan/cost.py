@@ -10,7 +10,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from big_retrieval.config import Bert, Config, ImageField, ResNet, TextField, ViT
+from big_retrieval.config import (
+    Bert,
+    Config,
+    ImageField,
+    ResNet,
+    TextField,
+    ViT,
+    negatives_field,
+)
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.models.towers import DTYPES, head_flops, lexical_columns, make_tower
 from big_retrieval.plan.chips import Chip
@@ -28,8 +36,8 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     """Operations of one step over all devices.
 
     Returns:
-      `towers`, forward and backward; `recomputation`, by remat and micro-batches; `loss`, see
-      `loss_flops`.
+      `towers`, forward and backward, of hard negatives, too; `recomputation`, by remat and
+      micro-batches; `loss`, see `loss_flops`.
     """
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     towers = again = 0
@@ -39,9 +47,10 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
         module = make_tower(tower, vocab_size, parent=None)
         forward = module.flops(field.size if isinstance(field, ImageField) else field.length)
         head = head_flops(field, tower, columns.get(field.shares_head or name))
-        towers += 3 * (forward + head)
-        again += _again(tower, field, forward)
-        again += (forward + head) if sliced else 0
+        times = 1 + (config.negatives.count if name == negatives_field(config) else 0)
+        towers += times * 3 * (forward + head)
+        again += times * _again(tower, field, forward)
+        again += times * (forward + head) if sliced else 0
     n, loss = config.batch_size, loss_flops(config, vocab_size)
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 

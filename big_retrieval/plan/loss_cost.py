@@ -1,11 +1,12 @@
 """What a loss holds, computes and sends, by formulas; of several fields, all of its terms."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 from big_retrieval import similarity
 from big_retrieval.checks_fields import point_shape
-from big_retrieval.config import Config, Vdr
+from big_retrieval.config import Config, Contrastive, Lexical, TextField, Vdr
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
@@ -23,6 +24,62 @@ def _vdr_terms(loss: Vdr) -> int:
     return (1 + loss.bag) * (1 + loss.symmetric)
 
 
+@dataclasses.dataclass(frozen=True)
+class Travel:
+    """What of a query goes to the documents of all devices for one term, bytes a row.
+
+    Attributes:
+      name: which queries; terms with the same ones gather them once.
+      points: of the points, by which "auto" chooses how they travel.
+      columns: of the columns of compact points; 0 of others.
+      gradient: that comes back; 0 where there is none.
+    """
+
+    name: str
+    points: int
+    columns: int
+    gradient: int
+
+    @property
+    def there(self) -> int:
+        """Bytes that go there."""
+        return self.points + self.columns
+
+
+def travels(config: Config) -> list[Travel]:
+    """What travels for each term of the loss."""
+    size = 4 * math.prod(point_shape(config, next(iter(config.fields))))
+    if isinstance(config.loss, Vdr):
+        return _vdr_travels(config, config.loss, size)
+    return [Travel("+".join(term.query), size, 0, size) for term in terms_of(config)]
+
+
+def _vdr_travels(config: Config, loss: Vdr, dense: int) -> list[Travel]:
+    """The terms of `losses/vdr.py`, in its order; `dense` bytes of a row of all columns.
+
+    Compact queries are values and columns; bags have no gradient. A mask makes queries dense.
+    """
+    fields = (f for f in config.fields.values() if f.side == "query")
+    words = sum(field.length for field in fields if isinstance(field, TextField))
+    gated = min(loss.top, dense // 4) + words
+    out = [_sparse("gated", gated, dense, 1, loss.mask.apply in ("gated", "both"))]
+    bags_masked = loss.mask.apply in ("bag", "both")
+    if loss.bag:
+        out.append(_sparse("bag", words, dense, 0, bags_masked))
+    if loss.symmetric:
+        out.append(Travel("query", dense, 0, dense))
+        if loss.bag:
+            out.append(Travel("masked" if bags_masked else "query", dense, 0, dense))
+    return out
+
+
+def _sparse(name: str, entries: int, dense: int, has_gradient: int, masked: bool) -> Travel:
+    """Queries of so many entries: compact where that is smaller and no mask fills them up."""
+    if masked or 8 * entries >= dense:
+        return Travel(name, dense, 0, has_gradient * dense)
+    return Travel(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
+
+
 def representations(config: Config, rows_over: int) -> int:
     """Points of all fields, averages of fields, and their gradients, float32, on one device."""
     rows = -(-config.batch_size // rows_over)
@@ -36,60 +93,90 @@ def loss(config: Config, rows_over: int, platform: str) -> int:
     """What `losses/` holds besides the representations, bytes on one device.
 
     A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers a
-    row. Gathering: all queries too, and the partial gradients for all of them. Ring: the queries
-    and the gradients that are under way. Terms are computed one after the other, but what is
-    gathered of their queries, and their statistics, stay until the backward pass.
+    row; a block of compact queries is spread out. Gathering: all queries too, and the partial
+    gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
+    computed one after the other, but what is gathered of their queries, and their statistics, stay
+    until the backward pass.
     """
-    terms = terms_of(config)
-    sides = len({term.query for term in terms})
+    under_way, gathered = split(config)
     shape = point_shape(config, next(iter(config.fields)))
     topology = similarity.topology(config.topology)
-    size = config.batch_size * math.prod(shape) * 4
     points = (config.batch_size, *shape)
     side = config.loss.block or blockwise.block_size(topology, points, platform)
-    ring = exchange_mode(config) == "ring"
     resident = -(-config.batch_size // rows_over)
-    cells = min(side, resident) * min(side, resident if ring else config.batch_size)
+    columns = min(side, config.batch_size if gathered else resident)
+    cells = min(side, resident) * columns
     blocks = 4 * cells * (3 * topology.numbers_per_cell(points) + 3)
-    statistics = len(terms) * 5 * 4 * config.batch_size
+    if any(each.columns for each in (*under_way, *gathered)):
+        blocks += 2 * 4 * columns * math.prod(shape)  # and its gradient
+    statistics = [5 * 4 * config.batch_size * len(each) for each in (under_way, gathered)]
     if rows_over == 1:
-        return blocks + statistics
-    if ring:
-        return blocks + (2 * size + statistics) // rows_over
-    return blocks + (sides + 1) * size + statistics
+        return blocks + sum(statistics)
+    queries = sum({each.name: each.there for each in gathered}.values())
+    partial = max((each.gradient for each in gathered), default=0)
+    moving = max((each.there + each.gradient for each in under_way), default=0)
+    whole = config.batch_size * (queries + partial) + statistics[1]
+    return blocks + whole + (config.batch_size * moving + statistics[0]) // rows_over
+
+
+def split(config: Config) -> tuple[list[Travel], list[Travel]]:
+    """What goes around a ring, and what is gathered, as `losses/core.py` chooses."""
+    found: dict[str, list[Travel]] = {"ring": [], "gather": []}
+    for each in travels(config):
+        size = config.batch_size * each.points
+        found[core.chosen(config.loss.exchange, size)].append(each)
+    return found["ring"], found["gather"]
 
 
 def exchange_mode(config: Config) -> str:
-    """ "gather" or "ring", as `losses/core.py` chooses."""
-    shape = point_shape(config, next(iter(config.fields)))
-    return core.chosen(config.loss.exchange, config.batch_size * math.prod(shape) * 4)
+    """ "gather", or "ring" where the queries of a term go around one."""
+    return "ring" if split(config)[0] else "gather"
 
 
 def loss_flops(config: Config, vocab_size: int) -> int:
     """Operations of the loss of one step over all devices.
 
-    4 products of all queries with all documents a term (forward; again in the backward pass; the
-    gradients of both sides). All topologies score by such products; the geodesic adds arcs, one per
-    cell and sub-sphere, in both sweeps and for the slope.
+    4 products of all queries with all documents and hard negatives a term (forward; again in the
+    backward pass; the gradients of both sides). All topologies score by such products; the geodesic
+    adds arcs, one per cell and sub-sphere, in both sweeps and for the slope.
     """
     n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)), vocab_size)
-    one = 4 * 2 * n * n * m * dim
-    one += 3 * _ARC_OPERATIONS * n * n * m if config.topology == "geodesic" else 0
+    cells = n * n * (1 + config.negatives.count)
+    one = 4 * 2 * cells * m * dim
+    one += 3 * _ARC_OPERATIONS * cells * m if config.topology == "geodesic" else 0
     return one * len(terms_of(config))
 
 
 def loss_wire(config: Config, rows_over: int) -> dict[str, float]:
     """Bytes that one device receives for the loss in a step, by kind of collective.
 
-    Of N rows of b bytes on R devices, gathering (R - 1) / R N b both ways, ring 3 N b; the queries
-    of several terms are gathered once, their gradients come back for each.
+    Of N rows of b bytes with gradients of g on R devices, gathering (R - 1) / R N b there and
+    (R - 1) / R N g back, ring N (2 b + g); the queries of several terms are gathered once, their
+    gradients come back for each. Which columns a side has active is reduced over the devices.
     """
     if rows_over == 1:
         return {}
-    terms = terms_of(config)
-    side = config.batch_size * math.prod(point_shape(config, next(iter(config.fields)))) * 4
-    if exchange_mode(config) == "ring":
-        return {"collective-permute": 3.0 * side * len(terms)}
-    one = side * (rows_over - 1) / rows_over
-    sides = len({term.query for term in terms})
-    return {"all-gather": one * sides, "reduce-scatter": one * len(terms)}
+    rows, share = config.batch_size, (rows_over - 1) / rows_over
+    under_way, gathered = split(config)
+    there = sum({each.name: each.there for each in gathered}.values())
+    out = {
+        "all-gather": share * rows * there,
+        "reduce-scatter": share * rows * sum(each.gradient for each in gathered),
+        "collective-permute": float(rows * sum(2 * t.there + t.gradient for t in under_way)),
+        "all-reduce": 2 * share * _activity(config),
+    }
+    return {kind: size for kind, size in out.items() if size}
+
+
+def _activity(config: Config) -> int:
+    """Bytes of what is reduced over all rows of a lexical batch: one a column that some row has
+    active, for each side and each mask; 4 a column for the regulariser of a side."""
+    if not all(isinstance(field.head, Lexical) for field in config.fields.values()):
+        return 0
+    loss, width = config.loss, point_shape(config, next(iter(config.fields)))[1]
+    if isinstance(loss, Vdr):
+        both = loss.mask.apply == "both" or (loss.mask.apply == "bag" and loss.symmetric)
+        return width * (2 + (loss.mask.apply != "none") + both)
+    if isinstance(loss, Contrastive):
+        return width * (2 + 4 * (loss.sparsity.query > 0) + 4 * (loss.sparsity.document > 0))
+    return 0

@@ -1,0 +1,250 @@
+"""Evaluation of lexical fields, sparse, against dense products; ways to search by hand."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.columns import Columns, columns_of
+from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.sources import Texts
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.encoding import Encoder
+from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.evals.ranks import best, ranks
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.evals.sides import encode_source
+from big_retrieval.evals.zeroshot import class_scores
+from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.train.build import build_model
+from tests.evals.test_ranks import ENCODERS, plain
+from tests.helpers import drawn, lexical_texts, tiny
+
+SCENES = Scenes("test", size=16, count=9)
+CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
+TOKENIZER = wordpiece_tokenizer(learn_wordpiece([*CAPTIONS, *CAPTIONS], 90))
+COLUMNS = columns_of("words", TOKENIZER)
+TEXT = FieldSpec(kind="text", column="captions", length=20, tokenizer=TOKENIZER)
+INNER = TOPOLOGIES["inner"]
+
+
+def sparse(rows: Any) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array(np.asarray(rows, np.float32))
+
+
+def bags(texts: list[str], binary: bool = True) -> np.ndarray:
+    """Bags of words [n, V] from the tokens' names."""
+    out = np.zeros((len(texts), len(COLUMNS)), np.float32)
+    ids, mask = TOKENIZER.encode(texts, TEXT.length)
+    for row, own, there in zip(out, ids, mask, strict=True):
+        for number in own[there].tolist():
+            if (name := TOKENIZER.id_to_token(number)) in COLUMNS.words:
+                row[COLUMNS.words.index(name)] += 1
+    return np.minimum(out, 1) if binary else out
+
+
+def gated(dense: np.ndarray, top: int | None, own: np.ndarray | None) -> np.ndarray:
+    """E(x) by a sort of every row."""
+    if top is None:
+        return dense
+    out = np.zeros_like(dense)
+    for n, row in enumerate(dense):
+        kept = np.argsort(-row, kind="stable")[:top].tolist()
+        kept += [] if own is None else np.flatnonzero(own[n]).tolist()
+        out[n, kept] = row[kept]
+    return out
+
+
+def integers(seed: int, *shape: int) -> np.ndarray:
+    """Not negative, half of them 0, so that products are exact and often alike."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(shape) < 0.5, rng.integers(1, 4, shape), 0).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("top", "own", "devices"),
+    [
+        (None, False, 1),
+        (3, True, 8),
+        pytest.param(3, False, 1, marks=pytest.mark.slow),
+        pytest.param(0, True, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_encoded_points_are_the_gated_dense_ones(top: int | None, own: bool, devices: int) -> None:
+    """Of more texts than a batch holds, the last batch padded."""
+    config = tiny(batch_size=8, **lexical_texts(columns="words", top=top, own_words=own))
+    mesh = parallel.make_mesh(config, jax.devices()[:devices])
+    vocab = TOKENIZER.vocab_size
+    parts = build_model(config, mesh, vocab_size=vocab, total_steps=1, words=TOKENIZER)
+    params = drawn(parts.model, parts.model.example_inputs())["params"]
+    texts = CAPTIONS[:19]
+    encoder = Encoder(parts.model, mesh, 8)
+    points, records = encode_source(encoder, params, Texts(texts, column="captions"), "query", TEXT)
+    assert scipy.sparse.issparse(points)
+    np.testing.assert_array_equal(records, np.arange(19))
+    assert encoder.columns("query") == COLUMNS
+    dense = parts.model.apply({"params": params}, {"query": stack(TEXT, texts)})
+    whole: Any = np.asarray(dense.points["query"])[:, 0]  # type: ignore[union-attr]
+    expected = gated(whole, top, bags(texts) if own else None)
+    np.testing.assert_allclose(points.toarray(), expected, rtol=1e-5, atol=1e-6)
+    assert points.nnz == np.count_nonzero(expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([2, 5, 64]), st.sampled_from([1, 8]))
+def test_ranks_of_sparse_points(seed: int, chunk: int, devices: int) -> None:
+    """Ties count against the model, also where nothing is shared."""
+    queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
+    queries[2], documents[4] = 0, documents[5]
+    rng = np.random.default_rng(seed)
+    ids, owners = np.arange(7) % 4, rng.integers(0, 4, 12)
+    owners[:4] = range(4)
+    how: Any = {"score": INNER.score, "encoder": ENCODERS[devices], "chunk": chunk}
+    found = ranks(sparse(queries), ids, sparse(documents), owners, **how)
+    assert found.tolist() == plain(queries @ documents.T, ids, owners)
+    dense = ranks(queries[:, None], ids, documents[:, None], owners, **how)
+    np.testing.assert_array_equal(found, dense)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.booleans(), st.sampled_from([1, 4, 30]))
+def test_best_of_sparse_points(seed: int, graded: bool, depth: int) -> None:
+    queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
+    grades = np.random.default_rng(seed).integers(0, 3, (7, 12))
+    how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
+    how["grades"] = (lambda query: grades[query]) if graded else None
+    found, scores = best(sparse(queries), sparse(documents), **how)
+    table = queries @ documents.T
+    second = grades if graded else np.tile(np.arange(12), (7, 1))
+    expected = np.lexsort((second, -table), axis=1)[:, :depth]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(table, expected, 1))
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_class_scores_of_sparse_points(each: int) -> None:
+    """The mean over the prompts of a class; classes of the same prompts score exactly alike."""
+    images, prompts = integers(0, 6, 8), integers(1, 4 * each, 8)
+    prompts[-each:] = prompts[:each]
+    how: Any = {"topology": INNER, "encoder": ENCODERS[1]}
+    found = class_scores(sparse(images), sparse(prompts), 4, **how)
+    expected = (images @ prompts.T).reshape(6, 4, each).mean(2)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(found[:, 0], found[:, 3])
+    dense = class_scores(images[:, None], prompts[:, None], 4, **how)
+    np.testing.assert_allclose(found, dense, rtol=1e-6)
+
+
+class Preset(Encoder):
+    """An encoder with lexical points that are known, one row a text or image in their order."""
+
+    def __init__(self, **table: np.ndarray) -> None:
+        mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1])
+        super().__init__(None, mesh, 8)  # type: ignore
+        self.table = table
+
+    def points(self, weights: Any, field: str, batches: Any) -> Any:
+        del weights
+        records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
+        return sparse(self.table[field]), records
+
+    def columns(self, field: str) -> Columns:
+        assert field in self.table
+        return COLUMNS
+
+
+IMAGE = FieldSpec(kind="image", column="image", size=16)
+MODES = ("bag", "top=2", "top=0/all", "top=all/1")
+
+
+def test_ways_to_search_of_retrieval() -> None:
+    """Every way is the plain evaluation of points that are changed by hand."""
+    text, image = integers(0, 45, len(COLUMNS)), integers(1, 9, len(COLUMNS))
+    own = bags(CAPTIONS)
+    changed = {
+        "bag": (own, image),
+        "top=2": (gated(text, 2, own), gated(image, 2, None)),
+        "top=0/all": (gated(text, 0, own), image),
+        "top=all/1": (text, gated(image, 1, None)),
+    }
+    task = configs.Retrieval(recall_at=(1, 3), modes=MODES)
+    how = SCENES, {"image": IMAGE, "text": TEXT}, INNER
+    found = RetrievalEvaluator(task, *how, Preset(text=text, image=image)).run({})
+    plain_task = configs.Retrieval(recall_at=(1, 3))
+    whole = RetrievalEvaluator(plain_task, *how, Preset(text=text, image=image)).run({})
+    assert found == pytest.approx(found | whole)
+    for mode, (texts, images) in changed.items():
+        wanted = RetrievalEvaluator(plain_task, *how, Preset(text=texts, image=images)).run({})
+        del wanted["words@5"]
+        ours = {n.removeprefix(f"{mode}/"): x for n, x in found.items() if n.startswith(f"{mode}/")}
+        assert ours == pytest.approx(wanted)
+        assert ours != {name: whole[name] for name in ours}, mode
+    shares = []
+    for n in range(9):
+        words = {*np.flatnonzero(own[5 * n : 5 * n + 5].any(0)).tolist()}
+        strongest = np.argsort(-image[n], kind="stable")[:5].tolist()
+        shares.append(len(words & {*strongest}) / 5)
+    assert found["words@5"] == pytest.approx(np.mean(shares))
+    assert 0 < found["words@5"] < 1
+
+
+def test_images_that_say_what_their_texts_say() -> None:
+    image = np.stack([bags(CAPTIONS[5 * n : 5 * n + 5], False).sum(0) for n in range(9)])
+    text = bags(CAPTIONS)
+    task = RetrievalEvaluator(
+        configs.Retrieval(modes=("bag",)), SCENES, {"image": IMAGE, "text": TEXT}, INNER,
+        Preset(text=text, image=image),
+    )  # fmt: skip
+    found = task.run({})
+    assert found["words@5"] == 1
+    for name, value in found.items():
+        if name.startswith("bag/"):
+            assert value == found[name.removeprefix("bag/")]
+
+
+FIELDS: dict[str, Any] = {
+    "query": configs.TextField(column="query"),
+    "title": configs.TextField(side="document", column="title"),
+}
+SPECS = {
+    name: FieldSpec(kind="text", column=name, length=20, tokenizer=TOKENIZER) for name in FIELDS
+}
+
+
+def test_ways_to_search_of_rankings() -> None:
+    """The same of judged pairs, where both sides have words."""
+    source = graded_scenes("in_domain", size=16, count=40)
+    queries = [source.queries[n]["query"] for n in range(len(source.queries))]
+    titles = [source.documents[n]["title"] for n in range(len(source.documents))]
+    width = len(COLUMNS)
+    query, title = integers(2, len(queries), width), integers(3, len(titles), width)
+    own = bags(queries), bags(titles)
+    changed = {
+        "bag": (own[0], title),
+        "binary": (query, own[1]),
+        "top=2": (gated(query, 2, own[0]), gated(title, 2, own[1])),
+        "top=all/0": (query, gated(title, 0, own[1])),
+    }
+
+    def run(points: tuple[np.ndarray, np.ndarray], *modes: str) -> dict[str, float]:
+        task = configs.Ranking(metrics=("nDCG@10", "MRR"), modes=modes)
+        encoder = Preset(query=points[0], title=points[1])
+        return RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder).run({})
+
+    found = run((query, title), *changed)
+    assert {n: found[n] for n in ("nDCG@10", "MRR")} == run((query, title))
+    for mode, points in changed.items():
+        wanted = run(points)
+        ours = {name: found[f"{mode}/{name}"] for name in wanted}
+        assert ours == pytest.approx(wanted), mode
+        assert ours != {name: found[name] for name in wanted}, mode
+    assert len(found) == 2 * (1 + len(changed))

@@ -1,0 +1,190 @@
+"""The FLOPS regulariser, its warm-up, and how many columns lexical representations use."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import Contrastive, Temperature
+from big_retrieval.config_loss import Sparsity, Vdr
+from big_retrieval.losses.activity import activity, flops, warnings
+from big_retrieval.losses.fields import Sides
+from big_retrieval.losses.lexical_objective import VdrObjective, lexical_side
+from big_retrieval.losses.objective import ContrastiveObjective
+from big_retrieval.losses.temperature import LearnedTemperature
+from big_retrieval.similarity import topology
+
+ROWS, WIDTH, WORDS = 5, 7, 4
+POINTS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
+SCALARS = {"temperature": jnp.asarray(0.3)}
+
+
+def test_flops_by_hand() -> None:
+    """(1 + 3)^2 / 4 + 2^2 / 4 of two rows; the third is padding."""
+    found = flops(jnp.asarray(POINTS), jnp.asarray([True, True, False]))
+    assert float(found) == 4 + 1
+    assert float(flops(jnp.asarray(POINTS), jnp.zeros(3, bool))) == 0
+
+
+def test_gradient_of_flops() -> None:
+    """Of row i and column v: 2 mean_v / n, nothing for padding."""
+    valid = jnp.asarray([True, True, False])
+    found = jax.grad(flops)(jnp.asarray(POINTS), valid)
+    np.testing.assert_allclose(found, [[2, 0, 1], [2, 0, 1], [0, 0, 0]])
+
+
+def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points with zeros and ties, words with -1 and repetitions, and which rows count."""
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
+    words = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
+    return points, words, rng.random(ROWS) < 0.7
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
+def test_activity_against_sets(seed: int, top: int | None, with_words: bool) -> None:
+    """A loop over rows that holds the active columns of each as a set."""
+    points, words, valid = arrays(seed)
+    own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
+    active = []
+    for row, mine in zip(points, own, strict=True):
+        first = np.argsort(-row, kind="stable")[: WIDTH if top is None else top].tolist()
+        kept = set(first) if top is None else set(first) | mine
+        active.append({c for c in kept if row[c] > 0})
+    active = [a for a, counts in zip(active, valid, strict=True) if counts]
+    mine = [m for m, counts in zip(own, valid, strict=True) if counts]
+    given_words = jnp.asarray(words) if with_words else None
+    found = activity(jnp.asarray(points), given_words, jnp.asarray(valid), top)
+    total = sum(map(len, active))
+    used = len(set().union(*active))
+    expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
+    if with_words:
+        shared = sum(len(a & m) for a, m in zip(active, mine, strict=True))
+        expected["expansion"] = 1 - shared / max(total, 1)
+    assert {name: float(x) for name, x in found.items()} == pytest.approx(expected, rel=1e-6)
+
+
+def batch(valid: np.ndarray, there: np.ndarray | None) -> Any:
+    fields: dict[str, Any] = {"query": {}, "title": {}}
+    if there is not None:
+        fields["title"] = {"there": jnp.asarray(there)}
+    return Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(len(valid)))  # type: ignore
+
+
+def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
+    points = {"query": jnp.asarray(query)[:, None], "title": jnp.asarray(title)[:, None]}
+    return Reps(points=points, words=jax.tree.map(jnp.asarray, words or {}))
+
+
+SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",))
+TEMPERATURE = LearnedTemperature(Temperature())
+
+
+def contrastive(**factors: Any) -> ContrastiveObjective:
+    config = Contrastive(sparsity=Sparsity(**factors))
+    return ContrastiveObjective(SIDES, TEMPERATURE, False, True, config)
+
+
+def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:
+    query, _, valid = arrays(0)
+    title, _, _ = arrays(1)
+    given_batch = batch(valid, None)
+    plain, _ = contrastive()(reps(query, title), given_batch, SCALARS)
+    means = [np.square(x[valid].mean(0)).sum() for x in (query, title)]
+    whole = 0.2 * means[0] + 0.01 * means[1]
+    objective = contrastive(query=0.2, document=0.01, warmup_steps=10)
+    for step, share in ((0, 0.0), (1, 0.01), (5, 0.25), (10, 1.0), (25, 1.0)):
+        found, metrics = objective(reps(query, title), given_batch, SCALARS, step)
+        assert float(found - plain) == pytest.approx(share * whole, rel=1e-4, abs=1e-6)
+    assert float(metrics["flops_query"]) == pytest.approx(means[0], rel=1e-6)
+    assert float(metrics["flops_document"]) == pytest.approx(means[1], rel=1e-6)
+    at_once, metrics = contrastive(document=0.01)(reps(query, title), given_batch, SCALARS)
+    assert float(at_once - plain) == pytest.approx(0.01 * means[1], rel=1e-4)
+    assert "flops_query" not in metrics
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
+    """Of both objectives: whatever these rows hold, loss and metrics are the same."""
+    objective = contrastive(query=0.2, document=0.1)
+    if gated:
+        objective = VdrObjective(SIDES, TEMPERATURE, False, Vdr(top=2))
+    valid = np.array([True, True, False, True, True])
+    there = np.array([True, False, True, True, True])
+    found = []
+    for filling in (0.0, 5.0):
+        query, words, _ = arrays(2)
+        title, others, _ = arrays(3)
+        query[~valid], title[~(valid & there)] = filling, filling
+        words[~valid], others[~(valid & there)] = (-1, 6) if filling else (0, -1)
+        given_reps = reps(query, title, {"query": words, "title": others})
+        loss, metrics = objective(given_reps, batch(valid, there), SCALARS)
+        found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert found[0]["active_document"] > 0
+
+
+def test_a_side_of_two_fields_has_the_words_of_both() -> None:
+    """And the average of their points; a field that a row lacks has no part in it."""
+    of = Sides(
+        topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
+    )
+    title, first, _ = arrays(4)
+    text, second, _ = arrays(5)
+    there = np.array([True, False, True, True, False])
+    points = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
+    words = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
+    fields: Any = {"title": {}, "text": {"there": jnp.asarray(there)}}
+    given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
+    side, anything = lexical_side(of, Reps(points=points, words=words), given_batch, "document")
+    assert anything is None
+    shares = np.where(there, 0.25, 0.0)[:, None]
+    np.testing.assert_allclose(side.points, (1 - shares) * title + shares * text, rtol=1e-6)
+    assert side.words is not None
+    np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
+
+
+def metrics_of(points: np.ndarray, top: int | None = None) -> dict[str, float]:
+    """Of both sides, the document's healthy."""
+    healthy = np.eye(len(points), 40, dtype=np.float32) + np.eye(len(points), 40, 5)
+    out = {}
+    for side, x in (("query", points), ("document", healthy)):
+        found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top)
+        out |= {f"{name}_{side}": float(value) for name, value in found.items()}
+    return out
+
+
+NOTHING = np.zeros((10, 40), np.float32)
+ALL = np.ones((10, 40), np.float32)
+ALIKE = np.where(np.arange(40) < 6, ALL, 0)
+
+
+@pytest.mark.parametrize(
+    ("points", "gated", "words"),
+    [
+        (NOTHING, False, ["0.00 active columns on average", "collapse", "regulariser"]),
+        (NOTHING, True, ["0.00 active columns on average"]),
+        (ALL, False, ["40 of 40 columns active", "nothing is sparse", "gate"]),
+        (ALIKE, False, ["all query representations have the same 6 columns", "learning rate"]),
+        (ALIKE, True, ["all query representations have the same 6 columns"]),
+    ],
+)
+def test_warnings(points: np.ndarray, gated: bool, words: list[str]) -> None:
+    (sentence,) = warnings(metrics_of(points), gated)
+    assert sentence.startswith("warning: ")
+    assert "document" not in sentence
+    for word in words:
+        assert word in sentence
+
+
+def test_no_warning_where_all_is_well() -> None:
+    healthy = np.eye(10, 40, 3, dtype=np.float32) + np.eye(10, 40)
+    assert not [*warnings(metrics_of(healthy), gated=False)]
+    assert not [*warnings(metrics_of(healthy, top=2), gated=True)]
+    assert not [*warnings({"loss": 1.0, "accuracy": 0.5}, gated=False)]

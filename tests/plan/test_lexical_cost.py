@@ -1,0 +1,110 @@
+"""What the losses of lexical models send and compute, by formulas and as compiled."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.config import Config
+from big_retrieval.config_loss import ColumnMask, Contrastive, Sparsity, Vdr
+from big_retrieval.plan import cost, hlo, loss_cost
+from big_retrieval.plan.vocabulary import with_words
+from big_retrieval.train.build import Model
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import lexical_texts
+from tests.plan.test_memory import sized
+
+ROWS, WIDTH, LENGTH, TOP = 64, 2000, 20, 16
+
+
+def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]:
+    """Parts of two texts, and the config with the size of their vocabulary.
+
+    An own kernel: the compiler reduces both gradients of a tied word table, the formulas the sum.
+    """
+    texts = lexical_texts(transform="none", use_bias=False, activation="elu1p", tied=False)
+    parts = sized(
+        devices,
+        vocab_size=WIDTH,
+        loss=recipe.entry(loss),
+        **{**texts, "batch_size": ROWS, **changes},
+    )
+    return parts, with_words(parts.config, WIDTH)
+
+
+MASK = ColumnMask("gated", "gate")
+CODE = ColumnMask("both", "bag", 0.5, True)
+LOSSES = {
+    "paper": Vdr(top=TOP),
+    "ring": Vdr(top=TOP, exchange="ring"),
+    "mask": Vdr(top=TOP, mask=MASK),
+    "four terms": Vdr(top=TOP, symmetric=True),
+    "code": Vdr(top=TOP, symmetric=True, mask=CODE),
+    "wide": Vdr(top=WIDTH // 2),
+    "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),
+}
+
+
+def test_by_hand() -> None:
+    """Values and columns go there, values come back; bags have no gradient."""
+    gated, bag, dense = 4 * (TOP + LENGTH), 4 * LENGTH, 4 * WIDTH
+    expected = {
+        "paper": (2 * gated + 2 * bag, gated),
+        "mask": (dense + 2 * bag, dense),
+        "four terms": (2 * gated + 2 * bag + dense, gated + 2 * dense),
+        "code": (4 * dense, 3 * dense),
+        "wide": (dense + 2 * bag, dense),
+        "splade": (dense, dense),
+    }
+    for name, (there, back) in expected.items():
+        found = loss_cost.loss_wire(lexical(LOSSES[name])[1], 8)
+        assert found["all-gather"] == ROWS * there * 7 / 8, name
+        assert found["reduce-scatter"] == ROWS * back * 7 / 8, name
+        assert "collective-permute" not in found
+    found = loss_cost.loss_wire(lexical(LOSSES["ring"])[1], 8)
+    assert found["collective-permute"] == ROWS * (5 * gated + 4 * bag)
+    assert found.keys() == {"collective-permute", "all-reduce"}
+    assert loss_cost.loss_wire(lexical(LOSSES["paper"])[1], 1) == {}
+
+
+def test_each_term_chooses_how_it_travels() -> None:
+    """Dense queries of a large batch go around a ring, their compact ones are gathered."""
+    config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
+    under_way, gathered = loss_cost.split(config)
+    assert [each.name for each in under_way] == ["query", "query"]
+    assert [each.name for each in gathered] == ["gated", "bag"]
+    assert loss_cost.exchange_mode(config) == "ring"
+    paper = dataclasses.replace(lexical(LOSSES["paper"])[1], batch_size=2**17)
+    assert loss_cost.exchange_mode(paper) == "gather"
+    assert loss_cost.loss(paper, 8, "gpu") < loss_cost.loss(config, 8, "gpu")
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "paper" else pytest.param(name, marks=SLOW) for name in LOSSES]
+)
+def test_wire_agrees_with_the_compiled_program(name: str) -> None:
+    parts, config = lexical(LOSSES[name])
+    batch = abstract_batch(parts.config, parts.mesh)
+    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
+    formula = cost.wire_bytes(parts, config)
+    for kind in formula:  # statistics, a few numbers a row, are in none of the formulas
+        assert found[kind] == pytest.approx(formula[kind], rel=0.03, abs=4000), kind
+    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=0.02)
+
+
+def test_hard_negatives_are_encoded_and_scored() -> None:
+    """K = 3 more documents a row, for the document's tower and for every query."""
+    pairs = {"data": recipe.entry(configs.Pairs(), path="pairs.jsonl", image="")}
+    _, without = lexical(LOSSES["paper"], 1, **pairs)
+    parts, config = lexical(LOSSES["paper"], 1, **pairs, negatives__count=3)
+    plain, found = cost.flops(without, WIDTH), cost.flops(config, WIDTH)
+    assert found["loss"] == 4 * plain["loss"] == 2 * 4 * 2 * ROWS**2 * 4 * WIDTH
+    assert found["towers"] == plain["towers"] * (1 + 4) / 2  # both towers are alike
+    sliced = cost.flops(dataclasses.replace(config, microbatch=16), WIDTH)
+    assert sliced["recomputation"] == ROWS * parts.model.forward_flops() * (1 + 4) / 2

@@ -1,0 +1,139 @@
+"""One batch with hard negatives: the loss by hand, and what does not count."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel, recipe
+from big_retrieval.batch import Batch
+from big_retrieval.config import Config
+from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.step import make_loss
+from tests.helpers import drawn, tiny
+
+ROWS, EXTRA, LENGTH, VOCAB = 6, 3, 8, 40
+VALID = np.arange(ROWS) != 2
+EXTRA_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 4 != 1
+LEXICAL = configs.Lexical(activation="elu1p", top=4, own_words=True)
+
+
+def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
+    """Two encoders, one a side."""
+    size = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": pool}
+    fields = {
+        name: recipe.entry(
+            configs.TextField(), side=side, tower=name, column=column, length=LENGTH, head=head
+        )
+        for name, side, column in (("query", "query", "query"), ("text", "document", "title"))
+    }
+    return tiny(
+        batch_size=ROWS, fields=fields, topology="inner", loss=recipe.entry(loss),
+        towers={name: recipe.entry(configs.Bert(), **size) for name in fields},
+        data=recipe.entry(configs.GradedScenes()), negatives__count=count,
+        labels__query="query_id", labels__document="document_id", temperature__init=1.3,
+    )  # fmt: skip
+
+
+DPR = config(configs.Contrastive(), configs.Head(dim=None), "first")
+VDR = config(configs.Vdr(top=4, symmetric=True), LEXICAL, "none")
+CONFIGS = {"dpr": DPR, "vdr": VDR}
+
+
+@functools.cache
+def built(name: str, microbatch: int | None = None) -> tuple[Model, Any, Any]:
+    """The parts, drawn parameters, and loss with gradients as a function of both and a batch."""
+    of = CONFIGS[name]
+    mesh = parallel.make_mesh(of, jax.devices()[:1])
+    parts = build_model(of, mesh, vocab_size=VOCAB, total_steps=10)
+    params = drawn(parts.model, parts.model.example_inputs())["params"]
+    params["scalars"] = {key: jnp.asarray(x) for key, x in parts.objective.scalars().items()}
+    loss = make_loss(parts.model, parts.objective, microbatch)
+    key = jax.random.key(0)
+    value = jax.jit(jax.value_and_grad(lambda params, given: loss(params, given, key)[0]))
+    return parts, params, value
+
+
+def arrays(rng: np.random.Generator, *shape: int) -> dict[str, jax.Array]:
+    """Texts of random words and lengths, [*shape, L]."""
+    ids = rng.integers(1, VOCAB, (*shape, LENGTH)).astype(np.int32)
+    long = rng.integers(2, LENGTH + 1, shape)
+    mask = np.arange(LENGTH) < long[..., None]
+    return {"ids": jnp.asarray(np.where(mask, ids, 0)), "mask": jnp.asarray(mask)}
+
+
+def batch(extra: Any = None, there: np.ndarray | None = EXTRA_VALID) -> Any:
+    rng = np.random.default_rng(0)
+    fields = {name: arrays(rng, ROWS) for name in ("query", "text")}
+    negatives = extra or {"text": arrays(rng, ROWS, EXTRA)}
+    numbers = jnp.arange(ROWS, dtype=jnp.int32)
+    return Batch(
+        fields=fields, valid=jnp.asarray(VALID), document_id=numbers, query_id=numbers,
+        negatives=negatives if there is not None else None,
+        negatives_valid=None if there is None else jnp.asarray(there),
+    )  # fmt: skip
+
+
+def close(ours: Any, theirs: Any) -> None:
+    """Loss and gradients alike, by the size of the largest gradient."""
+    assert float(ours[0]) == pytest.approx(float(theirs[0]), rel=1e-6)
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(theirs[1]))
+    for a, b in zip(jax.tree.leaves(ours[1]), jax.tree.leaves(theirs[1]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
+
+
+def points(parts: Model, params: Any, field: str, texts: Any) -> np.ndarray:
+    """Points of texts one at a time, float64 [n, D]."""
+    weights = {"params": {name: part for name, part in params.items() if name != "scalars"}}
+    apply = jax.jit(lambda x: parts.model.apply(weights, {field: x}))
+    flat = jax.tree.map(lambda x: x.reshape(-1, 1, LENGTH), texts)
+    found: Any = [
+        apply(jax.tree.map(lambda x: x[n], flat))  # noqa: B023
+        for n in range(len(flat["ids"]))
+    ]
+    return np.concatenate([np.asarray(x.points[field], np.float64)[:, 0] for x in found])
+
+
+def test_dpr_is_what_its_paper_says() -> None:
+    """Each query against all documents and all hard negatives of the batch; one way back."""
+    parts, params, value = built("dpr")
+    given = batch()
+    query = points(parts, params, "query", given.fields["query"])[VALID]
+    text = points(parts, params, "text", given.fields["text"])[VALID]
+    kept = (EXTRA_VALID & VALID[:, None]).reshape(-1)
+    extra = points(parts, params, "text", given.negatives["text"])[kept]
+    scores = 1.3 * query @ np.concatenate([text, extra]).T
+    own = np.diagonal(scores)
+    rows = np.logaddexp.reduce(scores, axis=1) - own
+    columns = np.logaddexp.reduce(scores[:, : len(own)], axis=0) - own
+    assert value(params, given)[0] == pytest.approx(np.mean(rows + columns) / 2, rel=1e-5)
+    without = value(params, batch(there=None))[0]
+    plain = np.logaddexp.reduce(scores[:, : len(own)], axis=1) - own
+    assert without == pytest.approx(np.mean(plain + columns) / 2, rel=1e-5)
+    assert np.mean(rows) > np.mean(plain) + 0.1
+
+
+@pytest.mark.parametrize("name", ["dpr", pytest.param("vdr", marks=pytest.mark.slow)])
+def test_what_fills_up_the_k_does_not_count(name: str) -> None:
+    """A row with fewer than K: loss and gradients are the same whatever stands in their place."""
+    _, params, value = built(name)
+    given = batch()
+    other = arrays(np.random.default_rng(7), ROWS, EXTRA)
+    mixed = jax.tree.map(
+        lambda x, y: jnp.where(EXTRA_VALID[..., None], x, y), given.negatives["text"], other
+    )
+    expected, found = value(params, given), value(params, batch({"text": mixed}))
+    close(found, expected)
+    counted = value(params, batch({"text": mixed}, np.ones_like(EXTRA_VALID)))
+    assert counted[0] > found[0] + 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_slices_bring_their_own(name: str) -> None:
+    _, params, value = built(name)
+    close(built(name, microbatch=2)[2](params, batch()), value(params, batch()))

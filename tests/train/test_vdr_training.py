@@ -1,0 +1,212 @@
+"""VDR, SPLADE and DPR in a run: they learn, go on bit for bit, and are the same in every form."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.checks import check
+from big_retrieval.config import Config
+from big_retrieval.config_loss import ColumnMask
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from big_retrieval.train.loop import train
+from tests.helpers import losses, results, rows, tiny
+from tests.train.test_graded_training import graded
+from tests.train.test_lexical_training import agree
+
+ONE = jax.devices()[:1]
+HEAD = {"columns": "words", "activation": "elu1p", "top": 6, "own_words": True}
+SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
+FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
+        "temperature__init": 1.0, "report": False}  # fmt: skip
+SPARSE = configs.Sparsity(query=1e-3, document=1e-3, warmup_steps=10)
+SCENES = configs.GradedScenes(size=16, count=80)
+KEYS = {"data": recipe.entry(SCENES), "labels__query": "query_id",
+        "labels__document": "document_id"}  # fmt: skip
+
+
+def passage(side: str, column: str, head: dict[str, Any], **field: Any) -> recipe.Editable:
+    """A lexical text field, both sides with one tower and one head."""
+    shares = "" if side == "query" else "query"
+    return recipe.entry(
+        configs.TextField(), side=side, column=column, length=12, shares_head=shares,
+        head=configs.Lexical(**head), **field,
+    )  # fmt: skip
+
+
+def texts(loss: Any = None, head: dict[str, Any] | None = None, **changes: Any) -> Config:
+    """Generated queries and titles with two hard negatives, one text tower."""
+    head = HEAD if head is None else head
+    given = {
+        "fields": {
+            "query": passage("query", "query", head),
+            "title": passage("document", "title", head),
+        },
+        "towers": {"text": recipe.entry(configs.Bert(), **SIZE, pool="none")},
+        "topology": "inner",
+        "negatives__count": 2,
+        "total_steps": 10,
+        "loss": recipe.entry(loss or configs.Vdr(top=6)),
+        **KEYS,
+        **FAST,
+    }
+    return tiny(**(given | changes))
+
+
+def splade(**changes: Any) -> Config:
+    """The regulariser is still growing where the run stops."""
+    return texts(configs.Contrastive(sparsity=SPARSE), {"columns": "words"}, **changes)
+
+
+def pictures(**changes: Any) -> Config:
+    """VDR's image-text model with the contrastive mask: scenes and captions."""
+    mask = ColumnMask(apply="gated", source="gate")
+    head = {"columns": "words", "activation": "elu1p", "normalise": True, "top": 6}
+    images = configs.Lexical(**head, tied=False, layer_norm=False)
+    given = {
+        "fields__image__head": recipe.entry(images),
+        "fields__text__head": recipe.entry(configs.Lexical(**head, own_words=True)),
+        "towers__image__class_tokens": 0,
+        "towers__text__class_tokens": 1,
+        "towers__image__pool": "none",
+        "towers__text__pool": "none",
+        "topology": "inner",
+        "loss": recipe.entry(configs.Vdr(top=6, bag_norm=True, mask=mask)),
+        "total_steps": 10,
+        **FAST,
+        "temperature__init": 5.0,
+    }
+    return tiny(**(given | changes))
+
+
+def weighed(**changes: Any) -> Config:
+    """Graded weights, and documents of two fields with words of their own, one of them optional."""
+    loss = configs.Vdr(top=6, divide_by="rows")
+    fields = {
+        "query": passage("query", "query", HEAD),
+        "title": passage("document", "title", HEAD, weight=0.5),
+        "again": passage("document", "query", HEAD, weight=0.5, optional=True),
+    }
+    tower = {"text": recipe.entry(configs.Bert(), **SIZE, pool="none")}
+    given = {"fields": fields, "towers": tower, "topology": "inner", "total_steps": 10, **FAST}
+    return graded(loss, **(given | changes))
+
+
+KINDS: dict[str, Callable[..., Config]] = {
+    "vdr": texts, "splade": splade, "image": pictures, "weighed": weighed,
+}  # fmt: skip
+SLOW = pytest.mark.slow
+EACH = ["vdr", *(pytest.param(kind, marks=SLOW) for kind in ("splade", "image", "weighed"))]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run of a kind on one device, made when it is first asked for."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(kind)
+            train(KINDS[kind](), made[kind], ONE)
+        return made[kind]
+
+    return make
+
+
+@pytest.mark.parametrize("kind", EACH)
+def test_stop_and_go_on_is_bit_identical(
+    kind: str, whole: Callable[[str], Path], tmp_path: Path
+) -> None:
+    train(KINDS[kind](stop_after=4), tmp_path, ONE)
+    train(KINDS[kind](), tmp_path, ONE)
+    assert results(tmp_path)["resumed_from"] == 4
+    assert losses(tmp_path) == losses(whole(kind))
+    assert results(tmp_path)["params_sha256"] == results(whole(kind))["params_sha256"]
+
+
+@SLOW
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_change_nothing(kind: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+    train(KINDS[kind](microbatch=4), tmp_path, ONE)
+    agree(losses(tmp_path), losses(whole(kind)))
+
+
+@SLOW
+@pytest.mark.parametrize("changes", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_eight_devices(
+    kind: str, changes: dict[str, int], whole: Callable[[str], Path], tmp_path: Path
+) -> None:
+    mesh = {f"mesh__{axis}": size for axis, size in changes.items()}
+    exchange = {} if "fsdp" not in changes else {"loss__exchange": "ring", "microbatch": 8}
+    train(KINDS[kind](**mesh, **exchange), tmp_path)
+    agree(losses(tmp_path), losses(whole(kind)))
+
+
+def test_what_is_logged(whole: Callable[[str], Path]) -> None:
+    row = rows(whole("vdr"))[-1]
+    assert row["loss"] == pytest.approx(row["loss_gated"] + row["loss_bag"], rel=1e-5)
+    for side in ("query", "title"):
+        name = {"query": "query", "title": "document"}[side]
+        assert 6 <= row[f"active_{name}"] <= 6 + 12
+        assert 0 < row[f"expansion_{name}"] < 1
+        columns = len(load(whole("vdr")).columns(side))
+        assert row[f"used_{name}"] + row[f"neglected_{name}"] == columns
+
+
+def ranking(*modes: str) -> dict[str, Any]:
+    """Titles for queries that training has seen, of documents that it has seen."""
+    return {"seen": recipe.entry(configs.Ranking(), data=SCENES, metrics=("nDCG@10",), modes=modes)}
+
+
+@SLOW
+def test_text_to_text_learns(tmp_path: Path) -> None:
+    """With hard negatives. Plain words find these titles from the first step on."""
+    evals = ranking("bag", "top=2", "binary")
+    changes = {"log_every": 20, "checkpoint_every": 200, "batch_size": 32, "evals": evals}
+    train(texts(total_steps=1, **changes), tmp_path / "before", ONE)
+    train(texts(total_steps=200, **changes), tmp_path / "run", ONE)
+    first, last = results(tmp_path / "before"), results(tmp_path / "run")
+    assert last["loss"] < 0.85 * first["loss"]
+    for way, gain in (("", 0.1), ("top=2/", 0.03), ("binary/", 0.05)):
+        name = f"ranking/seen/{way}nDCG@10"
+        assert last[name] > first[name] + gain, name
+    assert last["ranking/seen/bag/nDCG@10"] > first["ranking/seen/nDCG@10"] + 0.1
+
+
+@SLOW
+def test_text_to_image_learns(tmp_path: Path) -> None:
+    test = configs.Scenes(split="test", count=40)
+    evals = {"test": recipe.entry(configs.Retrieval(), data=test, modes=("bag",))}
+    changes = {"data__count": 400, "batch_size": 32, "evals": evals, "log_every": 20,
+               "checkpoint_every": 300, "towers__image__depth": 2}  # fmt: skip
+    train(pictures(total_steps=1, **changes), tmp_path / "before", ONE)
+    train(pictures(total_steps=300, **changes), tmp_path / "run", ONE)
+    first, last = results(tmp_path / "before"), results(tmp_path / "run")
+    assert last["loss"] < 0.9 * rows(tmp_path / "run")[0]["loss"]
+    for way in ("text_to_image", "bag/text_to_image"):
+        name = f"retrieval/test/{way}/mean_rank"
+        assert last[name] < 0.8 * first[name], name
+    assert last["retrieval/test/words@5"] > first["retrieval/test/words@5"] + 0.1
+
+
+def test_lexical_texts_against_oblique_images_are_refused() -> None:
+    """In one sentence that names both heads."""
+    head = recipe.entry(configs.Head(), dim=4)
+    changes = {
+        "fields__image__head": head,
+        "towers__image__pool": "first",
+        "towers__image__class_tokens": 2,
+        "loss": recipe.entry(configs.Contrastive()),
+    }
+    with pytest.raises(UserError) as caught:
+        check(pictures(**changes))
+    text = str(caught.value)
+    assert "config.fields.text.head.type is 'lexical'" in text
+    assert "config.fields.image.head.type 'projection', which cannot be compared" in text
+    assert "\n" not in text
