@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.columns import Columns
+from big_retrieval.columns import Columns, normalised
 from big_retrieval.data.fields import FieldSpec, source_texts, stack
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Points, concatenate
@@ -87,10 +87,7 @@ def bags_of(
         arrays = stack(spec, [source_texts(source, r, spec)[t] for r, t in chosen])
         parts.append(columns.bag(arrays["ids"], arrays["mask"]))
     bags = concatenate(parts)
-    if normalise:
-        lengths = np.diff(bags.indptr)
-        bags.data /= np.repeat(np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
-    return bags
+    return normalised(bags) if normalise else bags
 
 
 def words_shared(
