@@ -64,13 +64,11 @@ class _PairObjective:
       sides: the fields of both sides; scores points.
       temperature: the multiplier, one for all terms.
       normalise: whether the weights of a batch are divided by their mean.
-      lexical: whether the fields have lexical heads.
     """
 
     sides: Sides
     temperature: LearnedTemperature
     normalise: bool
-    lexical: bool
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
@@ -138,9 +136,11 @@ class ContrastiveObjective(_PairObjective):
 
     Attributes:
       config: what known pairs count as, what is divided by, and how the loss is computed.
+      lexical: whether the fields have lexical heads.
     """
 
     config: Contrastive
+    lexical: bool = False
 
     def __call__(
         self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
@@ -187,7 +187,7 @@ def make_objective(config: Config) -> Objective:
     parts = make_sides(config), LearnedTemperature(config.temperature), config.labels.normalise
     if isinstance(config.loss, Vdr):
         return VdrObjective(*parts, config.loss)
-    lexical = all(isinstance(field.head, Lexical) for field in config.fields.values())
     if isinstance(config.loss, Sigmoid):
-        return SigmoidObjective(*parts, lexical, config.loss)
-    return ContrastiveObjective(*parts, lexical, config.loss)
+        return SigmoidObjective(*parts, config.loss)
+    lexical = all(isinstance(field.head, Lexical) for field in config.fields.values())
+    return ContrastiveObjective(*parts, config.loss, lexical)

@@ -152,6 +152,10 @@ class Preset(Encoder):
         super().__init__(None, mesh, 8)  # type: ignore
         self.table = table
 
+    def normalises(self, field: str) -> bool:
+        del field
+        return False
+
     def points(self, weights: Any, field: str, batches: Any) -> Any:
         del weights
         records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
