@@ -107,7 +107,10 @@ def test_parameter_counts(name: str, arg: str) -> None:
     assert total == sum(x.size for x in jax.tree.leaves(parts.abstract.params))
 
 
-@pytest.mark.parametrize(("name", "arg"), CLIPS)
+@pytest.mark.parametrize(
+    ("name", "arg"),
+    [key if "=" not in key[1] else pytest.param(*key, marks=pytest.mark.slow) for key in CLIPS],
+)
 def test_published_counts(name: str, arg: str) -> None:
     """Fields that share a tower and a head add nothing."""
     _, parts = prepare(name, arg, 49_408)

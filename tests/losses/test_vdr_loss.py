@@ -173,5 +173,8 @@ def test_mask_needs_unclaimed_columns() -> None:
     wide = Vdr(top=WIDTH, mask=ColumnMask("gated", "gate"))
     plain = Vdr(top=WIDTH)
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
-    values = [loss(single, columns, config, Execution(), None) for config in (wide, plain)]
+    values = [
+        jax.jit(lambda x, config=config: loss(x, columns, config, Execution(), None))(single)
+        for config in (wide, plain)
+    ]
     assert values[0] == values[1]

@@ -45,6 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), **TEST)}
     train(lexical(total_steps=60, evals=evals), tmp_path, ONE)
@@ -81,6 +82,7 @@ def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> Non
     agree(losses(tmp_path), losses(whole))
 
 
+@pytest.mark.slow
 def test_slices_change_nothing(whole: Path, tmp_path: Path) -> None:
     train(lexical(total_steps=12, microbatch=4), tmp_path, ONE)
     agree(losses(tmp_path), losses(whole))
