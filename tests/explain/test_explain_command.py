@@ -31,6 +31,7 @@ def call(*args: object) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
     run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
     write(model, run)

@@ -156,6 +156,7 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
     assert by_image.show(str(place / "5.png"), 1)[0].id == "d5"
 
 
+@pytest.mark.slow
 def test_words_find_images(place: Path) -> None:
     """A lexical head behind an image tower: gated images, asked by words or by texts."""
     changes = lexical_texts(columns="words", top=9, own_words=True)
@@ -227,6 +228,7 @@ def test_several_fields_make_one_document(place: Path) -> None:
     assert index.about.field == "image=0.7,text=0.3"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path) -> None:
     other, small = place / "other", place / "small"
     save(other, **lexical_texts(), seed=5)

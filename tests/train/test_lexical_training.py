@@ -64,6 +64,7 @@ def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
     assert set(model.weights["query_head"]) == {"dense", "ln", "bias"}
 
 
+@pytest.mark.slow
 def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     train(lexical(total_steps=12, stop_after=5), tmp_path, ONE)
     train(lexical(total_steps=12), tmp_path, ONE)
