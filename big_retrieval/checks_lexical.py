@@ -63,6 +63,8 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
             yield f"{path}.own_words: images have no words of their own; set it to False."
     if head.epsilon <= 0:
         yield f"{path}.epsilon is {head.epsilon}; it must be positive."
+    if head.bias_init and not head.use_bias:
+        yield f"{path}.bias_init is {head.bias_init}, but there is no bias: set use_bias to True."
     if head.pooling_top is not None and (head.pooling != "mean" or head.pooling_top < 1):
         yield (
             f"{path}.pooling_top is {head.pooling_top}; it is for pooling 'mean' and at least 1, "

@@ -5,6 +5,7 @@ Every key, its type and its meaning is here. Config files change the tree in its
 `big_retrieval.checks` holds what no single key can tell.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -121,6 +122,7 @@ class Lexical:
     layer_norm: bool = True  # in front of the columns; False where the tower ends with one
     epsilon: float = 1e-5  # of that norm
     use_bias: bool = False  # of the columns
+    bias_init: float = 0.0  # what it starts at; below 0, few columns are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # over the positions
     pooling_top: int | None = None  # mean: of only so many of the largest; None: of all
@@ -268,6 +270,12 @@ FREE_ON_RESUME = (
 def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+
+
+def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
+    """The lexical head of a field, its own or the one that it shares; None: it has another."""
+    head = fields[fields[name].shares_head or name].head
+    return head if isinstance(head, Lexical) else None
 
 
 def negatives_field(config: Config) -> str:

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from big_retrieval import gate, parallel, pulse
 from big_retrieval.batch import Batch
 from big_retrieval.columns import Columns
-from big_retrieval.config import Lexical
+from big_retrieval.config import lexical_head
 from big_retrieval.models.towers import RetrievalModel, variables
 
 # Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
@@ -51,8 +51,8 @@ class Encoder:
         reps: Any = self._model.apply(collections, batch.fields)
         points = dict(reps.points)
         for name in points:
-            head = self._model.fields[name].head
-            if not isinstance(head, Lexical):
+            head = lexical_head(self._model.fields, name)
+            if head is None:
                 continue
             dense = points[name][:, 0]  # [B, V]
             points[name] = dense
@@ -67,8 +67,8 @@ class Encoder:
 
     def normalises(self, field: str) -> bool:
         """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
-        head = self._model.fields[field].head
-        return isinstance(head, Lexical) and head.normalise
+        head = lexical_head(self._model.fields, field)
+        return head is not None and head.normalise
 
     def points(
         self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]

@@ -13,13 +13,14 @@ METHODS = ("dpr", "splade", "vdr")
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; method (vdr, dpr, splade); data (the folder of both, data/medical);
     init (MiniLM-L6: a file, folder or hub name; none: from scratch); vocab (of the tokenizer);
-    steps (150); batch (32); top (256), columns that VDR's gate leaves; nobag: without its
-    nonparametric entry; query and document: factors of SPLADE's regulariser (1e-3, 1e-3).
+    steps (150); batch (32); lr (2e-5); top (256), columns that VDR's gate leaves; nobag: without
+    its nonparametric entry; query and document: factors of SPLADE's regulariser (1e-3, 1e-3); bias:
+    where that of the columns starts (-4), as MiniLM brings none.
     """
     args = recipe.parse_arg(
         arg, method="vdr", data="data/medical", init="sentence-transformers/all-MiniLM-L6-v2",
         vocab="bert-base-uncased", steps=150, batch=32, top=256, nobag=False, query=1e-3,
-        document=1e-3,
+        document=1e-3, bias=-4.0, lr=2e-5,
     )  # fmt: skip
     recipe.one_of("method", args.method, METHODS)
     c = recipe.base()
@@ -41,15 +42,16 @@ def get_config(arg: str = "") -> recipe.Editable:
         length=64,
         shares_head="query",
     )
+    lexical = config.Lexical(columns="words", use_bias=bool(args.bias), bias_init=args.bias)
     head = {
-        "dpr": config.Head(dim=None),
-        "splade": config.Lexical(columns="words"),
-        "vdr": config.Lexical(columns="words", activation="elu1p", top=args.top, own_words=True),
+        "dpr": recipe.entry(config.Head(), dim=None),
+        "splade": recipe.entry(lexical),
+        "vdr": recipe.entry(lexical, activation="elu1p", top=args.top, own_words=True),
     }[args.method]
-    c.fields.query.head, c.fields.answer.head = recipe.entry(head), recipe.entry(head)
+    c.fields.query.head, c.fields.answer.head = head, head.copy_and_resolve_references()
     c.towers.text.pool = "mean" if args.method == "dpr" else "none"  # as MiniLM was trained
     c.tokenizer.path, c.topology = args.vocab, "inner"
-    c.temperature.update(init=1.0, max=None)
+    c.temperature.update(init=0.1 if args.method == "vdr" else 1.0, max=None)
 
     # Objective
     if args.method == "vdr":
@@ -60,7 +62,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         )
 
     # Optimiser
-    c.optimizer.update(lr=1e-4, b2=0.999, weight_decay=0.01, clip_norm=2.0)
+    c.optimizer.update(lr=args.lr, b2=0.999, weight_decay=0.01, clip_norm=2.0)
     c.optimizer.schedule.update(type="linear", warmup_steps=args.steps // 10)
 
     # Data

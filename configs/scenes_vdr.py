@@ -28,7 +28,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.tokenizer.vocab_size = 512
     if args.model == "vdr":
-        _lexical(c, args)
+        make_lexical(c, args)
 
     # Optimiser
     c.optimizer.lr, c.optimizer.weight_decay = 4e-3, 0.05
@@ -40,8 +40,13 @@ def get_config(arg: str = "") -> recipe.Editable:
     return recipe.runlocal(c) if args.runlocal else c
 
 
-def _lexical(c: recipe.Editable, args: recipe.Editable) -> None:
-    """Heads over the vocabulary, and their loss."""
+def make_lexical(c: recipe.Editable, args: recipe.Editable) -> None:
+    """Gives a small image-text model heads over the vocabulary, and VDR's loss.
+
+    Args:
+      c: the config to change, with the towers and fields of `recipe.image_text`.
+      args: top, nobag and mask as above.
+    """
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.pool = "none"
     head = config.Lexical(columns="words", activation="elu1p", normalise=True, top=args.top)

@@ -75,6 +75,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (pictures, {HEAD + "own_words": True}, ["config.fields.image.head.own_words", "no words"]),
     (pictures, {HEAD + "epsilon": -1.0}, ["config.fields.image.head.epsilon is -1.0"]),
     (pictures, {HEAD + "pooling_top": 3}, ["pooling_top is 3", "for pooling 'mean'"]),
+    (pictures, {HEAD + "bias_init": -2.0}, ["bias_init is -2.0", "set use_bias to True"]),
     (
         pictures,
         {HEAD + "pooling_top": 0, HEAD + "pooling": "mean"},

@@ -1,5 +1,6 @@
 """Bags of words, and lexical points as a mode of search has them; see `modes`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from big_retrieval.data.fields import FieldSpec, source_texts, stack
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Points, concatenate
 from big_retrieval.errors import UserError
+from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
 
 CHUNK = 4096  # texts tokenised at a time
@@ -35,6 +37,23 @@ def in_mode(
         return words
     top = mode.top[side]
     return points if top is None else narrowed(points, top, words)
+
+
+def fields_in_mode(
+    encoded: EncodedFields, mode: Mode, side: Side, words: Mapping[str, scipy.sparse.csr_array]
+) -> EncodedFields:
+    """All lexical fields of a side as a mode has them; see `in_mode`.
+
+    Args:
+      encoded: the fields.
+      mode: the mode.
+      side: of the fields.
+      words: text field -> bags of the rows' own words.
+    """
+    points = {
+        name: in_mode(found, mode, side, words.get(name)) for name, found in encoded.points.items()
+    }
+    return EncodedFields(points, encoded.there)
 
 
 def narrowed(

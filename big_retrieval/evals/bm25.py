@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.top import top
@@ -56,6 +57,7 @@ class Bm25:
 
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
         self._library, self._index = _library(), None
+        self._documents = len(documents)
         words = _words(self._library, documents)
         if any(words):
             self._index = self._library.BM25(method="lucene", k1=k1, b=b, backend="numpy")
@@ -95,6 +97,33 @@ class Bm25:
             found, values = top(values, depth)
             indices[number, : len(found)], scores[number, : len(found)] = found, values
         return indices, scores, best
+
+    @property
+    def _width(self) -> int:
+        """W."""
+        return 1 if self._index is None else len(self._index.scores["indptr"]) - 1
+
+    def weights(self) -> scipy.sparse.csr_array:
+        """What each word adds to a document's score when a query has it, float32 [D, W]."""
+        if self._index is None:
+            return scipy.sparse.csr_array((self._documents, self._width), dtype=np.float32)
+        found = self._index.scores
+        lists = (found["data"], found["indices"], found["indptr"])
+        whole = scipy.sparse.csc_array(lists, shape=(self._documents, self._width))
+        return scipy.sparse.csr_array(whole.tocsr(), dtype=np.float32)
+
+    def counts(self, queries: Sequence[str]) -> scipy.sparse.csr_array:
+        """How often queries have each word, float32 [Q, W]; times `weights` they are the scores."""
+        rows = [
+            [] if self._index is None else self._index.get_tokens_ids(words)
+            for words in _words(self._library, queries)
+        ]
+        pointers = np.cumsum([0, *map(len, rows)])
+        columns = np.array([column for row in rows for column in row], np.int64)
+        ones = np.ones(len(columns), np.float32)
+        out = scipy.sparse.csr_array((ones, columns, pointers), shape=(len(rows), self._width))
+        out.sum_duplicates()
+        return out
 
 
 def _library() -> Any:

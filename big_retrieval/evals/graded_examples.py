@@ -1,7 +1,7 @@
 """Examples of graded rankings for the report: queries, what was found, grades and their sums."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
+from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
-
-if TYPE_CHECKING:
-    from big_retrieval.evals.ranking import Ranked
 
 SUMMED = 10  # documents whose grades are added up
 Specs = Mapping[str, FieldSpec]
@@ -24,7 +22,7 @@ def describe(
     kind: str,
     source: JudgedSource,
     specs: Mapping[str, Specs],
-    ranked: "Ranked",
+    ranked: Ranked,
     values: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
     """Some queries with their best documents, ready for JSON; reads texts and pictures.
@@ -67,7 +65,7 @@ def describe(
 def _example(
     source: JudgedSource,
     specs: Mapping[str, Specs],
-    ranked: "Ranked",
+    ranked: Ranked,
     place: int,
     numbers: Mapping[str, float],
 ) -> dict[str, Any]:

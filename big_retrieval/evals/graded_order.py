@@ -4,6 +4,7 @@ Documents with equal scores: by default the lower grade goes first, so that a ti
 model; a score of NaN does, too. Other tools break ties otherwise, which `order` can do as well.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,25 @@ import numpy as np
 from big_retrieval.errors import UserError
 
 Ties = Literal["against", "given"] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The rankings of some queries.
+
+    Attributes:
+      queries: their numbers, [q].
+      found: numbers of the documents, best first, int [q, depth]; -1 behind the last one.
+      scores: of the model, [q, depth].
+      grades: of the documents, [q, depth]; 0 where nobody judged.
+      judged: all grades of each query, [q, J], filled up with 0.
+    """
+
+    queries: np.ndarray
+    found: np.ndarray
+    scores: np.ndarray
+    grades: np.ndarray
+    judged: np.ndarray
 
 
 def grades_of(documents: np.ndarray, judged: np.ndarray, grades: np.ndarray) -> np.ndarray:

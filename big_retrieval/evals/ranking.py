@@ -1,7 +1,7 @@
 """Graded ranking metrics of judged queries against all documents, over several fields."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,45 +9,26 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.config import ImageField, TextField
 from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples, graded_examples
-from big_retrieval.evals.bags import bags_of, in_mode
+from big_retrieval.evals.bags import bags_of, fields_in_mode
 from big_retrieval.evals.fields import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import grades_of
-from big_retrieval.evals.modes import Mode, parse_mode
+from big_retrieval.evals.graded_order import Ranked, grades_of
+from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
 from big_retrieval.similarity import Topology
 
 QUERIES = 4096  # whose rankings are held at a time
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The rankings of some queries.
-
-    Attributes:
-      queries: their numbers, [q].
-      found: numbers of the documents, best first, int [q, depth]; -1 behind the last one.
-      scores: of the model, [q, depth].
-      grades: of the documents, [q, depth]; 0 where nobody judged.
-      judged: all grades of each query, [q, J], filled up with 0.
-    """
-
-    queries: np.ndarray
-    found: np.ndarray
-    scores: np.ndarray
-    grades: np.ndarray
-    judged: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -81,8 +62,8 @@ class RankingEvaluator:
         Raises:
           UserError: a field does not fit them.
         """
-        try_record(self.source.queries, self._specs("query"))
-        try_record(self.source.documents, self._specs("document"))
+        try_record(self.source.queries, self.specs_of("query"))
+        try_record(self.source.documents, self.specs_of("document"))
 
     def run(
         self,
@@ -103,28 +84,26 @@ class RankingEvaluator:
           `nDCG@10` and so on; `<weights>/nDCG@10` of every other way, `<mode>/nDCG@10` of modes.
         """
         asked = chosen_queries(self.config, len(self.source.queries))
-        queries = self._encode(weights, self.source.queries, "query")
-        documents = self._encode(weights, self.source.documents, "document")
+        queries = self.encode(weights, "query")
+        documents = self.encode(weights, "document")
         say(
             f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
             f"{len(self.source.judgements):,} judgements{_lacking(queries, documents)}"
         )
-        ways = {"": self._weights("document")} | self._ways()
-        points = average(self.topology, queries.points, self._weights("query"), queries.there)
+        ways = {"": self.weights_of("document")} | self._ways()
+        points = average(self.topology, queries.points, self.weights_of("query"), queries.there)
         out: dict[str, float] = {}
         shown: list[Any] = []
         for way, shares in ways.items():
-            values: dict[str, list[np.ndarray]] = {}
+            values = []
             with self._writer(None if way else rankings) as writer:
                 for ranked in self.rank(points, queries, documents, shares, asked):
-                    found = self.metrics(ranked)
-                    for name, value in found.items():
-                        values.setdefault(name, []).append(value)
+                    values.append(self.metrics(ranked))
                     if show is not None and not way and not shown:
                         shown.append(ranked)
                     if writer is not None:
-                        writer.add(ranked.queries, ranked.found, ranked.scores, found)
-            means = mean_metrics({name: np.concatenate(v) for name, v in values.items()})
+                        writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
+            means = _means(values)
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
         out |= self._in_modes(queries, documents, asked)
         if show is not None:
@@ -136,39 +115,40 @@ class RankingEvaluator:
     ) -> dict[str, float]:
         """The metrics of further ways to search with a lexical model."""
         out: dict[str, float] = {}
-        for text in self.config.modes:
-            mode = parse_mode(text, "config.evals.<name>.modes")
-            sides: dict[Any, EncodedFields] = {
-                side: self._side_in_mode(encoded, mode, side, source)
-                for side, encoded, source in (
-                    ("query", queries, self.source.queries),
-                    ("document", documents, self.source.documents),
-                )
-            }
-            asking, shares = sides["query"], self._weights("document")
-            points = average(self.topology, asking.points, self._weights("query"), asking.there)
-            ranked = self.rank(points, asking, sides["document"], shares, asked)
-            found = [self.metrics(part) for part in ranked]
-            means = mean_metrics({n: np.concatenate([f[n] for f in found]) for n in found[0]})
-            out |= {f"{text}/{name}": value for name, value in means.items()}
+        modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
+        words = self.words(queries, "query", modes) | self.words(documents, "document", modes)
+        for mode in modes:
+            asking = fields_in_mode(queries, mode, "query", words)
+            found = fields_in_mode(documents, mode, "document", words)
+            points = average(self.topology, asking.points, self.weights_of("query"), asking.there)
+            ranked = self.rank(points, asking, found, self.weights_of("document"), asked)
+            means = _means([self.metrics(part) for part in ranked])
+            out |= {f"{mode.name}/{name}": value for name, value in means.items()}
         return out
 
-    def _side_in_mode(
-        self, encoded: EncodedFields, mode: Mode, side: Any, source: Source
-    ) -> EncodedFields:
-        """The fields of a side as a mode has them."""
-        points = {}
-        for name, found in encoded.points.items():
-            columns, words = self.encoder.columns(name), None
+    def words(
+        self, encoded: EncodedFields, side: Side, modes: Sequence[Mode]
+    ) -> dict[str, scipy.sparse.csr_array]:
+        """The bags of words of a side's text fields, [n, V], where one of the modes asks for them.
+
+        Args:
+          encoded: the side's lexical fields.
+          side: which one.
+          modes: the ways to search.
+        """
+        out: dict[str, Any] = {}
+        if not any(mode.needs_words(side) for mode in modes):
+            return out
+        source = self.source.queries if side == "query" else self.source.documents
+        for name, there in encoded.there.items():
+            columns, spec = self.encoder.columns(name), self.specs[name]
             assert columns is not None  # checks.evals saw to it
-            if self.specs[name].kind == "text" and mode.needs_words(side):
-                records = np.flatnonzero(encoded.there[name])
+            if spec.kind == "text":
+                records = np.flatnonzero(there)
                 items = np.stack([records, np.zeros_like(records)], axis=1)
-                normed = self.encoder.normalises(name)
-                words = bags_of(columns, source, self.specs[name], items, normed)
-                words = placed(words, records, found.shape[0])
-            points[name] = in_mode(found, mode, side, words)
-        return EncodedFields(points, encoded.there)
+                bags = bags_of(columns, source, spec, items, self.encoder.normalises(name))
+                out[name] = placed(bags, records, len(there))
+        return out
 
     def _writer(self, folder: Path | None) -> contextlib.AbstractContextManager[Rankings | None]:
         """What writes rankings to a folder; nothing without one, and on all processes but one."""
@@ -181,17 +161,21 @@ class RankingEvaluator:
         c = self.config
         return graded_metrics(ranked.grades, ranked.judged, c.metrics, c.err_gain)
 
-    def _encode(self, weights: Any, source: Source, side: str) -> EncodedFields:
-        return encode_fields(self.encoder, weights, source, self._specs(side), self.reading)
+    def encode(self, weights: Any, side: Side) -> EncodedFields:
+        """The fields of all queries, or of all documents, by the model's parameters."""
+        source = self.source.queries if side == "query" else self.source.documents
+        return encode_fields(self.encoder, weights, source, self.specs_of(side), self.reading)
 
-    def _specs(self, side: str) -> dict[str, FieldSpec]:
+    def specs_of(self, side: Side) -> dict[str, FieldSpec]:
+        """How the fields of a side are read."""
         return {name: self.specs[name] for name, f in self.fields.items() if f.side == side}
 
-    def _weights(self, side: str) -> dict[str, float]:
+    def weights_of(self, side: Side) -> dict[str, float]:
+        """The config's weights of the fields of a side."""
         return {name: f.weight for name, f in self.fields.items() if f.side == side}
 
     def _ways(self) -> dict[str, dict[str, float]]:
-        known, path = self._weights("document"), "config.evals.<name>.documents"
+        known, path = self.weights_of("document"), "config.evals.<name>.documents"
         return {text: parse_weighting(text, known, path) for text in self.config.documents}
 
     def rank(
@@ -213,7 +197,8 @@ class RankingEvaluator:
         """
         mixed = average(self.topology, documents.points, shares, documents.there)
         there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
-        sayable = queries.any(self._weights("query"))
+        findable = mixed[there]
+        sayable = queries.any(self.weights_of("query"))
         rows = len(self.source.documents)
 
         def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
@@ -224,7 +209,7 @@ class RankingEvaluator:
             ids, grades = self.source.judgements.of(part)  # [q, J] each
             found, scores = best(
                 points[part],
-                mixed[there],
+                findable,
                 score=self.topology.score,
                 encoder=self.encoder,
                 depth=self.config.depth,
@@ -236,8 +221,13 @@ class RankingEvaluator:
 
     def _examples(self, ranked: Ranked) -> dict[str, Any]:
         values = self.metrics(ranked)
-        sides = {side: self._specs(side) for side in ("query", "document")}
+        sides = {"query": self.specs_of("query"), "document": self.specs_of("document")}
         return graded_examples.describe(self.config.type, self.source, sides, ranked, values)
+
+
+def _means(found: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """The means over all queries, of metrics of some queries at a time."""
+    return mean_metrics({name: np.concatenate([f[name] for f in found]) for name in found[0]})
 
 
 def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:

@@ -35,8 +35,8 @@ def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
 
 
 def on_devices(documents: Points, encoder: Encoder) -> Points | jax.Array:
-    """Documents for `by_chunks`: on every device, or sparse ones as they are, on the host."""
-    return documents if scipy.sparse.issparse(documents) else encoder.whole(documents)  # type: ignore
+    """Documents for `by_chunks`: on every device, or sparse ones by column [V, D], on the host."""
+    return documents.T.tocsr() if scipy.sparse.issparse(documents) else encoder.whole(documents)
 
 
 def by_chunks(
@@ -66,16 +66,16 @@ def by_chunks(
       The function's arrays [Q, ...].
     """
     multiple, rows = encoder.row_multiple(), queries.shape[0]
-    sparse = documents.T.tocsr() if scipy.sparse.issparse(documents) else None
-    function = make(score if sparse is None else _given)
-    whole = (documents if sparse is None else np.zeros(1, np.float32), *whole)
+    sparse = scipy.sparse.issparse(documents)
+    function = make(_given if sparse else score)
+    whole = (np.zeros(1, np.float32) if sparse else documents, *whole)
     size = -(-min(chunk, rows) // multiple) * multiple
     out = []
     for start in range(0, rows, size):
         part: Any = queries[start : start + size]
         ids = query_ids[start : start + size]
-        if sparse is not None:
-            part = (part @ sparse).toarray()  # [C, D]
+        if sparse:
+            part = (part @ documents).toarray()  # [C, D]
         missing = size - len(part)
         padded = [
             np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),

@@ -88,13 +88,7 @@ class RetrievalEvaluator:
         """
         c = self.config
         names = c.document, c.query
-        groups = group_numbers(self.source, c.group) if c.group else None  # [records]
-        sides = {
-            name: encode_side(
-                self.encoder, weights, self.source, name, self.specs[name], groups, self.reading
-            )
-            for name in names
-        }
+        sides = self.encode(weights)
         say(" against ".join(f"{sides[name].points.shape[0]:,} {name}s" for name in names))
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
@@ -110,18 +104,34 @@ class RetrievalEvaluator:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
 
+    def encode(self, weights: Any) -> dict[str, Side]:
+        """Both fields of all records by the model's parameters: field name -> side."""
+        c = self.config
+        groups = group_numbers(self.source, c.group) if c.group else None  # [records]
+        return {
+            name: encode_side(
+                self.encoder, weights, self.source, name, self.specs[name], groups, self.reading
+            )
+            for name in (c.document, c.query)
+        }
+
+    def words(self, side: Side) -> scipy.sparse.csr_array:
+        """The bags of words of the texts of a lexical side, [n, V]."""
+        columns = self.encoder.columns(side.field)
+        assert columns is not None  # checks.evals saw to it
+        normalise = self.encoder.normalises(side.field)
+        return bags_of(columns, side.source, side.spec, side.items, normalise)
+
     def _lexical(self, sides: dict[str, Side], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, words = self.config, {}
+        images = [name for name, side in sides.items() if side.spec.kind == "image"]
+        lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
+        if not lexical or not (images or c.modes):
+            return {}
         for name, side in sides.items():
-            if not scipy.sparse.issparse(side.points):
-                return {}
-            columns = self.encoder.columns(name)
-            assert columns is not None
             if side.spec.kind == "text":
-                words[name] = bags_of(
-                    columns, side.source, side.spec, side.items, self.encoder.normalises(name)
-                )
+                words[name] = self.words(side)
         out = {}
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")
@@ -136,7 +146,6 @@ class RetrievalEvaluator:
                 found = ranks(points[first], owners[0], points[second], owners[1], **how)
                 for metric, value in summarise(found, c.recall_at).items():
                     out[f"{text}/{first}_to_{second}/{metric}"] = value
-        images = [name for name, side in sides.items() if side.spec.kind == "image"]
         if words and images:
             ((text, bags),), image = words.items(), sides[images[0]]
             own = _owned(bags, sides[text].owners, image.owners)

@@ -1,8 +1,11 @@
 """Explains a lexical model: words of texts and images, shared words, patches, its vocabulary.
 
     python -m big_retrieval.explain --checkpoint=RUN --text="a red ball" [--with=ball.jpg]
+        [--mode=bag]
     python -m big_retrieval.explain --checkpoint=RUN --image=ball.jpg [--patches=0:3,2:5]
         [--map=ball] [--words=20] [--out=FOLDER]
+    python -m big_retrieval.explain examples --checkpoint=RUN --data=evals.test --out=FOLDER
+        [--count=24] [--seed=0] [--mode=bag]
     python -m big_retrieval.explain vocabulary --checkpoint=RUN --data=evals.test [--field=image]
     python -m big_retrieval.explain sheet --checkpoint=RUN [--checkpoint=RUN2] --data=FILE
         --count=20 --out=sheet.csv [--raters=3] [--seed=0]
@@ -26,17 +29,30 @@ IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
 WITH = flags.DEFINE_string("with", None, "A text or image file to compare each of them with")
 FIELD = flags.DEFINE_string("field", None, "Which field they are, where the model has several")
 WITH_FIELD = flags.DEFINE_string("with_field", None, "Which field --with is")
+MODE = flags.DEFINE_enum(
+    "mode",
+    "parametric",
+    ("parametric", "bag", "binary"),
+    "As of search: --text or --image is the query, --with the document",
+)
+FLAGS = flags.FLAGS
 WORDS = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
 PATCHES = flags.DEFINE_multi_string("patches", [], "Rows and columns of patches: r0:r1,c0:c1")
 MAP = flags.DEFINE_multi_string("map", [], "A word to show at each patch of the images")
-DATA = flags.DEFINE_string("data", "", "vocabulary, sheet: which records")
-COUNT = flags.DEFINE_integer("count", None, "vocabulary, sheet: how many records", lower_bound=1)
+DATA = flags.DEFINE_string("data", "", "examples, vocabulary, sheet: which records")
+COUNT = flags.DEFINE_integer("count", None, "Of these, how many", lower_bound=1)
 OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page; sheet: the CSV file")
-SEED = flags.DEFINE_integer("seed", 0, "sheet: of the choice and the order")
+SEED = flags.DEFINE_integer("seed", 0, "examples, sheet: of the draw")
 RATERS = flags.DEFINE_integer(
     "raters", 1, "sheet: files, each in an order of its own", lower_bound=1
 )
 KEY = flags.DEFINE_string("key", None, "tally: the file that says which model is which")
+EXAMPLES, FEW = 24, 8  # of a page, and their words, where no flag says otherwise
+READING = (
+    "A value says how strongly the model sees a word; of two sides, the product of their values is "
+    "a part of the score. Red patches are where a word comes from, the redder, the larger its "
+    "value there; words that the picture hardly has stay pale."
+)
 SHEETS = 1000  # of a tally at most
 
 
@@ -45,7 +61,7 @@ def main(*words: str) -> None:
     if cli.CONFIG.value is not None or cli.WORKDIR.value is not None:
         raise UserError("explain takes no --config and no --workdir: give --checkpoint=RUN.")
     action, *rest = words or ("",)
-    actions = {"": _explain, "vocabulary": _vocabulary, "sheet": _sheet}
+    actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary, "sheet": _sheet}
     if action == "tally":
         from big_retrieval.explain.tally import tally
 
@@ -53,11 +69,17 @@ def main(*words: str) -> None:
         return
     if action not in actions or rest:
         wrong = rest[0] if action in actions else action
-        raise UserError(f"{wrong!r} is none of vocabulary, sheet and tally; leave it out.")
+        raise UserError(
+            f"{wrong!r} is none of {', '.join(filter(None, actions))} and tally; leave it out."
+        )
     if not CHECKPOINT.value:
         raise UserError("--checkpoint is missing: the folder of a run, or of a checkpoint.")
     if action != "sheet" and len(CHECKPOINT.value) > 1:
         raise UserError("--checkpoint is given several times, which only sheet takes; keep one.")
+    if OUT.value is not None and action != "sheet":
+        from big_retrieval.explain.show import make_folder
+
+        make_folder(Path(OUT.value))
     actions[action]()
 
 
@@ -69,26 +91,48 @@ def _explain() -> None:
         raise UserError("there is nothing to explain: give --text=... or --image=FILE.")
     if (PATCHES.value or MAP.value) and not (IMAGE.value or WITH.value):
         raise UserError("--patches and --map are of images: give --image=FILE.")
+    if MODE.value != "parametric" and WITH.value is None:
+        raise UserError(f"--mode={MODE.value} is of a query and a document: give --with, too.")
     model = load(CHECKPOINT.value[0])
     items = [command.asked(model, text, "text", FIELD.value) for text in TEXT.value]
     items += [command.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
+    other = None
+    if WITH.value is not None:
+        other = command.partner(model, WITH.value, WITH_FIELD.value, items[0])
+    command.check_asked(model, items, other, MAP.value)
     parts = []
-    for item in items:
-        other = None
-        if WITH.value is not None:
-            other = command.partner(model, WITH.value, WITH_FIELD.value, item)
-        how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
-        found = command.explain(model, item, other, **how)
-        parts += found
-        _print(found)
-        seen = [each for each in (item, other) if each is not None and each.kind == "image"]
-        for image in seen if MAP.value else ():
+    how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
+    for part in command.explain(model, items, other, mode=MODE.value, **how):
+        parts.append(part)
+        _print([part])
+    for image in [each for each in (*items, other) if each is not None and each.kind == "image"]:
+        if MAP.value:
             print("\n".join(command.map_tables(model, image, MAP.value)) + "\n")
-    _write(parts, "Explanations")
+    _write(parts, "Explanations", READING)
+
+
+def _examples() -> None:
+    from big_retrieval.explain import gallery
+    from big_retrieval.explain.examples import Wanted, examples
+    from big_retrieval.loading import load
+
+    if not DATA.value or OUT.value is None:
+        lost = "--out" if DATA.value else "--data"
+        raise UserError(f"{lost} is missing: --data is evals.NAME, --out the page's folder.")
+    model = load(CHECKPOINT.value[0])
+    which = {"count": COUNT.value or EXAMPLES, "seed": SEED.value, "mode": MODE.value}
+    wanted = Wanted(DATA.value, FIELD.value, WITH_FIELD.value, **which)
+    source, found = examples(model, wanted)
+    drawn = f"{len(found):,} of {len(source):,} records of {source.name}"
+    note = f"{drawn}, drawn with seed {SEED.value}; model {model.folder}, mode {MODE.value}."
+    words = WORDS.value if FLAGS["words"].present else FEW
+    path = gallery.write(found, words, Path(OUT.value), f"Examples: {DATA.value}", note)
+    print(f"{gallery.summary(found)} words of the texts that go with them")
+    print(f"written to {path}")
 
 
 def _vocabulary() -> None:
-    from big_retrieval.explain.command import vocabulary
+    from big_retrieval.explain.vocabulary import vocabulary
     from big_retrieval.loading import load
 
     if not DATA.value:
@@ -121,7 +165,7 @@ def _print(parts: list) -> None:
         print(table(part, WORDS.value) + "\n", flush=True)
 
 
-def _write(parts: list, title: str) -> None:
+def _write(parts: list, title: str, reading: str = "") -> None:
     if OUT.value is None:
         return
     from big_retrieval.explain import pictures
@@ -129,7 +173,7 @@ def _write(parts: list, title: str) -> None:
 
     if lost := pictures.missing():
         print(lost)
-    print(f"written to {write(parts, WORDS.value, Path(OUT.value), title)}")
+    print(f"written to {write(parts, WORDS.value, Path(OUT.value), title, reading)}")
 
 
 if __name__ == "__main__":

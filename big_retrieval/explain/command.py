@@ -1,6 +1,7 @@
 """What `python -m big_retrieval.explain` lists and draws."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,27 +10,25 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain import pictures
-from big_retrieval.explain.items import evenly, open_data, spec_of, values_of
-from big_retrieval.explain.patches import Patches, look, rectangle
+from big_retrieval.explain import listing, pictures
+from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
+from big_retrieval.explain.patches import Patches, check_word, look, rectangle
 from big_retrieval.explain.show import Part
-from big_retrieval.explain.usage import box
 from big_retrieval.explain.words import (
     check_field,
     lexical_fields,
+    represent,
     shared,
-    strongest,
-    usage,
     words_of,
 )
-from big_retrieval.report.numbers import number
+from big_retrieval.report.numbers import count_of, number
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
 
+FAINT = 4  # a word is drawn at full strength from this part of the picture's strongest value on
 MAPS = 4  # words that are drawn on an image unless named
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-BOXED = 100  # columns of a box plot, as in Figure 7 of the paper
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,9 @@ class Asked:
     def title(self) -> str:
         """What a reader calls it."""
         return f"{self.field}: {self.value}"
+
+
+Seeing = Callable[[Asked], Patches]
 
 
 def asked(
@@ -98,53 +100,121 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
     return asked(model, value, kind, field, other=first.field)
 
 
+def check_asked(
+    model: "TrainedModel", items: Sequence[Asked], other: Asked | None, maps: Sequence[str] = ()
+) -> None:
+    """Looks for mistakes before anything is encoded.
+
+    Raises:
+      UserError: a text is empty, or a word of `maps` is no column.
+    """
+    for item in (*items, *([other] if other else [])):
+        if item.kind == "text" and not item.value.strip():
+            raise UserError(f"the text for field {item.field!r} is empty; give it a word.")
+        for word in maps if item.kind == "image" else ():
+            check_word(word, words_of(model, item.field))
+
+
 def explain(
     model: "TrainedModel",
-    item: Asked,
-    other: Asked | None,
+    items: Sequence[Asked],
+    other: Asked | None = None,
     *,
     patches: Sequence[str] = (),
     maps: Sequence[str] = (),
     draw: bool = False,
-) -> list[Part]:
-    """The listings of a text or image, of its partner, and of what they share.
+    mode: str = "parametric",
+) -> Iterator[Part]:
+    """The listings of texts and images, of what they are compared with, and of what they share.
 
     Args:
       model: with lexical heads.
-      item: what is explained.
-      other: what it is compared with.
+      items: what is explained; in front of `other` they are the queries.
+      other: what each of them is compared with, listed once.
       patches: rectangles of patches, each listed by itself.
-      maps: words to draw on images; (): the strongest, of two sides those that they share.
+      maps: words to draw on images; (): the strongest, and of two sides those that they share.
       draw: whether pictures are wanted.
+      mode: of the search: "bag" and "binary" list a side as the bag of its words.
 
     Raises:
       UserError: an image cannot be read, or patches or a word are none.
     """
-    both = [item] if other is None else [item, other]
-    common = None
     if other is not None:
-        common = shared(model, item.value, other.value, item.field, other.field)
-    parts = []
-    for each in both:
-        words = strongest(model, each.value, each.field, None)
-        seen = None
-        if each.kind == "image" and (draw or patches or maps):
-            seen = look(model, each.value, each.field)
-        drawings: list[tuple[str, str, Image.Image]] = []
-        if draw and seen is not None:
-            listed = [w for w, *_ in (common.words if common else words)][:MAPS]
-            drawings = _drawings(seen, maps or listed)
-        columns = f"{len(words):,} of {len(words_of(model, each.field)):,} columns"
-        parts.append(Part(each.kind, each.title, words, note=columns, drawings=drawings))
-        for place in patches if seen is not None else ():
-            parts.append(_group(seen, each, place, draw))
-    if common is not None:
-        listed = [(word, value) for word, value, _ in common.words]
-        shares = [share for *_, share in common.words]
-        note = f"{len(listed):,} words in common; the score is {number(common.score)}"
-        title = f"shared: {both[0].value} × {both[1].value}"
-        parts.append(Part("shared", title, listed, shares, log=True, note=note))
-    return parts
+        for item in items:
+            check_mode(model, (item.field, other.field), mode)
+    seeing = functools.lru_cache(maxsize=2)(functools.partial(_seen, model))  # of both sides
+    how: dict[str, Any] = {"patches": patches, "maps": maps, "draw": draw, "seeing": seeing}
+    for place, item in enumerate(items):
+        bag: Side | None = "query" if other is not None and is_bag(mode, "query") else None
+        yield from _alone(model, item, bag=bag, **how)
+        if other is not None and not place:
+            bag = "document" if is_bag(mode, "document") else None
+            yield from _alone(model, other, bag=bag, **how)
+        if other is not None:
+            yield _pair(model, item, other, mode, seeing if draw and not maps else None)
+
+
+def _seen(model: "TrainedModel", item: Asked) -> Patches:
+    """The patches of an image."""
+    return look(model, item.value, item.field)
+
+
+def _alone(
+    model: "TrainedModel",
+    item: Asked,
+    *,
+    bag: Side | None,
+    patches: Sequence[str],
+    maps: Sequence[str],
+    draw: bool,
+    seeing: Seeing,
+) -> Iterator[Part]:
+    """The words of a text or an image, and those of its patches."""
+    names = words_of(model, item.field)
+    own = None
+    if item.kind == "text":
+        own = bags_of(model, [item.value], item.field, bag or "document")
+    row = represent(model, [item.value], item.field) if bag is None else own
+    words = listing.strongest(row, names, None)
+    note = f"{len(words):,} of {len(names):,} columns are not 0"
+    if own is not None and bag is None:
+        note += _own_words(row, own)
+    title = f"{item.title}, bag of words" if bag else item.title
+    seen = None
+    if item.kind == "image" and (draw or patches):
+        seen = seeing(item)
+    drawings: list[tuple[str, str, Image.Image]] = []
+    if draw and seen is not None:
+        whole = Image.fromarray(pictures.enlarged(seen.picture))
+        drawings = [("picture", "as the model sees it", whole)]
+        drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
+    yield Part(item.kind, title, words, note=note, drawings=drawings)
+    for place in patches if seen is not None else ():
+        yield _group(seen, item, place, draw)
+
+
+def _own_words(row: Any, own: Any) -> str:
+    """How many columns of a text are words of it."""
+    if not own.nnz:
+        return ", none a word of the text: the vocabulary has none of its words"
+    return f", {len(np.intersect1d(row.indices, own.indices)):,} of them words of the text"
+
+
+def _pair(
+    model: "TrainedModel", item: Asked, other: Asked, mode: str, seeing: Seeing | None
+) -> Part:
+    """What a query and a document share, and where their images have the strongest of it."""
+    common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
+    listed = [(word, value) for word, value, _ in common.words]
+    drawings = []
+    for each in (item, other):
+        if seeing is not None and each.kind == "image":
+            drawings += _heat_maps(seeing(each), [word for word, _ in listed[:MAPS]])
+    asked = "" if mode == "parametric" else f" (mode {mode})"
+    note = f"{count_of(len(listed), 'word')} in common; the score is {number(common.score)}{asked}"
+    title = f"shared: {item.value} × {other.value}"
+    shares = [share for *_, share in common.words]
+    return Part("shared", title, listed, shares, log=True, note=note, drawings=drawings)
 
 
 def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list[str]:
@@ -157,15 +227,15 @@ def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list
     return out
 
 
-def _drawings(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Image.Image]]:
-    """The picture as the model saw it, and where words come from."""
-    out = [("picture", "as the model sees it", Image.fromarray(pictures.enlarged(seen.picture)))]
+def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Image.Image]]:
+    """Where words come from; of a word that the picture hardly has, pale."""
+    least = float(seen.values.max()) / FAINT
+    out = []
     for word in words:
         values = seen.map(word)
-        low, high = number(float(values.min()), 3), number(float(values.max()), 3)
-        out.append(
-            (f"heat-{word}", f"{word}: {low} to {high}", pictures.heat(seen.picture, values))
-        )
+        most = float(values.max())
+        picture = pictures.heat(seen.picture, values, max(most, least))
+        out.append((f"heat-{word}", f"{word}: at most {number(most, 3)}", picture))
     return out
 
 
@@ -173,55 +243,9 @@ def _group(seen: Patches | None, item: Asked, place: str, draw: bool) -> Part:
     """The words of a rectangle of patches."""
     assert seen is not None
     chosen = rectangle(place, seen.side)
-    marked = [("patches", "", pictures.marked(seen.picture, chosen))] if draw else []
+    marked = (
+        [("patches", "the chosen patches", pictures.marked(seen.picture, chosen))] if draw else []
+    )
     title = f"{item.title}, patches {place}"
     note = f"{int(chosen.sum())} of {chosen.size} patches"
     return Part("patches", title, seen.strongest(chosen, None), note=note, drawings=marked)
-
-
-def vocabulary(
-    model: "TrainedModel", data: str, field: str | None, count: int | None, draw: bool
-) -> list[Part]:
-    """How a model uses its vocabulary for a set of texts or images (VDR, Figure 7).
-
-    Args:
-      model: with lexical heads.
-      data: see `items.open_data`.
-      field: of the set; None: the first lexical one.
-      count: records, evenly spaced; None: all.
-      draw: whether the box plot is wanted.
-
-    Raises:
-      UserError: there is no such field or data, or it has no value at all.
-    """
-    name = field or next(iter(lexical_fields(model.config)), "")
-    check_field(model.config, name)
-    source = open_data(model.config, data)
-    spec = spec_of(model, name)
-    values = (value for _, value in values_of(source, spec, evenly(source, count)))
-    found, words = usage(model, values, name), words_of(model, name)
-    order = np.argsort(-found.means, kind="stable")
-    listed: Any = [(words[c], float(found.means[c])) for c in order.tolist() if found.means[c]]
-    strong = box(found.means, BOXED)
-    boxed = min(BOXED, found.used)
-    note = (
-        f"{found.rows:,} of them; {found.used:,} of {len(words):,} columns are used, "
-        f"{number(found.active, 4)} at a time; the strongest {boxed} have "
-        f"{pictures.percent(found.weight(BOXED))} of all value"
-    )
-    title = f"average values of {name}, {source.name}"
-    drawn = []
-    if draw and not pictures.missing():
-        drawn = [("box", "", pictures.box_plot(f"{title}: strongest {boxed}", strong, words))]
-    outside = [
-        (words[int(c)], float(value))
-        for c, value in zip(strong.outside, strong.values, strict=True)
-    ]
-    ends = " ".join(
-        number(x, 3) for x in (strong.low, strong.first, strong.median, strong.third, strong.high)
-    )
-    beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
-    return [
-        Part("vocabulary", title, listed, note=note, drawings=drawn),
-        Part("outside", f"outside of the box of the strongest {boxed}", outside, note=beyond),
-    ]

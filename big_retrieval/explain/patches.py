@@ -7,7 +7,7 @@ output alone.
 import functools
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,11 +103,7 @@ class Patches:
         Raises:
           UserError: no column is called so.
         """
-        if word not in self.words:
-            raise UserError(
-                f"no column is called {word!r}: the model's vocabulary has word pieces, which "
-                "python -m big_retrieval.explain lists."
-            )
+        check_word(word, self.words)
         return self.values[:, self.words.index(word)].reshape(self.side, self.side)
 
     @functools.cached_property
@@ -177,6 +173,20 @@ def _runner(model: "TrainedModel") -> Callable[..., Any]:
             )[1]
         )
     return _RUNNERS[model.encoder]
+
+
+def check_word(word: str, words: Sequence[str]) -> None:
+    """Raises a UserError unless a column is called so.
+
+    Args:
+      word: of a user.
+      words: of all columns.
+    """
+    if word not in words:
+        raise UserError(
+            f"no column is called {word!r}: the model's vocabulary has word pieces, which "
+            "python -m big_retrieval.explain lists."
+        )
 
 
 def rectangle(text: str, side: int) -> np.ndarray:

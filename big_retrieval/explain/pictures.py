@@ -22,6 +22,7 @@ MOST_LETTERS = 18  # of a label
 SIDE = 224  # pixels of an enlarged picture, at least
 CLOUD = 800  # pixels of a cloud's sides
 MOST_WORDS = 100  # of a cloud
+INKS = ("#3d85c6", "#d0662b", "#38915f", "#a064c0", "#97801f")  # readable on white and on black
 HOT = np.array([214, 40, 40], np.float32)  # colour of the largest value of a heat map
 NAMED = 12  # words outside of a box that are written beside it
 
@@ -65,7 +66,7 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]], *, alone: bool = Fa
 
 
 def cloud(words: Listed, *, log: bool = False) -> Image.Image:
-    """A word cloud of 800 x 800 pixels; the same for the same words.
+    """A word cloud of 800 x 800 pixels on nothing; the same for the same words.
 
     Args:
       words: with positive values, of which the first 100 are shown.
@@ -74,9 +75,12 @@ def cloud(words: Listed, *, log: bool = False) -> Image.Image:
     from wordcloud import WordCloud
 
     sizes = {word: float(np.log1p(v) if log else v) for word, v in words[:MOST_WORDS] if v > 0}
+    places = {word: place for place, word in enumerate(sizes)}
     canvas = WordCloud(
-        width=CLOUD, height=CLOUD, max_words=MOST_WORDS, background_color="white", random_state=0
-    )
+        width=CLOUD, height=CLOUD, max_words=MOST_WORDS, prefer_horizontal=1, random_state=0,
+        mode="RGBA", background_color="#00000000",
+        color_func=lambda word, **_: INKS[places[word] % len(INKS)],
+    )  # fmt: skip
     return canvas.generate_from_frequencies(sizes).to_image()
 
 
@@ -86,17 +90,17 @@ def enlarged(picture: np.ndarray) -> np.ndarray:
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
-def heat(picture: np.ndarray, values: np.ndarray) -> Image.Image:
+def heat(picture: np.ndarray, values: np.ndarray, most: float) -> Image.Image:
     """A grey picture with its patches in red, the more the larger their value.
 
     Args:
       picture: uint8 [S, S, 3].
-      values: [R, R]; the smallest is left grey, the largest is the reddest.
+      values: [R, R]; 0 is left grey.
+      most: the value that is the reddest.
     """
     base = enlarged(picture).astype(np.float32)  # [T, T, 3]
     grey = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)
-    low, high = float(values.min()), float(values.max())
-    strength = (values - low) / (high - low) if high > low else np.zeros_like(values)
+    strength = np.clip(values / most, 0, 1) if most > 0 else np.zeros_like(values)
     at = np.arange(len(base)) * len(values) // len(base)  # the patch of each pixel
     share = 0.75 * strength[at][:, at, None]  # [T, T, 1]
     return Image.fromarray(np.rint(grey * (1 - share) + HOT * share).astype(np.uint8))
@@ -148,19 +152,34 @@ def box_plot(title: str, found: Box, words: Sequence[str]) -> Image.Image:
         "whishi": found.high, "mean": found.mean, "fliers": found.values,
     }  # fmt: skip
     axes.bxp([stats], showmeans=True, meanline=True, widths=0.4)
-    for place, (column, value) in enumerate(zip(found.outside, found.values, strict=True)):
-        if place < NAMED:
-            word = words[int(column)].replace("$", r"\$")  # no formula
-            axes.annotate(
-                word, (1, float(value)), xytext=(8 + 70 * (place % 2), -3),
-                textcoords="offset points", fontsize=8,
-            )  # fmt: skip
+    named = found.values[:NAMED].tolist()
+    reach = max(found.high, *named, 0.0) - found.low
+    places = apart(named, 0.035 * reach)
+    for column, value, place in zip(found.outside.tolist(), named, places, strict=False):
+        word = words[int(column)].replace("$", r"\$")  # no formula
+        axes.annotate(
+            word, (1.015, value), xytext=(1.12, place), fontsize=9, va="center",
+            arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.7},
+        )  # fmt: skip
     axes.set_xticks([])
     axes.set_ylabel("average value")
     axes.set_title(title.replace("$", r"\$"), fontsize=10)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110)
     return Image.open(stream)
+
+
+def apart(values: Sequence[float], gap: float) -> list[float]:
+    """Places for labels beside values, each at its value or a gap below the one before.
+
+    Args:
+      values: largest first.
+      gap: between two labels.
+    """
+    out: list[float] = []
+    for value in values:
+        out.append(min(value, out[-1] - gap) if out else value)
+    return out
 
 
 def percent(share: float) -> str:

@@ -10,19 +10,31 @@ from pathlib import Path
 
 from PIL import Image
 
+from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.listing import Listed
 from big_retrieval.manifest import write_bytes
-from big_retrieval.report.html import Html, join, tag
-from big_retrieval.report.style import CSS
+from big_retrieval.report.html import Html, document, tag
 
 PAGE = "explain.html"
 _OWN_CSS = """
-.parts { display: flex; flex-wrap: wrap; gap: 18px 28px; align-items: flex-start; }
+main { padding-top: 32px; padding-bottom: 40px; }
+.parts { display: grid; grid-template-columns: minmax(0, 420px) minmax(0, 1fr); gap: 18px 28px; }
 .parts figure { margin: 0; max-width: 100%; }
+.parts > div { display: grid; gap: 14px; align-content: start; }
+.parts svg { display: block; max-width: 100%; height: auto; }
 .parts img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
 .parts img.cloud { width: 300px; }
+.parts img.box { width: 560px; background: #ffffff; }
+.parts figcaption { color: var(--soft); font-size: 13px; padding-top: 2px; max-width: 560px; }
+.parts > .pictures { display: flex; flex-wrap: wrap; gap: 18px 14px; align-items: flex-start; }
+@media (max-width: 900px) { .parts { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 520px) {
+  .pictures figure:not(.box) { max-width: calc(50% - 7px); }
+}
 """
+CLOUD = "The larger a word, the larger its value."
+LOG_CLOUD = "The larger a word, the larger its part of the score."
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ def table(part: Part, count: int) -> str:
     return "\n".join([*lines, f"  and {rest:,} more" if rest else ""]).rstrip()
 
 
-def write(parts: Sequence[Part], count: int, folder: Path, title: str) -> Path:
+def write(parts: Sequence[Part], count: int, folder: Path, title: str, reading: str = "") -> Path:
     """Writes bars (SVG), the other pictures (PNG) and one page that holds all of them.
 
     Args:
@@ -73,59 +85,87 @@ def write(parts: Sequence[Part], count: int, folder: Path, title: str) -> Path:
       count: words of bars and tables.
       folder: is made where it is not there.
       title: of the page.
+      reading: how it is read.
 
     Returns:
       The page.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     lost = pictures.missing()
     sections = []
     for place, part in enumerate(parts, 1):
         name = f"{place:02}-{_plain(part.name)}"
         rows = pictures.bar_rows(part.words[:count], part.shares[:count])
         drawn = list(part.drawings)
-        if not lost and any(value > 0 for _, value in part.words):
-            drawn.append(("cloud", "", pictures.cloud(part.words, log=part.log)))
+        if not lost and len({value for _, value in part.words if value > 0}) > 1:
+            said = LOG_CLOUD if part.log else CLOUD
+            drawn.append(("cloud", said, pictures.cloud(part.words, log=part.log)))
         if rows:
             svg = pictures.bars(part.title, rows, alone=True)
             write_bytes(folder / f"{name}-bars.svg", svg.encode())
-        for each, _, image in drawn:
-            write_bytes(folder / f"{name}-{_plain(each)}.png", _png(image))
-        sections.append(_section(part, rows, drawn))
-    body = [tag("p", lost.capitalize(), class_="note") if lost else None, *sections]
-    write_bytes(folder / PAGE, _page(title, body).encode())
+        coded = [(each, caption, _png(image)) for each, caption, image in drawn]
+        for each, _, png in coded:
+            write_bytes(folder / f"{name}-{_plain(each)}.png", png)
+        sections.append(_section(part, rows, coded))
+    notes = [tag("p", note, class_="note") for note in (reading, lost.capitalize()) if note]
+    body = [*notes, *sections]
+    write_bytes(folder / PAGE, page(title, body).encode())
     return folder / PAGE
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of --out where it is not there.
+
+    Raises:
+      UserError: there is a file of its name.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; name a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _section(
     part: Part,
     rows: Sequence[tuple[str, float, str]],
-    drawn: Sequence[tuple[str, str, Image.Image]],
+    drawn: Sequence[tuple[str, str, bytes]],
 ) -> Html:
+    """One listing.
+
+    Args:
+      part: the listing.
+      rows: its bars.
+      drawn: name, caption and PNG of each picture.
+    """
     figures = [
         tag(
             "figure",
-            tag("img", src=_uri(image), alt=f"{name} of {part.title}", class_=name.split("-")[0]),
+            tag("img", src=_uri(png), alt=f"{name} of {part.title}", class_=name.split("-")[0]),
             tag("figcaption", caption) if caption else None,
+            class_=name.split("-")[0],
         )
-        for name, caption, image in drawn
+        for name, caption, png in drawn
     ]
-    figure = tag("figure", pictures.bars(part.title, rows)) if rows else tag("p", "No words.")
+    clouds = [each for each, (name, *_) in zip(figures, drawn, strict=True) if name == "cloud"]
+    others = [each for each in figures if each not in clouds]
+    rest = len(part.words) - len(rows)
+    more = tag("figcaption", f"and {rest:,} more") if rest else None
+    bars = tag("figure", pictures.bars(part.title, rows), more)
+    left = tag("div", bars if rows else tag("p", "No words.", class_="empty"), clouds)
+    right = tag("div", others, class_="pictures") if others else None
     note = tag("p", part.note, class_="note") if part.note else None
     head = tag("h2", tag("bdi", part.title))
-    return tag("section", head, note, tag("div", figure, figures, class_="parts"))
+    return tag("section", head, note, tag("div", left, right, class_="parts"))
 
 
-def _page(title: str, body: Sequence[Html | None]) -> str:
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Html(CSS + _OWN_CSS)),
-    )
-    page = tag("html", head, tag("body", tag("main", tag("h1", title), body)), lang="en")
-    return join([Html("<!DOCTYPE html>\n"), page]) + "\n"
+def page(title: str, body: Sequence[Html | None], css: str = _OWN_CSS) -> str:
+    """A page without other files.
+
+    Args:
+      title: of the page.
+      body: what is on it.
+      css: its own rules besides those of reports.
+    """
+    return document(title, tag("main", tag("h1", title), body), css=css)
 
 
 def _png(image: Image.Image) -> bytes:
@@ -134,8 +174,8 @@ def _png(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def _uri(image: Image.Image) -> str:
-    return f"data:image/png;base64,{base64.b64encode(_png(image)).decode()}"
+def _uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _plain(name: str) -> str:

@@ -12,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.explain.agreement import cohen, fleiss
 from big_retrieval.explain.pictures import percent
 from big_retrieval.explain.sheet import BEST, ENOUGH, RELEVANT, WORD, read_key
+from big_retrieval.report.numbers import count_of
 
 YES, NO = ("1", "1.0", "yes", "y", "true", "x"), ("0", "0.0", "no", "n", "false")
 NAMED = 8  # cells of a message
@@ -172,7 +173,8 @@ def _lines(sheets: Sequence[Sheet], models: Mapping[str, str]) -> Iterator[str]:
         yield from _agreement(found)
         yield ""
     empty = sum(sheet.empty for sheet in sheets)
-    yield f"{len(sheets)} raters, {len(sheets[0].items)} rows, {empty:,} cells left empty"
+    rows = count_of(len(sheets[0].items), "row")
+    yield f"{count_of(len(sheets), 'rater')}, {rows}, {count_of(empty, 'cell')} left empty"
 
 
 def _agreement(found: Sequence[Mapping[Unit, bool]]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from big_retrieval.config import Config, ImageField, Lexical
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.explain import listing
-from big_retrieval.explain.listing import Listed, Row, Shared
+from big_retrieval.explain.listing import Listed, Shared
+from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
 from big_retrieval.explain.usage import Usage, usage_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,24 @@ def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
     return model.encode_texts([text for _, text in pairs], field, titles if any(titles) else ())
 
 
+def in_mode(model: "TrainedModel", items: Sequence[Any], field: str, mode: str, side: Side) -> Any:
+    """What a mode of search compares of texts or images, CSR [n, V].
+
+    Args:
+      model: with a lexical head.
+      items: as `represent`.
+      field: which field they are.
+      mode: as `shared`.
+      side: whether they ask or are found.
+
+    Raises:
+      UserError: as `shared`.
+    """
+    if is_bag(mode, side):
+        return bags_of(model, items, field, side)
+    return represent(model, items, field)
+
+
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
     """(word, value) of the strongest columns of E(x), largest first, of equal ones the first first.
 
@@ -74,7 +93,7 @@ def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 
     Raises:
       UserError: as `represent`.
     """
-    return listing.strongest(_row(model, item, field), words_of(model, field), count)
+    return listing.strongest(represent(model, [item], field), words_of(model, field), count)
 
 
 def shared(
@@ -84,8 +103,11 @@ def shared(
     query_field: str = "text",
     document_field: str = "image",
     count: int | None = None,
+    mode: str = "parametric",
 ) -> Shared:
     """The words in which a query and a document meet, with their shares of the score.
+
+    The score is that of `python -m big_retrieval.search` in the same mode.
 
     Args:
       model: with lexical heads.
@@ -95,11 +117,17 @@ def shared(
       document_field: which field the document is.
       count: of both only so many of the strongest columns are looked at, as in the authors' code;
         None: all that the gates leave.
+      mode: "parametric"; "bag", where the query is the bag of its words, which no network reads
+        (VDR, section 4.3); "binary", where the document is.
 
     Raises:
-      UserError: as `represent`.
+      UserError: as `represent`, there is no such mode, or it needs words of an image.
     """
-    sides = _row(model, query, query_field), _row(model, document, document_field)
+    check_mode(model, (query_field, document_field), mode)
+    sides = (
+        in_mode(model, [query], query_field, mode, "query"),
+        in_mode(model, [document], document_field, mode, "document"),
+    )
     return listing.shared(*sides, words_of(model, query_field), count)
 
 
@@ -136,10 +164,6 @@ def check_field(config: Config, field: str, kind: str = "") -> None:
         what = f"{kind} fields" if kind else "fields"
         have = ", ".join(known) or "none"
         raise UserError(f"{field!r} is none of the model's lexical {what} ({have}); name one.")
-
-
-def _row(model: "TrainedModel", item: Any, field: str) -> Row:
-    return represent(model, [item], field)
 
 
 def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:

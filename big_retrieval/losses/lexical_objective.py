@@ -35,6 +35,15 @@ def lexical_side(
     return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), there
 
 
+def _active(
+    name: str, side: Lexical, batch: Batch, there: jax.Array | None, top: int | None
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """`activity` of a side under its name, and which rows count, bool [B]."""
+    valid = batch.valid if there is None else batch.valid & there
+    found = activity.activity(side.points, side.words, valid, top)
+    return {f"{metric}_{name}": value for metric, value in found.items()}, valid
+
+
 def sparsity(
     config: Sparsity, sides: Sides, reps: Reps, batch: Batch, step: jax.Array | int
 ) -> Result:
@@ -53,9 +62,8 @@ def sparsity(
     share = jnp.minimum(1.0, step / config.warmup_steps) ** 2 if config.warmup_steps else 1.0
     for name, factor in (("query", config.query), ("document", config.document)):
         side, there = lexical_side(sides, reps, batch, name)
-        valid = batch.valid if there is None else batch.valid & there
-        found = activity.activity(side.points, side.words, valid, None)
-        metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
+        found, valid = _active(name, side, batch, there, None)
+        metrics |= found
         if factor:
             metrics[f"flops_{name}"] = activity.flops(side.points, valid)
             total = total + share * factor * metrics[f"flops_{name}"]
@@ -112,9 +120,7 @@ class VdrObjective:
             ("query", query, query_there),
             ("document", document, document_there),
         ):
-            valid = batch.valid if there is None else batch.valid & there
-            found = activity.activity(side.points, side.words, valid, self.config.top)
-            metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
+            metrics |= _active(name, side, batch, there, self.config.top)[0]
         return loss, {**metrics, "temperature": tau}
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:

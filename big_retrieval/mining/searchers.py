@@ -91,13 +91,14 @@ class ModelSearcher:
         self._queries, self._asked = side("query", task.queries)
         points, there = side("document", task.documents)
         self._documents, self._there = points, np.flatnonzero(there)  # that can be found
+        self._findable = points if there.all() else points[self._there]
         self._known = there
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Searcher`."""
         found, scores = best(
             self._queries[queries],
-            self._documents[self._there],
+            self._findable,
             score=self._topology.score,
             encoder=self._encoder,
             depth=depth,

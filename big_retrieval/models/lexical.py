@@ -53,7 +53,7 @@ class LexicalHead(nn.Module):
 
     Parameters: with `transform` `dense/kernel` [D, D] from N(0, 1 / D) and `dense/bias` [D];
     `ln/scale`, `ln/bias` [D]; unless tied `kernel` [V, D] from N(0, 1 / D); with
-    `use_bias` `bias` [V], 0 at the start.
+    `use_bias` `bias` [V], `bias_init` at the start.
 
     Attributes:
       columns: word-piece ids that make the V columns, in this order, such as range(999, 30522). A
@@ -70,6 +70,7 @@ class LexicalHead(nn.Module):
       normalise: divide by the norm over the columns.
       epsilon: of the norm.
       use_bias: whether logits have a bias.
+      bias_init: what it starts at; below 0, few columns are active at first.
       options: of the blocked loop.
       dtype: of the operands; logits are accumulated in float32 or wider.
       param_dtype: type of the parameters.
@@ -85,6 +86,7 @@ class LexicalHead(nn.Module):
     layer_norm: bool = True
     epsilon: float = 1e-5
     use_bias: bool = False
+    bias_init: float = 0.0
     normalise: bool = False
     options: Options = Options()
     dtype: Dtype = jnp.float32
@@ -123,8 +125,8 @@ class LexicalHead(nn.Module):
             columns = None
         bias = None
         if self.use_bias:
-            zeros, axes = initializers.zeros, ("vocab",)
-            bias = parameter(self, "bias", zeros, (count,), axes, self.param_dtype)
+            init, axes = initializers.constant(self.bias_init), ("vocab",)
+            bias = parameter(self, "bias", init, (count,), axes, self.param_dtype)
         operands = (hidden, table, bias, mask if self.mask_padding else None)
         activation = ACTIVATIONS[self.activation]
         how: Any = {"columns": columns, "dtype": self.dtype, "options": self.options}

@@ -177,6 +177,7 @@ def make_head(
         layer_norm=config.layer_norm,
         epsilon=config.epsilon,
         use_bias=config.use_bias,
+        bias_init=config.bias_init,
         normalise=config.normalise,
         **module,
     )

@@ -93,8 +93,9 @@ def loss(config: Config, rows_over: int, platform: str) -> int:
     """What `losses/` holds besides the representations, bytes on one device.
 
     A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers a
-    row; a block of compact queries is spread out. Gathering: all queries too, and the partial
-    gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
+    row; a block of compact queries is spread out, as is its gradient. What terms make of the points
+    stays until the backward pass. Gathering: all queries too, and the partial gradients for all of
+    them. Ring: the queries and the gradients that are under way. Terms are
     computed one after the other, but what is gathered of their queries, and their statistics, stay
     until the backward pass.
     """
@@ -107,8 +108,9 @@ def loss(config: Config, rows_over: int, platform: str) -> int:
     columns = min(side, config.batch_size if gathered else resident)
     cells = min(side, resident) * columns
     blocks = 4 * cells * (3 * topology.numbers_per_cell(points) + 3)
-    if any(each.columns for each in (*under_way, *gathered)):
-        blocks += 2 * 4 * columns * math.prod(shape)  # and its gradient
+    compact = [each for each in (*under_way, *gathered) if each.columns]
+    spread = max((1 + (each.gradient > 0) for each in compact), default=0)
+    blocks += 4 * math.prod(shape) * (spread * columns + _made(config) * resident)
     statistics = [5 * 4 * config.batch_size * len(each) for each in (under_way, gathered)]
     if rows_over == 1:
         return blocks + sum(statistics)
@@ -117,6 +119,17 @@ def loss(config: Config, rows_over: int, platform: str) -> int:
     moving = max((each.there + each.gradient for each in under_way), default=0)
     whole = config.batch_size * (queries + partial) + statistics[1]
     return blocks + whole + (config.batch_size * moving + statistics[0]) // rows_over
+
+
+def _made(config: Config) -> int:
+    """Dense arrays of one device's rows that the terms of `losses/vdr.py` make of its points: what
+    a mask changes on both sides, and the documents of the four-term variant. Two terms without a
+    mask make none."""
+    if not isinstance(config.loss, Vdr):
+        return 0
+    loss, bags = config.loss, config.loss.mask.apply in ("bag", "both")
+    first = 2 * (loss.mask.apply in ("gated", "both")) + 2 * (loss.bag and bags)
+    return first + loss.symmetric * (1 + loss.bag * (1 + bags))
 
 
 def split(config: Config) -> tuple[list[Travel], list[Travel]]:

@@ -7,7 +7,7 @@ from typing import Any
 from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.matched import matched
+from big_retrieval.report.matched import has_matched, matched
 from big_retrieval.report.numbers import is_number, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
@@ -17,6 +17,7 @@ HEADS = {
     "deepest": "Slowest to be found",
     "surprising": "Most surprising",
 }
+MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_CHARACTERS = 400  # of a text
 PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
@@ -68,6 +69,7 @@ def _evaluator(name: str, runs: Sequence[RunFiles], limit: int | None) -> Html:
         tag("bdi", name),
         tag("span", f"step {number(steps.pop())}", class_="note") if len(steps) == 1 else None,
     )
+    reading = tag("p", MATCHED, class_="note") if has_matched(files) else None
     ways = {
         str(direction.get("name")): None
         for file in files
@@ -88,7 +90,7 @@ def _evaluator(name: str, runs: Sequence[RunFiles], limit: int | None) -> Html:
             ]
             parts.append(tag("h4", way(way_name), tag("span", _counts(sides), class_="note")))
             parts += _groups(sides, limit)
-    return tag("div", heading, parts, class_="block")
+    return tag("div", heading, reading, parts, class_="block")
 
 
 def _counts(sides: Sequence[Found]) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from html import escape as _escape
 
+from big_retrieval.report.style import CSS
+
 Child = object  # Html, a text or number, None, or an iterable of these
 _LONE = {"br", "img", "meta", "circle", "line", "path", "rect", "polyline"}
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
@@ -50,6 +52,26 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 def join(children: Iterable[Child]) -> Html:
     """Children one behind the other."""
     return Html("".join(_flat(child) for child in children))
+
+
+def document(title: str, *body: Child, css: str = "") -> str:
+    """A whole page that needs no other file, for light and dark screens of any width.
+
+    Args:
+      title: of the window.
+      *body: what is on it.
+      css: its own rules besides those of all pages.
+    """
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(CSS + css)),
+    )
+    whole = tag("html", head, tag("body", body), lang="en")
+    return join([Html("<!DOCTYPE html>\n"), whole]) + "\n"
 
 
 def _flat(child: Child) -> str:

@@ -9,6 +9,13 @@ from big_retrieval.report.numbers import is_number
 MOST_LETTERS = 24  # of a word
 
 
+def has_matched(value: Any) -> bool:
+    """Whether anything of an evaluator's examples names words that matched."""
+    if isinstance(value, dict):
+        return bool(value.get("matched")) or any(has_matched(part) for part in value.values())
+    return isinstance(value, list) and any(has_matched(part) for part in value)
+
+
 def matched(value: Any) -> Html | None:
     """Words with bars; None where there are none, as of dense models.
 

@@ -43,6 +43,11 @@ def number(value: Any, digits: int = 4) -> str:
     return shown.replace("-", "−", 1) if shown.startswith("-") else shown
 
 
+def count_of(count: int, noun: str) -> str:
+    """A number of things: "1 word", "2 words"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def metric(name: str, value: Any) -> str:
     """A metric's value: fractions in percent without the sign and ranks, with one decimal."""
     if is_number(value) and math.isfinite(value):

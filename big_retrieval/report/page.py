@@ -5,9 +5,8 @@ from pathlib import Path
 
 from big_retrieval.manifest import write_bytes
 from big_retrieval.report import curves, examples, results, settings, verdict
-from big_retrieval.report.html import Html, join, tag
+from big_retrieval.report.html import Html, document, join, tag
 from big_retrieval.report.read import RunFiles, read_run
-from big_retrieval.report.style import CSS
 
 MOST_BYTES = 3_000_000
 LIMITS = (None, 3, 2, 1, 0)  # examples of each kind, until the page is small enough
@@ -79,21 +78,12 @@ def _page(runs: Sequence[RunFiles], limit: int | None) -> str:
     if problems:
         parts["Unreadable files"] = tag("ul", (tag("li", problem) for problem in problems))
     title = " and ".join(run.name for run in runs)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} · report"),
-        tag("style", Html(CSS)),
-    )
     links = (tag("li", tag("a", name, href=f"#{_anchor(name)}")) for name in parts)
-    body = tag(
-        "body",
+    return document(
+        f"{title} · report",
         tag("header", tag("h1", _heading(runs)), tag("nav", tag("ul", links))),
         tag("main", (_section(name, part) for name, part in parts.items())),
     )
-    return join([Html("<!DOCTYPE html>\n"), tag("html", head, body, lang="en")]) + "\n"
 
 
 def _heading(runs: Sequence[RunFiles]) -> list[Html]:

@@ -194,8 +194,13 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
 .wrong > .mark { color: var(--bad); }
 .words { min-width: 0; }
 .matched { font-size: 12px; line-height: 1.35; color: var(--soft); grid-column: 1 / -1; }
-.matched .bar { display: flex; justify-content: space-between; gap: 6px; padding: 0 3px; }
-.lines .matched { display: flex; flex-wrap: wrap; gap: 2px 10px; padding-bottom: 4px; }
+.matched .bar {
+  display: flex; justify-content: space-between; gap: 6px; padding: 0 3px; border-radius: 3px;
+  box-shadow: inset 0 0 0 1px var(--line);
+}
+.lines .matched {
+  display: flex; flex-wrap: wrap; gap: 3px 8px; padding-bottom: 4px; grid-column: 4;
+}
 
 @media (min-width: 1000px) {
   .found.two { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0 28px; }
@@ -215,6 +220,7 @@ svg .d3 { stroke-dasharray: 9 3 2 3; }
   .lines li { padding-top: 4px; padding-bottom: 4px; }
   .lines .words { grid-column: 1 / -1; }
   .lines .score { text-align: left; }
+  .lines .matched { grid-column: 1 / -1; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; }
   dd { margin-bottom: 6px; }
 }

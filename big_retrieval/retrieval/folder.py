@@ -88,10 +88,20 @@ def begin(folder: Path) -> Path:
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
     """Writes index.json and the manifest, and gives the folder its name."""
-    (partial / MARK).unlink()
     if about is not None:
         manifest.write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
+    (partial / MARK).unlink()  # before the manifest, which would list it
     manifest.write_manifest(partial)
+    _rename(partial, folder)
+
+
+def give_name(partial: Path, folder: Path) -> None:
+    """As `finish`, of a folder that is no index and needs no manifest."""
+    (partial / MARK).unlink()
+    _rename(partial, folder)
+
+
+def _rename(partial: Path, folder: Path) -> None:
     if folder.exists():
         folder.rmdir()  # empty, as `begin` saw
     partial.rename(folder)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import loading
-from big_retrieval.columns import normalised
 from big_retrieval.config import Config, TextField
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
@@ -30,6 +29,7 @@ from big_retrieval.retrieval.folder import DENSE, INVERTED, About
 from big_retrieval.retrieval.progress import Progress
 from big_retrieval.retrieval.vocabulary import (
     Vocabulary,
+    document_bags,
     is_lexical,
     normalises,
     vocabulary_of,
@@ -188,10 +188,8 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
         _check_twice(chunk.ids)
         if work.model is None and work.words is not None:
             (name,) = work.fields
-            field: Any = work.config.fields[name]
             titles = chunk.titles.get(name, ())
-            bags = work.words.bag(chunk.values[name], field.length, titles)
-            yield chunk, normalised(bags) if normalises(work.config, name) else bags
+            yield chunk, document_bags(work.words, work.config, name, chunk.values[name], titles)
         elif work.model is not None:
             try:
                 found = encode_chunk(work.model, chunk, work.fields)

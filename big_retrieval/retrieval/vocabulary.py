@@ -5,12 +5,13 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from big_retrieval.columns import Columns
-from big_retrieval.config import Config, Lexical
+from big_retrieval.columns import Columns, normalised
+from big_retrieval.config import Config, lexical_head
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
@@ -90,13 +91,33 @@ class Vocabulary:
 
 def is_lexical(config: Config, field: str) -> bool:
     """Whether a field has a lexical head, its own or a shared one."""
-    return isinstance(config.fields[config.fields[field].shares_head or field].head, Lexical)
+    return lexical_head(config.fields, field) is not None
 
 
 def normalises(config: Config, field: str) -> bool:
     """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
-    head = config.fields[config.fields[field].shares_head or field].head
-    return isinstance(head, Lexical) and head.normalise
+    head = lexical_head(config.fields, field)
+    return head is not None and head.normalise
+
+
+def document_bags(
+    words: Vocabulary, config: Config, field: str, texts: Sequence[str], titles: Sequence[str] = ()
+) -> sparse.csr_array:
+    """The bags of words that stand for documents, of norm 1 where the field's points are.
+
+    Args:
+      words: of the field.
+      config: of the model.
+      field: of the documents, a text field.
+      texts: n texts.
+      titles: of the texts; (): they have none.
+
+    Returns:
+      float32 [n, V].
+    """
+    spec: Any = config.fields[field]
+    bags = words.bag(texts, spec.length, titles)
+    return normalised(bags) if normalises(config, field) else bags
 
 
 def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabulary:

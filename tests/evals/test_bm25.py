@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bm25 import bm25_rankings
+from big_retrieval.evals.bm25 import Bm25, bm25_rankings
 
 DOCUMENTS = [
     "a red circle", "a blue square", "a red square and a red circle", "Übergrößen für Männer", "",
@@ -46,6 +46,15 @@ def test_the_formula(depth, k1, b) -> None:
         assert found.tolist() == order + [-1] * (depth - len(order))
         np.testing.assert_allclose(values[: len(order)], [expected[i] for i in order], rtol=1e-5)
         assert np.isneginf(values[len(order) :]).all()
+
+
+def test_weights_of_words() -> None:
+    """Counts of a query's words times the weights of the documents' are the scores."""
+    index = Bm25(DOCUMENTS)
+    scores = (index.counts(QUERIES) @ index.weights().T).toarray()
+    np.testing.assert_allclose(scores, [by_hand(q, 1.2, 0.75) for q in QUERIES], rtol=1e-5)
+    empty = Bm25(["", "..."])
+    assert (empty.counts(["red"]) @ empty.weights().T).toarray().tolist() == [[0, 0]]
 
 
 def test_nothing_to_find() -> None:

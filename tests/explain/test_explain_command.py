@@ -1,17 +1,22 @@
 """The command as users call it, and the words of a lexical model in the report."""
 
+import importlib
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from absl.testing import flagsaver
 from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import explain
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.explain import __main__
 from big_retrieval.interop.folder import write
 from big_retrieval.loading import TrainedModel
 from big_retrieval.report import page
@@ -51,24 +56,35 @@ def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_pat
     assert (line[1], line[3]) == (best, f"{100 * share:.1f}%")
 
 
+def test_a_mistake_is_one_sentence_and_status_2() -> None:
+    status, said = call("--checkpoint=nowhere", "--text=a")
+    assert status == 2
+    assert "nowhere is no folder" in said
+    assert len(said.strip().split("\n")) == 1
+
+
+ONE = {"checkpoint": ["x"]}
+
+
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("words", "given", "message"),
     [
-        ([], "--checkpoint is missing"),
-        (["--checkpoint=x"], "nothing to explain: give --text"),
-        (["--checkpoint=x", "--text=a", "--map=a"], "--patches and --map are of images"),
-        (["--checkpoint=x", "--checkpoint=y", "--text=a"], "which only sheet takes"),
-        (["sheet", "--checkpoint=x", "--data=data"], "--out is missing"),
-        (["paint", "--checkpoint=x"], "'paint' is none of vocabulary, sheet and tally"),
-        (["tally"], "the sheets are missing"),
-        (["--checkpoint=nowhere", "--text=a"], "nowhere is no folder"),
+        ([], {}, "--checkpoint is missing"),
+        ([], ONE, "nothing to explain: give --text"),
+        ([], {**ONE, "text": ["a"], "map": ["a"]}, "--patches and --map are of images"),
+        ([], {"checkpoint": ["x", "y"], "text": ["a"]}, "which only sheet takes"),
+        ([], {**ONE, "text": ["a"], "mode": "bag"}, "a query and a document: give --with"),
+        (["sheet"], {**ONE, "data": "data"}, "--out is missing"),
+        (["examples"], {**ONE, "data": "data"}, "--out is missing"),
+        (["examples"], {**ONE, "out": __file__}, "is a file; name a folder"),
+        (["paint"], ONE, "'paint' is none of examples, vocabulary, sheet and tally"),
+        (["tally"], {}, "the sheets are missing"),
     ],
 )
-def test_mistakes_are_one_sentence(args: list[str], words: str) -> None:
-    status, said = call(*args)
-    assert status == 2
-    assert words in said
-    assert len(said.strip().split("\n")) == 1
+def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message: str) -> None:
+    importlib.reload(__main__)  # its flags, whatever other commands defined since
+    with flagsaver.flagsaver(**given), pytest.raises(UserError, match=re.escape(message)):
+        __main__.main(*words)
 
 
 # ---- In the report
@@ -107,3 +123,4 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
     word, share = example["answers"][0]["matched"][0]
     text = text_of(page.write(run))
     assert f"{word} {100 * share:.0f}%" in text
+    assert text.count("Under each answer, the words that matched") == 1

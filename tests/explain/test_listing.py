@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.errors import UserError
@@ -91,6 +91,7 @@ def test_a_box_plot_by_hand() -> None:
         box(np.zeros(4))
 
 
+@settings(deadline=None)  # the first call imports matplotlib
 @given(values=st.lists(st.floats(0.001, 10), min_size=1, max_size=30))
 def test_a_box_is_that_of_matplotlib(values: list[float]) -> None:
     cbook = pytest.importorskip("matplotlib.cbook")

@@ -12,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.explain import command, pictures, show
 from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
+from big_retrieval.explain.vocabulary import vocabulary
 from big_retrieval.loading import TrainedModel
 from big_retrieval.report.matched import matched
 from tests.helpers import tiny
@@ -35,15 +36,17 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 def test_a_heat_map_is_red_where_the_value_is() -> None:
     values = np.array([[0.0, 1.0], [0.5, 0.0]])
-    image = np.asarray(pictures.heat(PICTURE, values), np.int32)
+    image = np.asarray(pictures.heat(PICTURE, values, 1.0), np.int32)
     assert image.shape == (224, 224, 3)
     red = image[..., 0] - image[..., 1]
     quarters = [red[:112, :112], red[:112, 112:], red[112:, :112], red[112:, 112:]]
     assert [len(np.unique(quarter)) for quarter in quarters] == [1, 1, 1, 1]
     means = [quarter.mean() for quarter in quarters]
     assert means[1] > means[2] > means[0] == means[3] == 0
-    flat = np.asarray(pictures.heat(PICTURE, np.ones((2, 2))))
-    assert (flat == 100).all()
+    pale = np.asarray(pictures.heat(PICTURE, values, 10.0), np.int32)
+    assert 0 < (pale[..., 0] - pale[..., 1]).max() < red.max() / 5
+    grey = np.asarray(pictures.heat(PICTURE, np.zeros((2, 2)), 0.0))
+    assert (grey == 100).all()
 
 
 def test_chosen_patches_keep_their_colours() -> None:
@@ -59,11 +62,18 @@ def test_clouds_and_boxes_are_the_same_for_the_same_words() -> None:
     pytest.importorskip("wordcloud")
     words = [("big", 3.0), ("small", 1.0), ("none", 0.0)]
     one, two = (np.asarray(pictures.cloud(words, log=True)) for _ in range(2))
-    assert one.shape == (800, 800, 3)
+    assert one.shape == (800, 800, 4)
+    assert one[..., 3].min() == 0  # on any background
     np.testing.assert_array_equal(one, two)
     assert len(np.unique(one)) > 2
     found = box(np.array([1.0, 1.1, 1.2, 1.3, 90.0]))
     assert pictures.box_plot("a $x", found, ["$a", "b", "c", "d", "e$$"]).size[0] > 300
+
+
+def test_labels_do_not_overlap() -> None:
+    places = pictures.apart([5.0, 4.9, 4.8, 1.0], 0.5)
+    assert places == [5.0, 4.5, 4.0, 1.0]
+    assert pictures.apart([], 0.5) == []
 
 
 PARTS = [
@@ -107,13 +117,18 @@ def test_an_image_and_a_text_from_end_to_end(
     other = command.partner(model, scenes[0]["captions"][0], None, item)
     assert (item.field, other.field, other.kind) == ("image", "text", "text")
     assert command.partner(model, str(file), None, other).kind == "image"
-    parts = command.explain(model, item, other, patches=["0:2,0:2"], draw=True)
+    parts = list(command.explain(model, [item], other, patches=["0:2,0:2"], draw=True))
     assert [part.name for part in parts] == ["image", "patches", "text", "shared"]
     names = [name for name, *_ in parts[0].drawings]
-    assert names == ["picture", *(f"heat-{word}" for word, _ in parts[3].words[:4])]
-    page = check(show.write(parts, 5, tmp_path / "out", "Explanations"))
-    drawn = len(names) + 1
+    assert names == ["picture", *(f"heat-{word}" for word, _ in parts[0].words[:4])]
+    both = [name for name, *_ in parts[3].drawings]
+    assert both == [f"heat-{word}" for word, _ in parts[3].words[:4]]
+    page = check(show.write(parts, 5, tmp_path / "out", "Explanations", "how to read"))
+    drawn = len(names) + 1 + len(both)
     assert len(names) == 5
+    assert "how to read" in page.words
+    twice = command.explain(model, [other, other], item)
+    assert [part.name for part in twice] == ["text", "image", "shared", "text", "shared"]
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
     (lines,) = command.map_tables(model, item, ["a"])
     assert len(lines.split("\n")) == 5
@@ -129,15 +144,15 @@ def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
     for call in (
         lambda: command.asked(dense, "a text", "text", None),
         lambda: command.asked(dense, "a text", "text", "text"),
-        lambda: command.vocabulary(dense, "data", None, 3, draw=False),
+        lambda: vocabulary(dense, "data", None, 3, draw=False),
     ):
         with pytest.raises(UserError, match="the model has no lexical head"):
             call()
 
 
 def test_the_vocabulary_of_a_set(model: TrainedModel) -> None:
-    found, outside = command.vocabulary(model, "evals.test", "image", 6, draw=True)
-    assert "6 of them" in found.note
+    found, outside = vocabulary(model, "evals.test", "image", 6, draw=True)
+    assert "6 images" in found.note
     values = [value for _, value in found.words]
     assert values == sorted(values, reverse=True)
     assert len(found.drawings) == (0 if pictures.missing() else 1)

@@ -264,9 +264,10 @@ def check_loss(case: Case, mode: str) -> None:
             return jnp.stack(parts), metrics
 
         values, pull, metrics = jax.vjp(loss, q, p, has_aux=True)
-        return values, [pull(each) for each in jnp.eye(len(values))], metrics
+        return values, jax.vmap(pull)(jnp.eye(len(values))), metrics
 
-    values, grads, metrics = run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"]))
+    values, found, metrics = run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"]))
+    grads = list(zip(*jax.device_get(found), strict=True))  # of the loss, then of each term
     close(values[0], case[f"{mode}/loss"])
     for side, grad in zip("qp", grads[0], strict=True):
         close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)

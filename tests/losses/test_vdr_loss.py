@@ -30,8 +30,20 @@ KINDS = {
     "code": Vdr(top=TOP, symmetric=True, mask=ColumnMask("both", "bag", 0.5, True)),
 }
 MESHES = {0: None, 2: (2, 1, 1), 8: (4, 2, 1)}
-FORMS = [(0, "auto", 5, None), (0, "auto", 5, 4), (2, "ring", 3, None), (8, "gather", 5, 8),
-         (8, "ring", 2, None)]  # fmt: skip
+# Devices, exchange, block, rows of a slice.
+FORMS = {
+    "blocks": (0, "auto", 5, None),
+    "slices": (0, "auto", 5, 4),
+    "ring-2": (2, "ring", 3, None),
+    "slices-8": (8, "gather", 5, 8),
+    "ring-8": (8, "ring", 2, None),
+}
+QUICK = {*((kind, "blocks") for kind in KINDS), ("paper", "slices-8"), ("code", "ring-8")}
+CASES = [
+    pytest.param(kind, form, marks=() if (kind, form) in QUICK else pytest.mark.slow)
+    for kind in KINDS
+    for form in FORMS
+]
 
 
 def arrays() -> dict[str, Any]:
@@ -98,8 +110,8 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     return total
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_against_the_dense_form(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "form"), CASES)
+def test_against_the_dense_form(kind: str, form: str) -> None:
     x, columns, config = arrays(), words(), KINDS[kind]
     with jax.enable_x64(True):
         expected = jax.device_get(
@@ -108,12 +120,10 @@ def test_against_the_dense_form(kind: str) -> None:
             )
         )
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
-    forms = FORMS if kind in ("paper", "code") else FORMS[:1]
-    for form in forms:
-        found = run(single, columns, config, *form)
-        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            atol = 1e-5 * float(np.abs(theirs).max())
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol, err_msg=str(form))
+    found = run(single, columns, config, *FORMS[form])
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        atol = 1e-5 * float(np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
 
 
 def run(

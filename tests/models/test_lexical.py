@@ -161,7 +161,8 @@ def test_activations_and_their_slopes() -> None:
 
 def test_names_axes_and_initial_values() -> None:
     hidden = np.zeros((2, 3, 64), np.float32)
-    boxed = jax.jit(LexicalHead(range(256), use_bias=True).init)(jax.random.key(0), hidden)
+    head = LexicalHead(range(256), use_bias=True, bias_init=-2.0)
+    boxed = jax.jit(head.init)(jax.random.key(0), hidden)
     params = nn.unbox(boxed)["params"]
     assert jax.tree.map(jnp.shape, params) == {
         "ln": {"scale": (64,), "bias": (64,)}, "kernel": (256, 64), "bias": (256,),
@@ -170,7 +171,7 @@ def test_names_axes_and_initial_values() -> None:
     assert specs["kernel"] == P("vocab", "embed")
     assert specs["bias"] == P("vocab")
     np.testing.assert_allclose(np.std(params["kernel"]), 64**-0.5, rtol=0.03)
-    np.testing.assert_array_equal(params["bias"], 0)
+    np.testing.assert_array_equal(params["bias"], -2)
     assert LexicalHead(range(256)).flops(64, 3) == 2 * 3 * 64 * 256
     bare = drawn(LexicalHead(range(256), layer_norm=False), hidden)
     assert set(bare["params"]) == {"kernel"}

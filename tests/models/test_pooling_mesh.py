@@ -138,7 +138,7 @@ def temp(batch: int, length: int, width: int, columns: int, pool: Any, first: in
     return jax.jit(step(pool)).lower(*arrays).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("backward", ["sparse", "dense"])
+@pytest.mark.parametrize("backward", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
 def test_memory_has_no_term_in_length_times_columns(backward: Any) -> None:
     """More columns cost their maxima and positions, whatever the length; more positions, tiles."""
     pool = maximum(block=256, backward=backward)

@@ -89,7 +89,13 @@ def test_training_and_its_averages(kind: str) -> None:
         np.testing.assert_allclose(value, wanted[path], rtol=1e-5, atol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "bottleneck" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
+)
 @pytest.mark.parametrize("mode", ["train", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_gradients(kind: str, mode: str) -> None:
     """In float64, where two right programs differ by rounding alone."""
@@ -177,6 +183,7 @@ def test_bfloat16_keeps_wide_statistics() -> None:
         np.testing.assert_allclose(flat(stats)[path], value, atol=0.02, err_msg=path)
 
 
+@pytest.mark.slow
 def test_remat_changes_no_number() -> None:
     x = images()
     variables = start(ResidualNetwork(**SMALL), x)

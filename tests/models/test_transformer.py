@@ -92,7 +92,7 @@ def test_block_is_its_formula() -> None:
             np.testing.assert_allclose(y, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", pytest.param("post", marks=pytest.mark.slow)])
 def test_executions_agree(norm: str) -> None:
     """Scanned or not, recomputed or not: values, gradients, intermediates, parameter names."""
     with jax.enable_x64(True):
@@ -128,8 +128,15 @@ def test_layers_start_different() -> None:
         assert not np.array_equal(flat[0][name], flat[1][name]), name
 
 
-@pytest.mark.parametrize("remat", ["none", "block"])
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize(
+    ("scan", "remat"),
+    [
+        (False, "none"),
+        (True, "block"),
+        pytest.param(False, "block", marks=pytest.mark.slow),
+        pytest.param(True, "none", marks=pytest.mark.slow),
+    ],
+)
 def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     """Random by key and by layer, the same for the same key, off outside training."""
     x, _ = inputs(2, 4)
@@ -182,6 +189,7 @@ def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
         assert np.max(np.abs(other - expected[4:])) > 0.1, name
 
 
+@pytest.mark.slow
 def test_dropout_on_eight_devices() -> None:
     """Bits of rows and heads on the device that needs them: the same numbers, nothing sent."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 5, W)), jnp.float32)
@@ -205,6 +213,7 @@ def test_dropout_on_eight_devices() -> None:
         assert not re.search(r"all-gather|all-reduce|all-to-all|permute|reduce-scatter", program)
 
 
+@pytest.mark.slow
 def test_remat_saves_memory() -> None:
     """The compiler's own count of temporary memory in the backward pass."""
     x = jnp.zeros((16, 32, W))

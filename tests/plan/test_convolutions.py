@@ -54,9 +54,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [c if c == "bottleneck" else pytest.param(c, marks=pytest.mark.slow) for c in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_formulas_are_near_the_compiler(case: str) -> None:
     parts = parts_of(**{"batch_size": 256, **CASES[case]})
     found, analysis = memory.per_device(parts, "cpu"), compiled(parts)

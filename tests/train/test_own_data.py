@@ -124,17 +124,28 @@ def test_evaluation_counts_damage_and_goes_on(folder: Path, tmp_path: Path) -> N
     assert "lost.jpg" in (tmp_path / "damaged.jsonl").read_text()
 
 
-def test_a_mixture_says_its_shares(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def mixture(folder: Path) -> recipe.Editable:
+    """Three parts of one source, one of another."""
     data = recipe.entry(configs.Mixture())
     for name, weight in (("jsonl", 3.0), ("tar", 1.0)):
         data.parts[name] = recipe.entry(configs.Part(), weight=weight)
         data.parts[name].source = forms(folder)[name]
-    train(tiny(data=data, report=False), tmp_path / "whole", ONE)
+    return data
+
+
+def test_a_mixture_says_its_shares(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    train(tiny(data=mixture(folder), report=False, total_steps=2), tmp_path, ONE)
     said = capsys.readouterr().out
     assert "jsonl 75.0% (1.5 passes an epoch)" in said
     assert "tar 25.0% (0.5 passes an epoch)" in said
+
+
+@pytest.mark.slow
+def test_a_mixture_goes_on_where_it_stopped(folder: Path, tmp_path: Path) -> None:
+    data = mixture(folder)
+    train(tiny(data=data, report=False), tmp_path / "whole", ONE)
     train(tiny(data=data, report=False, stop_after=3), tmp_path / "cut", ONE)
     train(tiny(data=data, report=False), tmp_path / "cut", ONE)
     assert losses(tmp_path / "whole") == losses(tmp_path / "cut")

@@ -1,15 +1,14 @@
 """A JSON file that is one list of objects, as a table; only the place of each is held in memory."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.files.plain import JsonLines, Parts
+from big_retrieval.data.files.plain import JsonLines, Parts, json_object
 from big_retrieval.data.sources import Record
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import UserError
 
 CHUNK = 4 * 2**20  # bytes that are looked at together
 QUOTE, BACKSLASH = ord('"'), ord("\\")
@@ -46,15 +45,7 @@ class JsonArray:
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """An object."""
         start, stop = self._spans[index].tolist()
-        try:
-            row = json.loads(self._file.read(start, stop - start).decode("utf-8", "replace"))
-        except ValueError as problem:
-            raise Damaged(self.place(index), f"not JSON ({problem})") from None
-        except RecursionError:
-            raise Damaged(self.place(index), "JSON that is nested too deeply") from None
-        if not isinstance(row, dict):
-            raise Damaged(self.place(index), "not a JSON object with keys")
-        return row
+        return json_object(self._file.read(start, stop - start), self.place(index))
 
 
 def json_table(path: Path) -> JsonArray | JsonLines:

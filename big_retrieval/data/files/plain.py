@@ -59,16 +59,24 @@ class JsonLines:
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """The object of a line."""
         start, length, _ = self._lines[index].tolist()
-        try:
-            text = self._file.read(start, length).decode("utf-8", "replace")
-            row = json.loads(text.removeprefix("\ufeff"))
-        except ValueError as problem:
-            raise Damaged(self.place(index), f"not JSON ({problem})") from None
-        except RecursionError:
-            raise Damaged(self.place(index), "JSON that is nested too deeply") from None
-        if not isinstance(row, dict):
-            raise Damaged(self.place(index), "not a JSON object with keys")
-        return row
+        return json_object(self._file.read(start, length), self.place(index))
+
+
+def json_object(content: bytes, place: str) -> Record:
+    """The JSON object of some bytes of a file, UTF-8.
+
+    Raises:
+      Damaged: they are something else.
+    """
+    try:
+        row = json.loads(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    except ValueError as problem:
+        raise Damaged(place, f"not JSON ({problem})") from None
+    except RecursionError:
+        raise Damaged(place, "JSON that is nested too deeply") from None
+    if not isinstance(row, dict):
+        raise Damaged(place, "not a JSON object with keys")
+    return row
 
 
 def _index(path: Path) -> np.ndarray:

@@ -1,0 +1,147 @@
+"""The page of examples: pictures, their strongest words, and what they share with their texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from big_retrieval.evals.thumbnails import data_uri
+from big_retrieval.explain.examples import TOP, Example, shown
+from big_retrieval.explain.pictures import percent
+from big_retrieval.explain.show import make_folder, page
+from big_retrieval.manifest import write_bytes
+from big_retrieval.report.html import Html, tag
+from big_retrieval.report.matched import matched
+from big_retrieval.report.numbers import count_of, number
+
+PAGE = "examples.html"
+SIDE = 224  # pixels of a picture's longer side at most
+UNSEEN = 12  # words that are named
+MATCHED = 5  # words of a pair
+MOST_CHARACTERS = 400  # of a text
+CSS = """
+main { padding-top: 32px; padding-bottom: 40px; }
+.gallery { display: grid; gap: 16px; margin-top: 20px;
+  grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); }
+.seen { display: grid; grid-template-columns: 120px minmax(0, 1fr); gap: 10px 18px;
+  background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px;
+  align-content: start; break-inside: avoid; }
+.seen figure { margin: 0; }
+.seen.text { grid-template-columns: minmax(0, 1fr); }
+.seen img { width: 120px; height: 120px; object-fit: contain; border-radius: 4px;
+  background: var(--back); display: block; image-rendering: auto; }
+.seen .small { image-rendering: pixelated; }
+.values, .pairs { list-style: none; padding: 0; }
+.values li { display: grid; grid-template-columns: minmax(0, 12ch) 2ch minmax(40px, 1fr) 6ch;
+  gap: 8px; align-items: center; font-size: 13px; line-height: 20px; }
+.values .word { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.values .own { font-weight: 650; }
+.values .tick { color: var(--good); font-weight: 650; }
+.values i { display: block; height: 10px; border-radius: 2px; width: var(--s);
+  background: var(--c5); opacity: .55; }
+.values .own ~ i { background: var(--good); opacity: 1; }
+.values .value { color: var(--soft); font-variant-numeric: tabular-nums; }
+.pairs { grid-column: 1 / -1; border-top: 1px solid var(--line); padding-top: 4px; }
+.pairs li { padding: 4px 0; }
+.pairs .score { float: right; margin-left: 12px; }
+.pairs .matched { display: flex; flex-wrap: wrap; gap: 2px 10px; }
+.seen > .note { grid-column: 1 / -1; margin: 0; }
+"""
+
+
+def write(found: Sequence[Example], count: int, folder: Path, title: str, note: str) -> Path:
+    """Writes the page.
+
+    Args:
+      found: the examples.
+      count: strongest words of each.
+      folder: is made where it is not there.
+      title: of the page.
+      note: what the examples are of.
+
+    Returns:
+      The page.
+
+    Raises:
+      UserError: there is a file of the folder's name.
+    """
+    make_folder(folder)
+    reading = (
+        "Beside each item its strongest words with their values. ✓: a word of the texts that go "
+        f"with it, as {summary(found)}. Below, the score of each text and the words that matched, "
+        "with their shares of the score."
+    )
+    cards = tag("div", (_card(each, count) for each in found), class_="gallery")
+    body = [tag("p", note), tag("p", reading, class_="note"), cards]
+    write_bytes(folder / PAGE, page(title, body, CSS).encode())
+    return folder / PAGE
+
+
+def summary(found: Sequence[Example]) -> str:
+    """How many of the strongest words are words of the record's texts."""
+    share = float(np.mean([each.right for each in found])) if found else 0.0
+    return f"{percent(share)} of the {TOP} strongest words of {count_of(len(found), 'record')} are"
+
+
+def _card(example: Example, count: int) -> Html:
+    rows = example.words[:count]
+    most = max((value for _, value in rows), default=0.0) or 1.0
+    values = tag("ol", (_row(w, v, v / most, w in example.own) for w, v in rows), class_="values")
+    none = tag("p", "No words.", class_="empty")
+    pairs = (_pair(text, common) for text, common in example.pairs)
+    picture = not isinstance(example.item, str | tuple)
+    return tag(
+        "article",
+        _picture(example) if picture else _text(shown(example.item)),
+        values if rows else none,
+        tag("ol", pairs, class_="pairs"),
+        _unseen(example.unseen),
+        class_="seen" if picture else "seen text",
+    )
+
+
+def _picture(example: Example) -> Html:
+    image = Image.fromarray(np.ascontiguousarray(example.item))
+    small = max(image.size) <= SIDE / 2
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    name = f"record {example.record:,}"
+    drawn = tag("img", src=data_uri(image), alt=name, class_="small" if small else None)
+    return tag("figure", drawn, tag("figcaption", name, class_="note"))
+
+
+def _row(word: str, value: float, share: float, own: bool) -> Html:
+    return tag(
+        "li",
+        tag("bdi", word, class_="word own" if own else "word", title=word),
+        tag("span", "✓" if own else "", class_="tick"),
+        tag("i", style=f"--s: {100 * min(max(share, 0.0), 1.0):.1f}%"),
+        tag("span", number(value, 3), class_="value"),
+    )
+
+
+def _pair(text: str, common: Any) -> Html:
+    shares = [[word, share] for word, _, share in common.words[:MATCHED]]
+    none = tag("span", "no word in common", class_="note")
+    return tag(
+        "li",
+        tag("span", "score ", number(common.score, 4), class_="score"),
+        _text(text),
+        matched(shares) or none,
+    )
+
+
+def _text(text: str) -> Html:
+    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    return tag("span", tag("bdi", cut), class_="words", dir="auto")
+
+
+def _unseen(words: Sequence[str]) -> Html | None:
+    if not words:
+        return None
+    rest = len(words) - UNSEEN
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return tag(
+        "p", f"In its texts, not in its columns: {' · '.join(words[:UNSEEN])}{more}", class_="note"
+    )

@@ -1,0 +1,69 @@
+"""How a model uses its vocabulary for a set: `python -m big_retrieval.explain vocabulary`."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from big_retrieval.explain import pictures
+from big_retrieval.explain.items import evenly, open_data, spec_of, values_of
+from big_retrieval.explain.show import Part
+from big_retrieval.explain.usage import box
+from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
+from big_retrieval.report.numbers import count_of, number
+
+if TYPE_CHECKING:
+    from big_retrieval.loading import TrainedModel
+
+BOX = (
+    "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "
+    "values within 1.5 box heights. Circles: words beyond."
+)
+BOXED = 100  # columns of a box plot, as in Figure 7 of the paper
+
+
+def vocabulary(
+    model: "TrainedModel", data: str, field: str | None, count: int | None, draw: bool
+) -> list[Part]:
+    """How a model uses its vocabulary for a set of texts or images (VDR, Figure 7).
+
+    Args:
+      model: with lexical heads.
+      data: see `items.open_data`.
+      field: of the set; None: the first lexical one.
+      count: records, evenly spaced; None: all.
+      draw: whether the box plot is wanted.
+
+    Raises:
+      UserError: there is no such field or data, or it has no value at all.
+    """
+    name = field or next(iter(lexical_fields(model.config)), "")
+    check_field(model.config, name)
+    source = open_data(model.config, data)
+    spec = spec_of(model, name)
+    values = (value for _, value in values_of(source, spec, evenly(source, count)))
+    found, words = usage(model, values, name), words_of(model, name)
+    order = np.argsort(-found.means, kind="stable")
+    listed: Any = [(words[c], float(found.means[c])) for c in order.tolist() if found.means[c]]
+    strong = box(found.means, BOXED)
+    boxed = min(BOXED, found.used)
+    note = (
+        f"{count_of(found.rows, spec.kind)}; {found.used:,} of {len(words):,} columns are used, "
+        f"{number(found.active, 4)} at a time; the strongest {boxed} have "
+        f"{pictures.percent(found.weight(BOXED))} of all value"
+    )
+    title = f"average values of {name}, {source.name}"
+    drawn = []
+    if draw and not pictures.missing():
+        drawn = [("box", BOX, pictures.box_plot(f"{title}: strongest {boxed}", strong, words))]
+    outside = [
+        (words[int(c)], float(value))
+        for c, value in zip(strong.outside, strong.values, strict=True)
+    ]
+    ends = " ".join(
+        number(x, 3) for x in (strong.low, strong.first, strong.median, strong.third, strong.high)
+    )
+    beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
+    return [
+        Part("vocabulary", title, listed, note=note, drawings=drawn),
+        Part("outside", f"outside of the box of the strongest {boxed}", outside, note=beyond),
+    ]

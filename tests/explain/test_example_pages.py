@@ -1,0 +1,82 @@
+"""The page of examples: which records, whose words, and what is written."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from big_retrieval import explain
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bags import words_shared
+from big_retrieval.explain import gallery
+from big_retrieval.explain.examples import TEXTS, TOP, Example, Wanted, examples
+from big_retrieval.explain.listing import Shared
+from big_retrieval.explain.modes import bags_of
+from big_retrieval.loading import TrainedModel
+from tests.helpers import tiny
+from tests.report.test_report import check
+
+WANTED = Wanted("evals.test", count=30)
+
+
+def test_examples_say_what_the_library_and_the_evaluation_say(
+    model: TrainedModel, scenes: Scenes
+) -> None:
+    source, found = examples(model, WANTED)
+    assert len(source) == len(found) == 30
+    own = [bags_of(model, scenes[i]["captions"], "text", "query").sum(axis=0) for i in range(30)]
+    points = model.encode_images([scenes[i]["image"] for i in range(30)])
+    share = sum(each.right for each in found) / len(found)
+    assert share == pytest.approx(words_shared(points, scipy.sparse.csr_array(np.stack(own)), TOP))
+    one = found[7]
+    picture, texts = scenes[7]["image"], scenes[7]["captions"]
+    theirs = explain.strongest(model, picture, "image", None)
+    assert [word for word, _ in one.words] == [word for word, _ in theirs]
+    assert [text for text, _ in one.pairs] == list(texts[:TEXTS])
+    shared = explain.shared(model, texts[1], picture)
+    assert one.pairs[1][1].score == pytest.approx(shared.score, rel=1e-5)
+    columns = {word for word, _ in one.words}
+    assert {"a", "of"} <= one.own
+    assert one.unseen == sorted(one.own - columns)
+
+
+def test_the_draw_goes_by_the_seed_and_the_mode_is_kept(model: TrainedModel) -> None:
+    records = {}
+    for seed in (0, 0, 1):
+        _, found = examples(model, Wanted("evals.test", count=4, seed=seed, mode="bag"))
+        records.setdefault(seed, []).append([each.record for each in found])
+    assert records[0][0] == records[0][1] != records[1][0]
+    text, common = found[0].pairs[0]
+    shared = explain.shared(
+        model, text, Scenes("test", size=32, count=30)[found[0].record]["image"], mode="bag"
+    )
+    assert common.score == pytest.approx(shared.score, rel=1e-5)
+    _, texts = examples(model, Wanted("evals.test", "text", "text", 2))
+    assert isinstance(texts[0].item, str)
+    with pytest.raises(UserError, match="mode 'binary' makes a bag of the document's words"):
+        examples(model, Wanted("evals.test", mode="binary"))
+
+
+def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> None:
+    _, found = examples(model, Wanted("evals.test", count=3))
+    attack = "<script>&\"'"
+    text = Example(
+        9, attack, [(attack, 1.0), ("b", 0.5)], frozenset({"b", "c"}), [(attack, Shared(0, []))]
+    )
+    page = check(gallery.write([*found, text], 4, tmp_path / "page", "Examples", "a note"))
+    assert page.pictures == 3
+    words = " ".join(page.words)
+    assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
+    assert "In its texts, not in its columns: c" in words
+    assert "no word in common" in words
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is a file; name a folder"):
+        gallery.write(found, 4, tmp_path / "file", "Examples", "a note")
+
+
+def test_a_dense_model_has_no_examples(model: TrainedModel) -> None:
+    with pytest.raises(UserError, match="the model has no lexical head"):
+        examples(dataclasses.replace(model, config=tiny()), WANTED)

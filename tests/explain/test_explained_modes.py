@@ -1,0 +1,116 @@
+"""Pairs of which one side is a bag of words: the explanation adds up to what the search gives."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from big_retrieval import explain, loading
+from big_retrieval.data.scenes import Scenes
+from big_retrieval.errors import UserError
+from big_retrieval.explain import command
+from big_retrieval.explain.modes import bags_of
+from big_retrieval.interop.folder import write
+from big_retrieval.loading import TrainedModel
+from big_retrieval.retrieval.making import Wish, make
+from big_retrieval.retrieval.searching import Found, open_searcher
+from tests.explain.conftest import lexical_config
+
+ASK = "a big red circle left of a small blue star"
+DOCUMENTS = 6
+
+
+@pytest.fixture
+def saved(model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The model as a checkpoint that is opened without compiling it again."""
+    write(model, tmp_path / "model")
+    monkeypatch.setattr(loading, "load", lambda path, **how: model)
+    return tmp_path / "model"
+
+
+def test_products_add_up_to_the_score_of_a_search_in_images(
+    model: TrainedModel, scenes: Scenes, saved: Path, tmp_path: Path
+) -> None:
+    pictures = [scenes[i]["image"] for i in range(DOCUMENTS)]
+    np.savez(tmp_path / "pictures.npz", image=pictures, id=list("012345"))
+    index = make(Wish(saved, str(tmp_path / "pictures.npz"), tmp_path / "index"))
+    for mode in ("parametric", "bag"):
+        found = open_searcher(index, mode=mode).show(ASK, DOCUMENTS)
+        assert len(found) == DOCUMENTS
+        for each in found:
+            _same(explain.shared(model, ASK, pictures[int(each.id)], mode=mode), each)
+
+
+def test_products_add_up_to_the_score_of_a_search_in_bags(
+    model: TrainedModel, scenes: Scenes, saved: Path, tmp_path: Path
+) -> None:
+    texts = [scenes[i]["captions"][0] for i in range(DOCUMENTS)]
+    lines = [json.dumps({"id": str(i), "captions": text}) for i, text in enumerate(texts)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    wish = Wish(saved, str(tmp_path / "texts.jsonl"), tmp_path / "index", "text", binary=True)
+    found = open_searcher(make(wish)).show(ASK, DOCUMENTS)
+    assert found
+    for each in found:
+        text = texts[int(each.id)]
+        _same(explain.shared(model, ASK, text, "text", "text", mode="binary"), each)
+
+
+def test_bags_of_documents_have_norm_1_where_representations_have_it(model: TrainedModel) -> None:
+    loose = dataclasses.replace(model, config=lexical_config(normalise=False))
+    text = ["a big red circle a"]
+    assert bags_of(model, text, "text", "query").data.tolist() == [1] * 4
+    assert bags_of(model, text, "text", "document").data.tolist() == [0.5] * 4
+    assert bags_of(loose, text, "text", "document").data.tolist() == [1] * 4
+
+
+def _same(shared: explain.Shared, found: Found) -> None:
+    """The same score, made of the same words, with shares of 1 in all."""
+    score, words = found.score, dict(found.words)
+    assert score > 0
+    assert shared.score == pytest.approx(score, rel=1e-5)
+    assert sum(product for _, product, _ in shared.words) == pytest.approx(score, rel=1e-5)
+    assert sum(share for *_, share in shared.words) == pytest.approx(1)
+    assert {word: product for word, product, _ in shared.words} == pytest.approx(words, rel=1e-5)
+
+
+def test_a_bag_has_the_words_of_its_text_and_unknown_ones_match_nothing(
+    model: TrainedModel, scenes: Scenes
+) -> None:
+    picture = scenes[0]["image"]
+    for nothing in ("", "漢字", "[SEP]"):
+        assert explain.shared(model, nothing, picture, mode="bag") == explain.Shared(0.0, [])
+    found = explain.shared(model, "red red blue", picture, mode="bag")
+    assert {word for word, *_ in found.words} <= {"red", "blue"}
+
+
+def test_wrong_modes_are_named(model: TrainedModel, scenes: Scenes) -> None:
+    picture = scenes[0]["image"]
+    with pytest.raises(UserError, match="the mode is 'bags'; it must be one of parametric, bag"):
+        explain.shared(model, ASK, picture, mode="bags")
+    with pytest.raises(UserError, match="bag of the document's words, and field 'image' reads"):
+        explain.shared(model, ASK, picture, mode="binary")
+    with pytest.raises(UserError, match="bag of the query's words, and field 'image' reads"):
+        explain.shared(model, picture, ASK, "image", "text", mode="bag")
+
+
+def test_the_listing_of_a_bag(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
+    from PIL import Image
+
+    file = tmp_path / "scene.png"
+    Image.fromarray(scenes[0]["image"]).save(file)
+    item = command.asked(model, "a big red circle", "text", None)
+    other = command.partner(model, str(file), None, item)
+    text, image, shared = command.explain(model, [item], other, mode="bag")
+    assert text.title == "text: a big red circle, bag of words"
+    assert sorted(text.words) == [("a", 1.0), ("big", 1.0), ("circle", 1.0), ("red", 1.0)]
+    assert image.words == explain.strongest(model, file, "image", None)
+    assert shared.note.endswith("(mode bag)")
+    unknown = command.asked(model, "漢字", "text", None)
+    (part,) = command.explain(model, [unknown])
+    assert part.note.endswith("none a word of the text: the vocabulary has none of its words")
+    with pytest.raises(UserError, match="the text for field 'text' is empty"):
+        command.check_asked(model, [command.asked(model, " ", "text", None)], None)
+    with pytest.raises(UserError, match="no column is called 'zebra'"):
+        command.check_asked(model, [item], other, ["zebra"])

@@ -1,0 +1,321 @@
+"""Sweeps: what an index finds has the evaluator's own numbers; the command; its page."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.config import Config
+from big_retrieval.data.build import make_source
+from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
+from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.interop.folder import write
+from big_retrieval.loading import find, read_config
+from big_retrieval.tradeoff import asking, building, measuring, page, subjects
+from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
+from big_retrieval.tradeoff.gates import parse_gate
+from big_retrieval.tradeoff.judges import Graded, Paired
+from big_retrieval.train.start import untrained
+from tests.evals.test_lexical_evals import (
+    CAPTIONS,
+    COLUMNS,
+    FIELDS,
+    IMAGE,
+    INNER,
+    SCENES,
+    SPECS,
+    TEXT,
+    Preset,
+)  # fmt: skip
+from tests.helpers import ROOT, command, environment, lexical_texts, tiny
+
+WIDTH = len(COLUMNS)
+QUERIES, DOCUMENTS = ("bag", "2", "all"), ("binary", "5", "all")
+
+
+def values(seed: int, rows: int) -> np.ndarray:
+    """Positive everywhere, so that all documents are found but by bags of words."""
+    return np.random.default_rng(seed).gamma(2, 0.5, (rows, WIDTH)).astype(np.float32)
+
+
+def searched(folder: Path, subject: subjects.Subject) -> dict[tuple[str, str], dict[str, float]]:
+    """The metrics of all settings, by indexes, without timing any model."""
+    settings, names = [], []
+    for query in subject.gates["query"]:
+        file = building.save(folder / f"queries-{query.name}", subject.rows("query", query.mode))
+        for document in subject.gates["document"]:
+            index = folder / f"index-{document.name}"
+            if not index.exists():
+                building.build(index, subject.rows("document", document.mode), subject.topology)
+            settings.append(Setting(file, index.name))
+            names.append((query.name, document.name))
+    Job(settings, [], subject.depth, [0, 3], 1).save(folder)
+    asking.ask(folder)
+    assert json.loads((folder / "encoding.json").read_text()) == []
+    out = {}
+    for number, name in enumerate(names):
+        with np.load(folder / f"found-{number}.npz") as found:
+            assert found["seconds"].shape == (2,)
+            out[name] = subject.judge.metrics(found["numbers"], found["scores"])
+    return out
+
+
+def gates() -> Any:
+    return {
+        "query": [parse_gate(name, "query") for name in QUERIES],
+        "document": [parse_gate(name, "document") for name in DOCUMENTS],
+    }
+
+
+def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
+    source = graded_scenes("in_domain", size=16, count=40)
+    query, title = values(0, len(source.queries)), values(1, len(source.documents))
+    modes = ("bag", "binary", "top=2/all", "top=2/5", "top=all/5")
+    task = configs.Ranking(metrics=("nDCG@10", "MRR", "R@5"), modes=modes)
+    encoder = Preset(query=query, title=title)
+    evaluator = RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder)
+    wanted = evaluator.run({})
+    config = Config(fields=FIELDS, evals={"test": task}, topology="inner")
+    subject = subjects.ranked("test", evaluator, {}, config, gates())
+    assert (subject.depth, subject.records) == (1000, len(source.documents))
+    found = searched(tmp_path, subject)
+    same = {"bag": ("bag", "all"), "top=2/all": ("2", "all"), "": ("all", "all")}
+    same |= {"top=all/5": ("all", "5")}
+    for mode, name in same.items():  # every document shares a column with every query
+        for metric, value in found[name].items():
+            assert value == pytest.approx(wanted[f"{mode}/{metric}".lstrip("/")]), name
+    for metric in task.metrics:  # here some do not, which ranks them last or leaves them out
+        for mode, name in (("binary", ("all", "binary")), ("top=2/5", ("2", "5"))):
+            assert found[name][metric] == pytest.approx(wanted[f"{mode}/{metric}"], abs=0.02)
+    assert len(found) == 9
+    assert len({tuple(each.values()) for each in found.values()}) == 9
+    assert len(subject.samples["query"] or ()) == min(len(source.queries), asking.SAMPLE)
+
+
+def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
+    text, image = values(2, len(CAPTIONS)), values(3, 9)
+    task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top=2/5"))
+    specs = {"image": IMAGE, "text": TEXT}
+    encoder = Preset(text=text, image=image)
+    evaluator = RetrievalEvaluator(task, SCENES, specs, INNER, encoder)
+    wanted = evaluator.run({})
+    some = gates()
+    some["document"] = some["document"][1:]
+    subject = subjects.paired("test", evaluator, {}, Config(topology="inner"), some)
+    assert (subject.title, subject.depth) == ("test (text to image)", 3)
+    found = searched(tmp_path, subject)
+    for mode, name in {"bag/": ("bag", "all"), "top=2/5/": ("2", "5"), "": ("all", "all")}.items():
+        for metric, value in found[name].items():
+            close = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
+            assert value == pytest.approx(wanted[f"{mode}text_to_image/{metric}"], **close)
+
+
+def test_what_is_not_found_and_what_ties() -> None:
+    task = configs.Ranking(metrics=("MRR",))
+    found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
+    scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
+    judged, grades = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
+    judge = Graded(task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades)
+    # The first's right document ties with a wrong one; the third query has no text.
+    assert judge.metrics(found, scores)["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    pairs = Paired((1, 2), queries=np.array([7, 8, 9]), documents=np.array([7, 5, 8]))
+    assert pairs.metrics(found, scores) == {
+        "R@1": pytest.approx(1 / 3),
+        "R@2": pytest.approx(2 / 3),
+    }
+
+
+def test_dense_points_are_searched_exactly(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    queries, documents = rng.normal(size=(4, 1, 6)), rng.normal(size=(9, 1, 6))
+    size = building.build(tmp_path / "index", documents.astype(np.float32), "inner")
+    assert size["document_entries"] == 6
+    assert size["index_bytes"] > 4 * 9 * 6
+    file = building.save(tmp_path / "queries", queries.astype(np.float32))
+    Job([Setting(file, "index")], [], 20, [0], 1).save(tmp_path)
+    asking.ask(tmp_path)
+    with np.load(tmp_path / "found-0.npz") as found:
+        order = np.argsort(-(queries[:, 0] @ documents[:, 0].T), axis=1)
+        np.testing.assert_array_equal(found["numbers"][:, :9], order)
+        assert (found["numbers"][:, 9:] == -1).all()
+
+
+def test_indexes_of_bags_store_no_values(tmp_path: Path) -> None:
+    rows = sparse.csr_array((values(0, 30) > 1).astype(np.float32))
+    bags, half = (building.build(tmp_path / n, x, "") for n, x in (("a", rows), ("b", rows * 0.5)))
+    assert bags["document_entries"] == half["document_entries"] == rows.nnz / 30
+    assert half["index_bytes"] - bags["index_bytes"] == pytest.approx(4 * rows.nnz, abs=256)
+
+
+def test_searches_take_turns() -> None:
+    calls: list[tuple[str, int]] = []
+    searches: list[Callable[[int], Any]] = [
+        lambda q, name=name: calls.append((name, q)) for name in ("a", "b")
+    ]
+    assert timed(searches, [4, 2], 3).shape == (2, 2)
+    assert calls == [("a", 4), ("a", 2), ("b", 4), ("b", 2)] * 3
+
+
+def test_queries_are_chosen_evenly() -> None:
+    assert subjects.evenly(5, 10) == [0, 1, 2, 3, 4]
+    assert subjects.evenly(101, 3) == [0, 50, 100]
+
+
+def test_one_thread() -> None:
+    given = {"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=8", "NPROC": "16", "X": "y"}
+    found = one_thread(given)
+    assert found["XLA_FLAGS"].startswith("--a=1")
+    assert "device_count" not in found["XLA_FLAGS"]
+    assert (found["NPROC"], found["OMP_NUM_THREADS"], found["X"]) == ("1", "1", "y")
+
+
+def report() -> dict[str, Any]:
+    """A report of a lexical and a dense model, with names that need escaping."""
+    points = [
+        {
+            "model": model, "lexical": model != "dpr", "query": query, "document": document,
+            "query_entries": 7.5, "document_entries": 20.0, "index_bytes": 2**20,
+            "metrics": {"MRR": 0.1 * number + 0.1, "R@5": 0.5}, "encoding_ms": 1.5,
+            "search_ms": {"mean": 0.1 * (number + 1), "p50": 0.1, "p95": 0.2},
+            "latency_ms": 1.6 + number,
+        }
+        for number, (model, query, document) in enumerate([
+            ("<vdr>", "bag", "64"), ("<vdr>", "16", "64"), ("<vdr>", "bag", "all"),
+            ("<vdr>", "16", "all"), ("dpr", "exact", "exact"),
+        ])
+    ]  # fmt: skip
+    where = {"cpu": "a chip", "cores": 2, "threads": 1, "device": "cpu", "platform": "p"}
+    return {
+        "evaluator": "test", "metric": "MRR", "metrics": ["MRR", "R@5"], "queries": 30, "timed": 20,
+        "rounds": 5, "documents": 40, "depth": 1000, "models": {"<vdr>": {}, "dpr": {}},
+        "machine": {**where, "python": "3", "numpy": "2", "jax": "0"}, "points": points,
+    }  # fmt: skip
+
+
+def test_the_files_hold_every_setting(tmp_path: Path) -> None:
+    page.write(report(), tmp_path)
+    html = (tmp_path / "tradeoff.html").read_text()
+    assert html.count("<figure") == 2
+    assert html.count("<tr>") == 1 + 5
+    assert "&lt;vdr&gt;, documents: 64 columns, 16: 0.2000 ms, MRR 0.2000" in html
+    assert "<vdr>" not in html
+    for outside in ("http:", "https:", "<script", "<link", "url("):
+        assert outside not in html
+    lines = (tmp_path / "tradeoff.md").read_text().splitlines()
+    assert "30 queries against 40 documents, the best 40 for each" in lines[2]
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")]
+    assert rows[0][:5] == ["| model", "queries", "documents", "MRR", "R@5"]
+    assert rows[6][:5] == ["| dpr", "exact", "exact", "0.5000", "50.0%"]
+    assert json.loads((tmp_path / "tradeoff.json").read_text()) == report()
+
+
+# ---- With models
+
+
+def save(folder: Path, *, lexical: bool) -> None:
+    """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
+    changes = lexical_texts(columns="words", top=9, own_words=True)
+    for name, column in (("query", "query"), ("document", "title")):
+        changes["fields"][name].column = column
+        if not lexical:
+            changes["fields"][name].head = recipe.entry(configs.Head(dim=4))
+    for tower in changes["towers"].values():
+        tower.pool = "none" if lexical else "mean"
+    data = recipe.entry(configs.GradedScenes(), count=40, size=16)
+    ranking = recipe.entry(configs.Ranking(), metrics=("nDCG@10", "MRR"))
+    ranking.data = data
+    config = tiny(**changes, data=data, evals={"test": ranking})
+    write(untrained(config, batch_size=64, say=lambda text: None), folder)
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    args = tuple(command("tradeoff", *args))
+    return subprocess.run(args, cwd=ROOT, env=environment(), capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    """Two models in one plot, from checkpoints to a page; and what it refuses."""
+    for name in ("vdr", "dpr"):
+        save(tmp_path / name, lexical=name == "vdr")
+    both = f"--checkpoint={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
+    flags = ["--queries=bag,3,all", "--documents=binary,all", "--limit=8", "--rounds=2"]
+    done = run(both, f"--out={tmp_path / 'out'}", "--bm25", *flags)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "tradeoff.html", "tradeoff.json", "tradeoff.md",
+    }  # fmt: skip
+    found = json.loads((tmp_path / "out" / "tradeoff.json").read_text())
+    assert (found["metric"], found["depth"], found["timed"]) == ("nDCG@10", 1000, 8)
+    assert [(p["query"], p["document"]) for p in found["points"]] == [
+        ("bag", "binary"), ("3", "binary"), ("all", "binary"), ("bag", "all"), ("3", "all"),
+        ("all", "all"), ("exact", "exact"), ("bm25", "bm25"),
+    ]  # fmt: skip
+    for point in found["points"]:
+        assert point["search_ms"]["mean"] > 0
+        assert point["latency_ms"] == point["search_ms"]["mean"] + point["encoding_ms"]
+    taken = found["models"]["vdr"]
+    assert [p["encoding_ms"] for p in found["points"][:2]] == [
+        taken["words_ms"],
+        taken["network_ms"],
+    ]
+    assert found["models"]["dpr"]["words_ms"] == 0
+    command_line = command("evaluate", f"--checkpoint={tmp_path / 'dpr'}")
+    subprocess.run(command_line, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())
+    exact = found["points"][-2]["metrics"]
+    assert exact == pytest.approx({n: known[f"ranking/test/{n}"] for n in exact}, abs=1e-3)
+    by_words = found["points"][-1]
+    assert by_words["encoding_ms"] == found["models"]["BM25"]["words_ms"] > 0
+    config = read_config(find(str(tmp_path / "dpr")))
+    ((_, evaluator),) = make_bm25_evaluators(
+        config, {"test": make_source(config.evals["test"].data)}
+    )[0].items()
+    for name, value in evaluator.run().items():  # there ties do not count against it
+        assert 0 < by_words["metrics"][name] <= value + 1e-6
+    again = run(both, f"--out={tmp_path / 'out'}")
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "is there and not empty; give a new folder" in again.stderr
+    wish = measuring.Wish
+    for wrong, words in (
+        (wish([]), "--checkpoint is missing"),
+        (wish([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
+        (wish([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
+        (wish([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
+        (wish([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
+        (wish([str(tmp_path / "nothing")]), "is no folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            measuring.check(wrong)
+
+
+def test_which_evaluator() -> None:
+    one = Config(evals={"a": configs.Ranking(), "b": configs.ZeroShot()})
+    assert subjects.choose(one, "") == "a"
+    two = Config(evals={"a": configs.Ranking(), "c": configs.Retrieval()})
+    assert subjects.choose(two, "c") == "c"
+    for config, name, words in (
+        (two, "", r"--eval is missing: which of the run's evaluators \(a, c\)"),
+        (one, "b", "which classifies; name one that ranks: a"),
+        (one, "x", "which config.evals lacks"),
+        (Config(evals={}), "", r"\(none\)"),
+    ):
+        with pytest.raises(UserError, match=words):
+            subjects.choose(config, name)
+
+
+def test_what_models_are_called() -> None:
+    assert measuring.named(["runs/vdr", "runs/dpr/checkpoints/150"]) == ["vdr", "dpr"]
+    assert measuring.named(["vdr/seed_0", "dpr/seed_0"]) == ["vdr/seed_0", "dpr/seed_0"]
+    with pytest.raises(UserError, match=r"names .*vdr twice"):
+        measuring.named(["runs/vdr", "runs/vdr/"])
