@@ -47,6 +47,7 @@ def cut(published: int, positions: int, width: int = 768) -> int:
 
 
 NORM = 2 * 768  # of a lexical head
+COLUMNS = 29_523  # BERT's words by rule: their biases, where a head has them
 PATCHES = VIT_B32 - 2 * 768  # neither class token nor position for it
 MASKED = 109_514_298 - BERT  # BERT's published head, without the word table
 LEXICAL = {  # VDR's and its baselines; 1 is the temperature
@@ -57,9 +58,9 @@ LEXICAL = {  # VDR's and its baselines; 1 is the temperature
     ("vdr_cm_yfcc15m", ""): cut(BERT, 77) + NORM + PATCHES + 29_523 * 768 + 1,
     ("vdr_cm_yfcc15m", "columns=ascii"): cut(BERT, 77) + NORM + PATCHES + 27_623 * 768 + 1,
     ("clip_bert_yfcc15m", ""): cut(BERT, 77) + VIT_B32 + 2 * 768 * 512 + 1,
-    ("medical", "init=none"): cut(MINILM, 64, 384) + 2 * 384 + 1,
+    ("medical", "init=none"): cut(MINILM, 64, 384) + 2 * 384 + COLUMNS + 1,
     ("medical", "init=none,method=dpr"): cut(MINILM, 64, 384) + 1,
-    ("medical", "init=none,method=splade"): cut(MINILM, 64, 384) + 2 * 384 + 1,
+    ("medical", "init=none,method=splade"): cut(MINILM, 64, 384) + 2 * 384 + COLUMNS + 1,
 }
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
 SMALL = (("emoji_gcl", ""), ("emoji_vdr", ""), ("scenes_vdr", ""))  # their :runlocal says all
