@@ -9,8 +9,12 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 CACHE = Path(__file__).parent.parent / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+# Most tests compile for longer than they run; commands in processes of their own read this, too.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+OPTIMIZED = ("golden", "plan")  # compiled as users' programs are
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import jax  # noqa: E402
 import pytest  # noqa: E402
 from absl import flags  # noqa: E402
 
@@ -27,3 +31,10 @@ def _parsed_flags() -> None:
     """Grain's worker processes read absl flags, which nothing parses under pytest."""
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _optimizations(request: pytest.FixtureRequest) -> None:
+    """Reference values and the compiler's memory are looked at in optimised programs."""
+    plain = request.path.parent.name not in OPTIMIZED
+    jax.config.update("jax_disable_most_optimizations", plain)

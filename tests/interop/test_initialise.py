@@ -88,6 +88,7 @@ def test_all_of_a_model() -> None:
     assert any("open_clip's vision transformer" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_sixteen_class_tokens_begin_near_the_model() -> None:
     one, many = clip_config(), clip_config(16)
     a, b = start(one), start(many)

@@ -88,6 +88,7 @@ def test_the_whole_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.encode_images(images, field="document"), found, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_it(tmp_path: Path) -> None:
     theirs = arrays()
     path = saved(tmp_path, theirs)

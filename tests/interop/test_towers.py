@@ -103,7 +103,9 @@ def compare_gradients(part: Part, found: Any, expected: dict[str, np.ndarray]) -
     return compared
 
 
-@pytest.mark.parametrize("name", ["bert", "mpnet", "timm_vit"])
+@pytest.mark.parametrize(
+    "name", ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mpnet", "timm_vit"))]
+)
 def test_gradients(name: str) -> None:
     source, expected = case(name)
     ((side, part),) = source.parts.items()
@@ -121,6 +123,7 @@ def test_gradients(name: str) -> None:
     assert compare_gradients(part, found, expected) == len(part.params)
 
 
+@pytest.mark.slow
 def test_gradients_of_both_towers() -> None:
     source, expected = case("open_clip")
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}

@@ -92,7 +92,8 @@ def test_block_is_its_formula() -> None:
             np.testing.assert_allclose(y, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("norm", ["pre", pytest.param("post", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["pre", "post"])
 def test_executions_agree(norm: str) -> None:
     """Scanned or not, recomputed or not: values, gradients, intermediates, parameter names."""
     with jax.enable_x64(True):

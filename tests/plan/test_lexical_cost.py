@@ -81,12 +81,8 @@ def test_each_term_chooses_how_it_travels() -> None:
     assert loss_cost.loss(paper, 8, "gpu") < loss_cost.loss(config, 8, "gpu")
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "name", [name if name == "paper" else pytest.param(name, marks=SLOW) for name in LOSSES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
 def test_wire_agrees_with_the_compiled_program(name: str) -> None:
     parts, config = lexical(LOSSES[name])
     batch = abstract_batch(parts.config, parts.mesh)

@@ -96,6 +96,7 @@ def test_a_bad_step_leaves_them() -> None:
     same(state.batch_stats, traverse_util.unflatten_dict(before, sep="/"))
 
 
+@pytest.mark.slow
 def test_slices_have_statistics_of_their_own_and_move_the_averages_by_their_mean() -> None:
     config = resnet({"batch_stats": "slice"}, microbatch=4)
     step, state, batch = prepare(config)

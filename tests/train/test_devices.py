@@ -35,12 +35,13 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh",
     [
-        pytest.param({"data": 8}, marks=pytest.mark.slow),
+        {"data": 8},
         {"data": 2, "fsdp": 2, "tensor": 2},
-        pytest.param({"data": 1, "fsdp": 4, "tensor": 2}, marks=pytest.mark.slow),
+        {"data": 1, "fsdp": 4, "tensor": 2},
     ],
 )
 def test_eight_devices(single: Path, tmp_path: Path, mesh: dict[str, int]) -> None:

@@ -64,6 +64,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 def test_terms_are_logged_and_heads_are_shared(whole: Path) -> None:
     row = rows(whole)[-1]
     terms = [row[f"loss_{name}"] for name in ("average", "query_title", "query_image")]

@@ -117,7 +117,8 @@ def test_dpr_is_what_its_paper_says() -> None:
     assert np.mean(rows) > np.mean(plain) + 0.1
 
 
-@pytest.mark.parametrize("name", ["dpr", pytest.param("vdr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dpr", "vdr"])
 def test_what_fills_up_the_k_does_not_count(name: str) -> None:
     """A row with fewer than K: loss and gradients are the same whatever stands in their place."""
     _, params, value = built(name)

@@ -63,11 +63,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "changes"),
     [
-        pytest.param(1, {"microbatch": 4}, marks=pytest.mark.slow),
-        pytest.param(8, {"microbatch": 8, "loss__exchange": "ring"}, marks=pytest.mark.slow),
+        (1, {"microbatch": 4}),
+        (8, {"microbatch": 8, "loss__exchange": "ring"}),
         (8, {"microbatch": 8, "mesh__fsdp": 2, "mesh__tensor": 2, "loss__exchange": "gather"}),
     ],
 )

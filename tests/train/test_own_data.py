@@ -113,6 +113,7 @@ def test_too_much_damage_ends_the_run(folder: Path, tmp_path: Path) -> None:
         train(tiny(data=data, report=False), tmp_path, ONE)
 
 
+@pytest.mark.slow
 def test_evaluation_counts_damage_and_goes_on(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "pairs.jsonl").read_text().splitlines()
     lines[3] = json.dumps({"image": "lost.jpg", "captions": "a"})

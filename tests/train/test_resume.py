@@ -19,6 +19,7 @@ from big_retrieval.train.loop import train
 from tests.helpers import ROOT, command, environment, losses, results, rows, tiny
 
 ONE = jax.devices()[:1]
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,9 @@ def test_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize(("first", "then"), [(8, 2), (8, 1), (1, 8)])
+@pytest.mark.parametrize(
+    ("first", "then"), [(8, 1), pytest.param(8, 2, marks=SLOW), pytest.param(1, 8, marks=SLOW)]
+)
 def test_other_number_of_devices(whole: Path, tmp_path: Path, first: int, then: int) -> None:
     train(tiny(stop_after=4), tmp_path, jax.devices()[:first])
     train(tiny(), tmp_path, jax.devices()[:then])

@@ -120,6 +120,7 @@ def test_a_batch_of_more_than_all_records_is_warned_of(
     assert ("warning" in said) == warned
 
 
+@pytest.mark.slow
 def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,14 +126,8 @@ def test_frozen_tower_does_not_move() -> None:
     assert any(jax.tree.leaves(changed))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"scan": True},
-        pytest.param({"remat": "block"}, marks=pytest.mark.slow),
-        pytest.param({"remat": "dots"}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"scan": True}, {"remat": "block"}, {"remat": "dots"}])
 def test_execution_choices_change_no_number_and_no_name(change: dict[str, Any]) -> None:
     plain_step, state, batch = prepare(towers__image__depth=2, towers__text__depth=2)
     keys = {f"towers__{t}__{k}": v for t in ("image", "text") for k, v in change.items()}

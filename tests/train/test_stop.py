@@ -60,6 +60,7 @@ def test_after_a_step_a_signal_asks_to_stop(
     assert [signal.getsignal(number) for number in SIGNALS] == [outside, outside]
 
 
+@pytest.mark.slow
 def test_sigterm_while_an_evaluator_runs_saves_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
