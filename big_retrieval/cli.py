@@ -21,7 +21,7 @@ from ml_collections import config_flags
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config
-from big_retrieval.config_file import OVERRIDE, ConfigFile, chain
+from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
 
 CONFIG = config_flags.DEFINE_config_file(

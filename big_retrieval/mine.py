@@ -32,7 +32,7 @@ from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.config_data import Source as SourceConfig
+    from big_retrieval.config.data import Source as SourceConfig
     from big_retrieval.data.fields import FieldSpec
     from big_retrieval.mining.choice import Wish
     from big_retrieval.mining.searchers import Searcher

@@ -51,7 +51,7 @@ def base() -> Editable:
 
 
 def entry(value: Any, **changes: Any) -> Editable:
-    """A dataclass of `config.py` with some values changed, as a part to assign in a config file.
+    """A dataclass of `config` with some values changed, as a part to assign in a config file.
 
     Raises:
       UserError: a change names no field of the dataclass.

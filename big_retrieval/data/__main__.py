@@ -18,7 +18,7 @@ from absl import flags
 from big_retrieval import cli, schema
 from big_retrieval.checks import check
 from big_retrieval.config import Beir, Config, Graded, GradedScenes, Mixture
-from big_retrieval.config_data import Source as SourceConfig
+from big_retrieval.config.data import Source as SourceConfig
 from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from big_retrieval.config_data import Graded
-from big_retrieval.config_texts import Beir
+from big_retrieval.config.data import Graded
+from big_retrieval.config.texts import Beir
 
 
 def as_graded(config: Beir) -> Graded:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, ImageField, negatives_field
-from big_retrieval.config_data import Loader
-from big_retrieval.config_data import Source as SourceConfig
+from big_retrieval.config.data import Loader
+from big_retrieval.config.data import Source as SourceConfig
 from big_retrieval.data import open_files, open_graded, scenes
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.beir import as_graded

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from big_retrieval.config_texts import Dpr
+from big_retrieval.config.texts import Dpr
 from big_retrieval.data.files.json_array import json_table
 from big_retrieval.data.open_files import files_of, table_of
 from big_retrieval.data.passages import Passages, right_ones
@@ -20,7 +20,7 @@ STRAIGHT = str.maketrans({"’": "'", "\n": " "})
 
 
 def dpr(config: Dpr) -> Passages:
-    """Opens DPR's files; see `config_texts.Dpr`.
+    """Opens DPR's files; see `config.Dpr`.
 
     Raises:
       UserError: they are missing, or no list of objects.

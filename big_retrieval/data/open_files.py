@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config_data import Karpathy, Pairs, Tar, Tfds
+from big_retrieval.config.data import Karpathy, Pairs, Tar, Tfds
 from big_retrieval.data.files.arrow import Csv, Parquet
 from big_retrieval.data.files.picked import Selected
 from big_retrieval.data.files.plain import Arrays, JsonLines

@@ -7,8 +7,8 @@ from typing import Any
 
 from absl import flags
 
-from big_retrieval import checks_graded
-from big_retrieval.config_data import Graded
+from big_retrieval.checks import graded as checks
+from big_retrieval.config.data import Graded
 from big_retrieval.errors import UserError
 
 SEED = flags.DEFINE_integer("seed", 0, "split: of the draw", lower_bound=0)
@@ -61,7 +61,7 @@ def source_of_flags() -> Graded:
             "--data.path is missing: the file of the pairs (or give --config, whose config.data "
             "has judged pairs)."
         )
-    for sentence in checks_graded.graded("--data", source):
+    for sentence in checks.graded("--data", source):
         raise UserError(sentence)
     return source
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config_texts import Triples
+from big_retrieval.config.texts import Triples
 from big_retrieval.data.collection import Collection
 from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.json_array import json_table
@@ -20,7 +20,7 @@ ADVICE = "write a query, a right document and a wrong one a line, separated by t
 
 
 def triples(config: Triples) -> Passages:
-    """Opens triples; see `config_texts.Triples`.
+    """Opens triples; see `config.Triples`.
 
     Raises:
       UserError: a file that is missing, or ids that are there twice.

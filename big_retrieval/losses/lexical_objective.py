@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config_loss import Sparsity, Vdr
+from big_retrieval.config.loss import Sparsity, Vdr
 from big_retrieval.losses import activity
 from big_retrieval.losses.contrastive import Execution, Result
 from big_retrieval.losses.fields import Sides, pair_weights

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config_loss import Temperature
+from big_retrieval.config.loss import Temperature
 
 Scalars = Mapping[str, jax.Array]
 

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval import gate
-from big_retrieval.config_loss import Vdr
+from big_retrieval.config.loss import Vdr
 from big_retrieval.gate import Compact
 from big_retrieval.losses.contrastive import Negatives, Result, contrastive_loss
 from big_retrieval.similarity import Product, unit

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from big_retrieval import similarity
-from big_retrieval.checks_fields import point_shape
+from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config, Contrastive, Lexical, TextField, Vdr
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides

@@ -19,7 +19,7 @@ from typing import Any
 from big_retrieval import cli, schema
 from big_retrieval import config as configs
 from big_retrieval.checks import check
-from big_retrieval.checks_evals import metrics_of_all
+from big_retrieval.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import to_json
 from big_retrieval.sweep.spec import Run, Sweep

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config_file import chain
+from big_retrieval.config.file import chain
 from big_retrieval.errors import UserError
 
 FOLDER = Path("configs/sweeps")

@@ -18,7 +18,7 @@ from scipy import sparse
 from big_retrieval import gate
 from big_retrieval.columns import columns_of
 from big_retrieval.config import Schedule
-from big_retrieval.config_loss import ColumnMask, Vdr
+from big_retrieval.config.loss import ColumnMask, Vdr
 from big_retrieval.data.text import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.explain import listing
 from big_retrieval.losses.contrastive import Execution, Negatives, contrastive_loss

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Temperature
-from big_retrieval.config_loss import Sparsity, Vdr
+from big_retrieval.config.loss import Sparsity, Vdr
 from big_retrieval.losses.activity import activity, flops, warnings
 from big_retrieval.losses.fields import Sides
 from big_retrieval.losses.lexical_objective import VdrObjective, lexical_side

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import gate
-from big_retrieval.config_loss import ColumnMask, Vdr
+from big_retrieval.config.loss import ColumnMask, Vdr
 from big_retrieval.losses.contrastive import Execution
 from big_retrieval.losses.vdr import Lexical, Terms, vdr_loss
 from big_retrieval.train.microbatch import in_slices

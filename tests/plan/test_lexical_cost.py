@@ -8,7 +8,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.config import Config
-from big_retrieval.config_loss import ColumnMask, Contrastive, Sparsity, Vdr
+from big_retrieval.config.loss import ColumnMask, Contrastive, Sparsity, Vdr
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import Model

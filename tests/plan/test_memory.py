@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel, recipe
 from big_retrieval.config import Config
-from big_retrieval.config_loss import ColumnMask, Vdr
+from big_retrieval.config.loss import ColumnMask, Vdr
 from big_retrieval.losses.contrastive import Execution, contrastive_loss
 from big_retrieval.plan import loss_cost, memory
 from big_retrieval.plan.vocabulary import with_words

@@ -11,7 +11,7 @@ from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.checks import check
 from big_retrieval.config import Config
-from big_retrieval.config_loss import ColumnMask
+from big_retrieval.config.loss import ColumnMask
 from big_retrieval.errors import UserError
 from big_retrieval.loading import load
 from big_retrieval.train.loop import train

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from big_retrieval.config_data import Scenes, Source
+from big_retrieval.config.data import Scenes, Source
 
 
 @dataclass(frozen=True)

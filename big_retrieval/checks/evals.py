@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
-from big_retrieval.checks_data import SCENE_LABELS
+from big_retrieval.checks.data import SCENE_LABELS
 from big_retrieval.config import (
     Beir,
     Config,

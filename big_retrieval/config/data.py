@@ -7,7 +7,7 @@ Every source gives records with the images in the column `image` and the texts i
 from dataclasses import dataclass, field
 from typing import Literal
 
-from big_retrieval.config_texts import Beir, Dpr, Triples
+from big_retrieval.config.texts import Beir, Dpr, Triples
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
 

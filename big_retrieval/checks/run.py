@@ -1,17 +1,13 @@
-"""What no single key of a configuration can tell: combinations that cannot work.
-
-Each check yields sentences; the first one becomes the error. They need no accelerator and no data,
-so that a mistake shows within a second and not after an hour of start-up.
-"""
+"""All checks in order, and those of the run, its mesh and its schedule."""
 
 import dataclasses
 from collections.abc import Iterator
 
-from big_retrieval.checks_data import LIMIT, data, loader
-from big_retrieval.checks_evals import evals
-from big_retrieval.checks_fields import fields, negatives, sides
-from big_retrieval.checks_labels import labels
-from big_retrieval.checks_lexical import lexical
+from big_retrieval.checks.data import LIMIT, data, loader
+from big_retrieval.checks.evals import evals
+from big_retrieval.checks.fields import fields, negatives, sides
+from big_retrieval.checks.labels import labels
+from big_retrieval.checks.lexical import lexical
 from big_retrieval.config import Bert, Config, ResNet, ViT
 from big_retrieval.errors import UserError
 

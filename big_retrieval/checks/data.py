@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Iterator
 
-from big_retrieval import checks_graded, checks_texts
+from big_retrieval.checks import graded, texts
 from big_retrieval.config import (
     Config,
     Graded,
@@ -31,8 +31,8 @@ def data(c: Config) -> Iterator[str]:
         column = "image" if isinstance(field, ImageField) else "captions"
         if isinstance(c.data, Scenes) and field.column != column:
             yield f"{path} is {field.column!r}; generated scenes have theirs in {column!r}."
-    yield from checks_graded.columns(c)
-    yield from checks_texts.columns(c)
+    yield from graded.columns(c)
+    yield from texts.columns(c)
     t = c.tokenizer
     if not t.path and t.type != "wordpiece":
         yield (
@@ -49,7 +49,7 @@ def _source(path: str, source: Source) -> Iterator[str]:
     elif isinstance(source, Scenes):
         yield from _scenes(path, source)
     elif isinstance(source, GradedScenes):
-        yield from checks_graded.graded_scenes(path, source)
+        yield from graded.graded_scenes(path, source)
     elif isinstance(source, Tfds):
         if not source.name and not source.folder:
             yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
@@ -67,8 +67,8 @@ def _source(path: str, source: Source) -> Iterator[str]:
     if isinstance(source, Pairs):
         yield from _pairs(path, source)
     if isinstance(source, Graded):
-        yield from checks_graded.graded(path, source)
-    yield from checks_texts.texts(path, source)
+        yield from graded.graded(path, source)
+    yield from texts.texts(path, source)
 
 
 def _pairs(path: str, source: Pairs) -> Iterator[str]:

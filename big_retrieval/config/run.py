@@ -1,0 +1,113 @@
+"""A run: the root of the tree, what may change on resuming it, and its typed form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from big_retrieval import schema
+from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
+from big_retrieval.config.evals import Evaluation
+from big_retrieval.config.fields import ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperature, Vdr
+from big_retrieval.config.optimizer import Optimizer
+from big_retrieval.config.towers import Bert, ResNet, ViT
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices along each axis; -1 takes all that the other axes leave."""
+
+    data: int = -1  # rows of the batch
+    fsdp: int = 1  # rows of the batch, and every parameter split along its width
+    tensor: int = 1  # heads, MLP columns and vocabulary of every layer
+
+
+@dataclass(frozen=True)
+class Init:
+    """Published or own weights that a tower starts from instead of random ones."""
+
+    path: str = ""  # file, folder, or a name on the hub
+    tower: str = ""  # of a checkpoint that has several; empty: the one that reads the same
+    head: bool = True  # the head behind it, too, where the checkpoint has one of the kind
+    fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
+    skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. `total_steps` wins over `total_examples`, that over `total_epochs`."""
+
+    seed: int = 0
+    total_steps: int | None = None
+    total_examples: int | None = None
+    total_epochs: float | None = None
+    stop_after: int | None = None  # save and exit after this step, with the schedule unchanged
+    batch_size: int = 256  # global
+    microbatch: int | None = None  # rows of it that are encoded at a time; same loss and gradient
+    log_every: int = 10
+    eval_every: int = 0  # steps; 0: at the end only
+    checkpoint_every: int = 1000
+    hang_after: float = 900.0  # seconds without a step, after which a run ends itself; 0: never
+    report: bool = True  # write report.html at the end
+    best_metric: str = ""  # its best checkpoint is kept besides the newest two
+    best_mode: Literal["max", "min"] = "max"
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
+    mesh: Mesh = field(default_factory=Mesh)
+    fields: dict[str, ImageField | TextField] = field(default_factory=dict)
+    towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
+    init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
+    topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
+    temperature: Temperature = field(default_factory=Temperature)
+    labels: PairLabels = field(default_factory=PairLabels)
+    loss: Contrastive | Sigmoid | Vdr = field(default_factory=Contrastive)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    data: Source = field(default_factory=Scenes)
+    negatives: HardNegatives = field(default_factory=HardNegatives)
+    loader: Loader = field(default_factory=Loader)
+    evals: dict[str, Evaluation] = field(default_factory=dict)
+
+
+# What a resumed run may change: nothing in here moves a parameter's trajectory.
+FREE_ON_RESUME = (
+    "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
+    "microbatch", "loss.exchange", "loss.block", "loader.threads", "loader.workers",
+    "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
+)  # fmt: skip
+
+
+def free_on_resume(key: str) -> bool:
+    """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
+    return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+
+
+def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
+    """The lexical head of a field, its own or the one that it shares; None: it has another."""
+    head = fields[fields[name].shares_head or name].head
+    return head if isinstance(head, Lexical) else None
+
+
+def negatives_field(config: Config) -> str:
+    """The document field that `config.negatives` are read like; "" where there are none."""
+    if not config.negatives.count:
+        return ""
+    documents = [name for name, field in config.fields.items() if field.side == "document"]
+    return config.negatives.field or documents[0]
+
+
+def load(raw: Any) -> Config:
+    """The typed form of a ConfigDict.
+
+    Raises:
+      UserError: an unknown or lost key or a wrong type, named by its path.
+    """
+    return schema.parse(Config, raw)
+
+
+def load_saved(raw: Any) -> Config:
+    """The typed form of a saved config.json; keys that came later get their defaults.
+
+    Raises:
+      UserError: an unknown key or a wrong type, named by its path.
+    """
+    return schema.parse(Config, schema.complete(Config, raw))
