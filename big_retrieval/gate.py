@@ -6,16 +6,15 @@ E(x) = V(x) * G(x), G = top-k OR bag of words. G carries no gradient.
 """
 
 import functools
-import math
-from collections.abc import Callable
-from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax.sharding import PartitionSpec as P
+
+from big_retrieval import spreading
+from big_retrieval.spreading import by_rows
 
 
 @flax.struct.dataclass
@@ -44,44 +43,20 @@ def compact(points: jax.Array, top: int, words: jax.Array | None = None) -> Comp
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    gated = functools.partial(_compact, top=min(top, points.shape[-1]))
-    return by_rows(gated, points, words)
-
-
-def _compact(points: jax.Array, words: jax.Array | None, top: int) -> Compact:
-    columns = strongest(points, top)  # [n, k]
+    columns = spreading.strongest(points, min(top, points.shape[-1]))  # [n, k]
     if words is not None:
-        rows = jnp.arange(len(points))[:, None]
-        taken = jnp.zeros(points.shape, bool).at[rows, columns].set(True)  # [n, V]
-        fresh = (words >= 0) & ~_repeated(words) & ~_at(taken, words)  # [n, L]
-        columns = jnp.concatenate([columns, jnp.where(fresh, words, -1)], axis=1)  # [n, k + L]
-    return Compact(jnp.where(columns >= 0, _at(points, columns), 0), columns)
+        with_words = functools.partial(_with_words, width=points.shape[-1])
+        columns = by_rows(with_words, columns, words)  # [n, k + L]
+    return Compact(spreading.take(points, columns), columns)
 
 
-def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
-    """A function that treats every row by itself, on each device for its own rows.
-
-    XLA does not know that of a choice of columns, and would gather all rows for it.
-
-    Args:
-      function: of arrays [n, ...] or None, to arrays [n, ...]; without collectives.
-      *arrays: rows spread over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
-    """
-    mesh = jax.sharding.get_abstract_mesh().shape
-    axes = tuple(axis for axis in ("data", "fsdp") if mesh.get(axis, 1) > 1)
-    (rows,) = {x.shape[0] for x in jax.tree.leaves(arrays)}
-    if not axes or rows % math.prod(mesh[axis] for axis in axes):
-        return function(*arrays)
-    spec = P(axes)
-    return jax.shard_map(function, in_specs=spec, out_specs=spec, check_vma=False)(*arrays)
-
-
-def strongest(points: jax.Array, top: int) -> jax.Array:
-    """int32 [n, top], the largest columns of each row of [n, V], of equal ones the first."""
-    if not top:
-        return jnp.zeros((len(points), 0), jnp.int32)
-    columns = jax.lax.top_k(jax.lax.stop_gradient(points), top)[1]
-    return columns.astype(jnp.int32)
+def _with_words(columns: jax.Array, words: jax.Array, width: int) -> jax.Array:
+    """[n, k] and those of the words [n, L] that are new, -1 for the others."""
+    rows = jnp.arange(len(columns))[:, None]
+    taken = jnp.zeros((len(columns), width), bool).at[rows, columns].set(True)  # [n, V]
+    known = jnp.take_along_axis(taken, jnp.maximum(words, 0), axis=1)  # [n, L]
+    fresh = (words >= 0) & ~_repeated(words) & ~known
+    return jnp.concatenate([columns, jnp.where(fresh, words, -1)], axis=1)
 
 
 def bag_of_words(words: jax.Array, normalise: bool = False) -> Compact:
@@ -100,20 +75,12 @@ def bag_of_words(words: jax.Array, normalise: bool = False) -> Compact:
 
 def spread(rows: Compact, width: int) -> jax.Array:
     """Compact rows as dense ones, [n, V]."""
-    return by_rows(functools.partial(spread_locally, width=width), rows.values, rows.columns)
-
-
-def spread_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
-    """`spread` of the rows [n, K] of one device, or without a mesh."""
-    place = jnp.where(columns < 0, width, columns)
-    index = jnp.arange(len(place))[:, None]
-    out = jnp.zeros((len(place), width), values.dtype)
-    return out.at[index, place].add(values, mode="drop")
+    return spreading.wide(spreading.spread_locally, width, rows.values, rows.columns)
 
 
 def spread_words(words: jax.Array, width: int) -> jax.Array:
     """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
-    return by_rows(functools.partial(_spread_words, width=width), words)
+    return spreading.wide(_spread_words, width, words)
 
 
 def _spread_words(words: jax.Array, width: int) -> jax.Array:
@@ -130,11 +97,6 @@ def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.
     out = scipy.sparse.csr_array(found, shape=(len(values), width))
     out.sort_indices()
     return out
-
-
-def _at(rows: jax.Array, columns: jax.Array) -> jax.Array:
-    """Values [n, K] of rows [n, V] at columns [n, K]; at -1 whatever is in the first."""
-    return jnp.take_along_axis(rows, jnp.maximum(columns, 0), axis=1)
 
 
 def _repeated(words: jax.Array) -> jax.Array:

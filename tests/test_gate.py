@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import gate
+from big_retrieval.plan import hlo
 
 ROWS, WIDTH, WORDS = 4, 9, 5
 TOPS = st.sampled_from([0, 1, 3, WIDTH - 1, WIDTH, WIDTH + 4])
@@ -98,7 +99,7 @@ def test_the_gate_has_no_gradient_but_its_values_have() -> None:
     np.testing.assert_allclose(jax.grad(total)(jnp.asarray(points)), 2 * points * opened)
 
 
-SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1), "tensor": (2, 2, 2)}
+SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1)}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -124,6 +125,42 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
     text = program.as_text() or ""
     for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"):
         assert word not in text
+
+
+@pytest.mark.parametrize("top", [0, 3, 5, 9])
+@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 2, 4)])
+def test_spread_columns(shape: tuple[int, ...], top: int) -> None:
+    """The same, ties included, from 9 columns that no mesh divides; gradients, too."""
+    points, words = arrays(7, rows=16)
+    mesh = jax.make_mesh(shape, ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+
+    def all_of_it(x: Any, words: Any) -> Any:
+        def total(x: Any) -> Any:
+            found = gate.compact(x, top, words)
+            dense = gate.spread(found, WIDTH)
+            return jnp.sum(jnp.square(dense)), (found, dense, gate.spread_words(words, WIDTH))
+
+        return jax.value_and_grad(total, has_aux=True)(x)
+
+    expected = jax.jit(all_of_it)(points, words)
+    with jax.set_mesh(mesh):
+        found = jax.jit(all_of_it)(points, words)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_devices_send_their_largest_columns_only() -> None:
+    """Of 512 columns on 4 devices, each sends k values and their numbers, and adds K values up."""
+    rows, width, top, length = 8, 512, 6, 3
+    mesh = jax.make_mesh((2, 1, 4), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    rows_on, all_on = (NamedSharding(mesh, spec) for spec in (P("data"), P("data", "tensor")))
+    points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
+    words = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
+    with jax.set_mesh(mesh):
+        program = jax.jit(lambda x, w: gate.compact(x, top, w)).lower(points, words).compile()
+    found = sorted((c.kind, c.bytes) for c in hlo.collectives(program.as_text() or ""))
+    gathered = ("all-gather", rows // 2 * 4 * top * 4)
+    assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top + length) * 4)]
 
 
 def test_rows_that_do_not_divide_over_the_devices() -> None:

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.gate import spread_locally
 from big_retrieval.losses.cells import (
     Cells,
     Reduction,
@@ -23,6 +22,7 @@ from big_retrieval.losses.cells import (
     classify,
 )
 from big_retrieval.similarity import Topology
+from big_retrieval.spreading import columns_here, spread_locally
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one block's cells: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
@@ -148,16 +148,19 @@ def _scores(
 ) -> jax.Array:
     """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
     if columns is not None:
-        travelling = spread_locally(travelling, columns, resident.shape[-1])
+        width = resident.shape[-1]
+        columns = columns_here(columns, width, sweep.feature_axis)
+        travelling = spread_locally(travelling, columns, width)
     return sweep.topology.score(resident, travelling)
 
 
 def paired_scores(
-    topology: Topology, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
+    sweep: Sweep, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
     """`Topology.paired`, also of compact queries [n, K] with documents [n, V]."""
     if columns is None:
-        return topology.paired(documents, queries)
+        return sweep.topology.paired(documents, queries)
+    columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)
     met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
     return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 

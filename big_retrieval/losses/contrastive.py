@@ -23,6 +23,7 @@ from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax, positive_cost
 from big_retrieval.losses.core import Inputs, Labels, make_core
 from big_retrieval.similarity import Topology
+from big_retrieval.spreading import pad_columns
 
 Result = tuple[jax.Array, dict[str, jax.Array]]
 There = tuple[jax.Array | None, jax.Array | None]
@@ -36,7 +37,9 @@ class Execution:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
       block: rows and columns scored at a time; None fits the block's scores to the backend.
       feature_axis: mesh axis that the last axis of the points is spread over, if any (a vocabulary
-        over `tensor`); only for topologies whose scores add up over features.
+        over `tensor`, see `spreading.column_axis`); only for topologies whose scores add up over
+        features. Devices then hold, multiply and send a part of the columns, and the scores of a
+        block are summed over the axis.
     """
 
     exchange: Exchange = "auto"
@@ -263,12 +266,13 @@ def _statistics(
 ) -> tuple[dict[str, Any], jax.Array]:
     """Statistics of both sides over all cells but the own pairs, and the own pairs' logits [B]."""
     _check_shapes(query, document, negatives)
-    query = _points(query)
+    dense, query = not isinstance(query, Compact), _points(query)
     dtype = jnp.promote_types(jnp.result_type(query, document), jnp.float32)
+    axis = execution.feature_axis
     inputs = Inputs(
-        documents=document.astype(dtype),
-        queries=query.astype(dtype),
-        negatives=None if negatives is None else negatives.points.astype(dtype),
+        documents=pad_columns(document.astype(dtype), axis),
+        queries=pad_columns(query.astype(dtype), axis if dense else None),
+        negatives=None if negatives is None else pad_columns(negatives.points.astype(dtype), axis),
         scale=jnp.asarray(scale, dtype),
         bias=None if bias is None else jnp.asarray(bias, dtype),
     )
@@ -277,7 +281,7 @@ def _statistics(
         reduction=reduction,
         false_negatives=false_negatives,
         block=execution.block or blockwise.block_size(topology, query.shape),
-        feature_axis=execution.feature_axis,
+        feature_axis=axis,
     )
     core = make_core(sweep, inputs, execution.exchange)
     found: dict[str, Any] = exchange.statistics(core, inputs, labels)

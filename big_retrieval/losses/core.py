@@ -104,9 +104,10 @@ class Core:
         rows = (self.axes or None) if spread else None
         return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
 
-    def inputs_spec(self, inputs: Inputs) -> Inputs:
-        """How inputs and their gradients are laid out."""
-        return jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
+    def inputs_spec(self, inputs: Inputs, labels: Labels) -> Inputs:
+        """How inputs and their gradients are laid out; compact queries are whole on each device."""
+        spec = jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
+        return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
 
     def everyone_spec(self, inputs: Inputs, labels: Labels) -> Side | None:
         """How the gathered queries are laid out, where they are."""
@@ -115,6 +116,8 @@ class Core:
         queries = Side(inputs.queries, labels.valid, labels.valid, labels.query_id,
                        labels.document_id, labels.weight, labels.query_columns)  # fmt: skip
         whole: Any = jax.tree.map(lambda x: P(), queries)
+        if labels.query_columns is not None:
+            return whole
         return whole.replace(points=self.points_spec(inputs.queries.ndim, spread=False))
 
     def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:

@@ -44,14 +44,14 @@ def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
 def _forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any], Any]:
     rows = P(core.axes or None)
     everyone = core.everyone_spec(inputs, labels)
-    in_specs, out_specs = (core.inputs_spec(inputs), rows), (rows, (rows, rows, everyone))
+    in_specs, out_specs = (core.inputs_spec(inputs, labels), rows), (rows, (rows, rows, everyone))
     out, saved = core.run(_local_forward, in_specs, out_specs)(inputs, labels)
     return out, (inputs, labels, saved)
 
 
 def _backward(core: Core, residuals: Any, grads: dict[str, Any]) -> tuple[Any, None]:
     inputs, labels, saved = residuals
-    rows, layout = P(core.axes or None), core.inputs_spec(inputs)
+    rows, layout = P(core.axes or None), core.inputs_spec(inputs, labels)
     in_specs = (layout, rows, (rows, rows, core.everyone_spec(inputs, labels)), rows)
     return core.run(_local_backward, in_specs, layout)(inputs, labels, saved, grads), None
 
@@ -103,7 +103,7 @@ def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]
 
     def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
         sides = jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
-        return blockwise.paired_scores(core.sweep.topology, *sides, labels.query_columns)
+        return blockwise.paired_scores(core.sweep, *sides, labels.query_columns)
 
     return own
 
@@ -192,6 +192,8 @@ def _local_backward(
         (d_resident, d_scale, d_bias), _, _, d_queries = _around(
             core, hop, (found, queries, of_queries, d_queries)
         )
+    if labels.query_columns is not None:  # each device knows its own columns of them
+        d_queries = blockwise.summed(d_queries, core.sweep.feature_axis)
     if core.devices > 1:
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)
     rows = labels.valid.shape[0]

@@ -13,6 +13,7 @@ from big_retrieval.losses.contrastive import Execution, Result
 from big_retrieval.losses.fields import Sides, pair_weights
 from big_retrieval.losses.temperature import LearnedTemperature, Scalars
 from big_retrieval.losses.vdr import Lexical, vdr_loss
+from big_retrieval.spreading import column_axis
 
 
 def lexical_side(
@@ -114,7 +115,7 @@ class VdrObjective:
             negatives_valid=batch.negatives_valid,
             query_id=batch.query_id,
             document_id=batch.document_id,
-            execution=Execution(self.config.exchange, self.config.block),
+            execution=Execution(self.config.exchange, self.config.block, column_axis()),
         )
         for name, side, there in (
             ("query", query, query_there),

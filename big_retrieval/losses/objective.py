@@ -25,6 +25,7 @@ from big_retrieval.losses.contrastive import (
 from big_retrieval.losses.fields import Sides, make_sides, pair_weights
 from big_retrieval.losses.lexical_objective import VdrObjective, sparsity
 from big_retrieval.losses.temperature import LearnedTemperature, Scalars
+from big_retrieval.spreading import column_axis
 
 
 class Objective(Protocol):
@@ -64,11 +65,13 @@ class _PairObjective:
       sides: the fields of both sides; scores points.
       temperature: the multiplier, one for all terms.
       normalise: whether the weights of a batch are divided by their mean.
+      lexical: whether the fields have lexical heads.
     """
 
     sides: Sides
     temperature: LearnedTemperature
     normalise: bool
+    lexical: bool
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
@@ -102,7 +105,9 @@ class _PairObjective:
             "query_id": batch.query_id,
             "document_id": batch.document_id,
             "false_negatives": config.false_negatives,
-            "execution": Execution(config.exchange, config.block),
+            "execution": Execution(
+                config.exchange, config.block, column_axis() if self.lexical else None
+            ),
         }
         terms = self.sides.terms(config.terms)
         values, metrics = {}, {}
@@ -136,11 +141,9 @@ class ContrastiveObjective(_PairObjective):
 
     Attributes:
       config: what known pairs count as, what is divided by, and how the loss is computed.
-      lexical: whether the fields have lexical heads.
     """
 
     config: Contrastive
-    lexical: bool = False
 
     def __call__(
         self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
@@ -187,7 +190,7 @@ def make_objective(config: Config) -> Objective:
     parts = make_sides(config), LearnedTemperature(config.temperature), config.labels.normalise
     if isinstance(config.loss, Vdr):
         return VdrObjective(*parts, config.loss)
-    if isinstance(config.loss, Sigmoid):
-        return SigmoidObjective(*parts, config.loss)
     lexical = all(isinstance(field.head, Lexical) for field in config.fields.values())
-    return ContrastiveObjective(*parts, config.loss, lexical)
+    if isinstance(config.loss, Sigmoid):
+        return SigmoidObjective(*parts, lexical, config.loss)
+    return ContrastiveObjective(*parts, lexical, config.loss)

@@ -62,8 +62,8 @@ def max_pool(
     """The largest logit of every column, max over l of (hidden @ kernel.T + bias)[b, l, v].
 
     A non-decreasing activation may follow instead of preceding the maximum. Of equal logits the
-    first position has the whole gradient, where JAX's own maximum splits it. A batch or a V that
-    the mesh does not divide stays whole on every device.
+    first position has the whole gradient, where JAX's own maximum splits it. A batch that the mesh
+    does not divide stays whole on every device; a V is filled up with columns of zeros.
 
     Args:
       hidden: [B, L, D].
@@ -147,10 +147,11 @@ def _pool(
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, mask, chosen, options)
     mesh = jax.sharding.get_abstract_mesh().shape
-    many = mesh.get(options.column_axis, 1)
-    tensor = options.column_axis if many > 1 and len(chosen) % many == 0 else None
+    many, asked = mesh.get(options.column_axis, 1), len(chosen)
+    tensor = options.column_axis if many > 1 else None
     if tensor is not None:
-        inputs, chosen = _spread(inputs, chosen), range(len(chosen))
+        inputs = _spread(inputs, chosen, -asked % many)
+        chosen = range(len(inputs.kernel))
     axes = tuple(axis for axis in options.row_axes if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
     devices = int(np.prod([mesh[axis] for axis in axes]))
@@ -169,7 +170,8 @@ def _pool(
         tensor=tensor,
     )
     rows = None if isinstance(chosen, range) else jnp.asarray(chosen, jnp.int32)
-    return pool(core, inputs, Selection(None if mask is None else jnp.asarray(mask, bool), rows))
+    where = Selection(None if mask is None else jnp.asarray(mask, bool), rows)
+    return jax.tree.map(lambda x: x[:, :asked], pool(core, inputs, where))
 
 
 def consecutive(columns: Sequence[int]) -> Sequence[int]:
@@ -197,14 +199,18 @@ def block_size(positions: int, platform: str | None = None) -> int:
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _spread(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
-    """With a kernel of the chosen columns alone, which can lie on the axis of columns."""
+def _spread(inputs: Inputs, chosen: Sequence[int], more: int) -> Inputs:
+    """With a kernel of the chosen columns alone, and `more` of zeros, so that the axis of columns
+    divides them."""
     kernel = inputs.kernel
     if isinstance(chosen, range):
         kernel = kernel[chosen.start : chosen.stop]
     else:
         kernel = kernel[jnp.asarray(chosen, jnp.int32)]
-    return Inputs(inputs.hidden, kernel, inputs.bias)
+    if not more:
+        return Inputs(inputs.hidden, kernel, inputs.bias)
+    bias = None if inputs.bias is None else jnp.pad(inputs.bias, (0, more))
+    return Inputs(inputs.hidden, jnp.pad(kernel, ((0, more), (0, 0))), bias)
 
 
 def _check(inputs: Inputs, mask: jax.Array | None, chosen: Sequence[int], options: Options) -> None:

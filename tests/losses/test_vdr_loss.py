@@ -4,6 +4,7 @@ Values are compared with the reference implementation in tests/golden/test_vdr.p
 form in float64.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -17,9 +18,10 @@ from big_retrieval import gate
 from big_retrieval.config.loss import ColumnMask, Vdr
 from big_retrieval.losses.contrastive import Execution
 from big_retrieval.losses.vdr import Lexical, Terms, vdr_loss
+from big_retrieval.spreading import column_axis
 from big_retrieval.train.microbatch import in_slices
 
-ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 60, 5, 6
+ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6
 VALID = np.arange(ROWS) % 7 != 4
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 KINDS = {
@@ -29,16 +31,24 @@ KINDS = {
     "normed": Vdr(top=TOP, bag_norm=True, directions="query", reduction="mean"),
     "code": Vdr(top=TOP, symmetric=True, mask=ColumnMask("both", "bag", 0.5, True)),
 }
-MESHES = {0: None, 2: (2, 1, 1), 8: (4, 2, 1)}
-# Devices, exchange, block, rows of a slice.
+# Devices along data, fsdp and tensor, exchange, block, rows of a slice.
 FORMS = {
-    "blocks": (0, "auto", 5, None),
-    "slices": (0, "auto", 5, 4),
-    "ring-2": (2, "ring", 3, None),
-    "slices-8": (8, "gather", 5, 8),
-    "ring-8": (8, "ring", 2, None),
+    "blocks": (None, "auto", 5, None),
+    "slices": (None, "auto", 5, 4),
+    "ring-2": ((2, 1, 1), "ring", 3, None),
+    "slices-8": ((4, 2, 1), "gather", 5, 8),
+    "ring-8": ((4, 2, 1), "ring", 2, None),
+    "columns-2": ((1, 1, 2), "auto", 5, None),
+    "columns-8": ((2, 1, 4), "gather", 3, 8),
+    "columns-ring-8": ((2, 2, 2), "ring", 3, None),
 }
-QUICK = {*((kind, "blocks") for kind in KINDS), ("paper", "slices-8"), ("code", "ring-8")}
+QUICK = {
+    *((kind, "blocks") for kind in KINDS),
+    ("paper", "slices-8"),
+    ("code", "ring-8"),
+    ("paper", "columns-8"),
+    ("code", "columns-8"),
+}
 CASES = [
     pytest.param(kind, form, marks=() if (kind, form) in QUICK else pytest.mark.slow)
     for kind in KINDS
@@ -127,20 +137,18 @@ def test_against_the_dense_form(kind: str, form: str) -> None:
 
 
 def run(
-    x: Any, columns: Any, config: Vdr, devices: int, exchange: Any, block: int, slices: int | None
+    x: Any, columns: Any, config: Vdr, shape: Any, exchange: Any, block: int, slices: int | None
 ) -> Any:
     """Value and gradients in one form of computation."""
-    execution = Execution(exchange, block)
 
     def value(x: Any, columns: Any) -> Any:
-        return loss(x, columns, config, execution, slices)
+        return loss(x, columns, config, Execution(exchange, block, column_axis()), slices)
 
-    shape = MESHES[devices]
     if shape is None:
         return jax.jit(jax.value_and_grad(value))(x, columns)
     axes = ("data", "fsdp", "tensor")
     mesh = jax.make_mesh(
-        shape, axes, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[:devices]
+        shape, axes, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: math.prod(shape)]
     )
     rows = NamedSharding(mesh, P(("data", "fsdp")))
 

@@ -167,7 +167,7 @@ def test_full_size_takes_little_of_the_plain_form() -> None:
 
 
 def test_columns_that_do_not_divide() -> None:
-    """They stay whole: 29,523 word pieces are odd."""
+    """29,523 word pieces are odd."""
     x = draw(8, 7, 8, 37)
     arrays = [jnp.asarray(x[name], jnp.float32) for name in ("hidden", "kernel", "bias")]
     with jax.set_mesh(mesh_of((2, 2, 2))):
