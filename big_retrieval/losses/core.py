@@ -154,6 +154,8 @@ def make_core(
             "that are not valid."
         )
     size = inputs.queries.size * inputs.queries.dtype.itemsize
+    if sweep.feature_axis is not None and inputs.queries.shape == inputs.documents.shape:
+        size //= mesh.shape[sweep.feature_axis]  # compact ones are whole on every device
     return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
 
 

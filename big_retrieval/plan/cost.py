@@ -14,6 +14,7 @@ from big_retrieval.config import (
     Bert,
     Config,
     ImageField,
+    Lexical,
     ResNet,
     TextField,
     ViT,
@@ -82,14 +83,14 @@ def wire_bytes(parts: Model, config: Config) -> dict[str, float]:
       gathers of the parameters in every pass. The compiled program reduces once per micro-batch,
       so all of this counts per slice.
     * Tensor: per layer all-reduces of the activations, 2 forward and 4 backward (query, key, value
-      and MLP inputs), 1 more where layers are computed again.
+      and MLP inputs), 1 more where layers are computed again; 1 of what a lexical head reads.
     * Loss: see `loss_wire`.
     """
     kinds = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
     total: dict[str, float] = dict.fromkeys(kinds, 0.0)
     for kind, size in (*_parameters(parts, config), *_activations(parts, config)):
         total[kind] += size
-    for kind, size in loss_wire(config, groups(parts)).items():
+    for kind, size in loss_wire(config, groups(parts), parts.mesh.shape["tensor"]).items():
         total[kind] += size
     return {kind: size for kind, size in total.items() if size}
 
@@ -113,8 +114,9 @@ def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
             out.append(("all-reduce", 2 * size * (data - 1) / data))
         else:
             out.append(("all-reduce", 2 * size * (rows_over - 1) / rows_over))
-        if table and "tensor" in leaf.sharding.spec:
+        if table and "tensor" in leaf.sharding.spec:  # whole for the look-up, and so its gradient
             out.append(("all-gather", fsdp * (tensor - 1) * size))
+            out.append(("all-reduce", 2 * size * (tensor - 1) * (rows_over - 1) / rows_over))
     # Batch norms reduce two numbers a channel in each pass, as many as their averages are.
     stats = (2 + (slices > 1)) * slices * arrays_bytes(parts.abstract.batch_stats)
     out.append(("all-reduce", 2 * stats * (rows_over - 1) / rows_over))
@@ -133,8 +135,12 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
         if isinstance(tower, ResNet):  # nothing of it is spread over this axis
             continue
         times = 6 + (tower.remat != "none") + (2 if _slices(config) > 1 else 0)
-        size = rows * tower_length(tower, field) * tower.width * itemsize
-        out.append(("all-reduce", tower.depth * times * 2 * size * (tensor - 1) / tensor))
+        size = rows * tower_length(tower, field) * tower.width
+        out.append(
+            ("all-reduce", tower.depth * times * 2 * size * itemsize * (tensor - 1) / tensor)
+        )
+        if isinstance(field.head, Lexical):  # the gradient of the positions that it reads
+            out.append(("all-reduce", 2 * size * 4 * (tensor - 1) / tensor))
     return out
 
 

@@ -130,7 +130,8 @@ def _spread(base: _Candidate, parts: Model) -> _Candidate | None:
 
 def _ring(base: _Candidate, parts: Model) -> _Candidate | None:
     """The loss with one side passed around."""
-    if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config) == "ring":
+    tensor = parts.mesh.shape["tensor"]
+    if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config, tensor) == "ring":
         return None
     loss = dataclasses.replace(base.config.loss, exchange="ring")
     flags = [*base.flags, "--config.loss.exchange=ring"]

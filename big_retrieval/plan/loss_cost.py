@@ -46,26 +46,43 @@ class Travel:
         return self.points + self.columns
 
 
-def travels(config: Config) -> list[Travel]:
-    """What travels for each term of the loss."""
-    size = 4 * math.prod(point_shape(config, next(iter(config.fields))))
+def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
+    """[M, N] of a field's points on one device; columns of lexical ones lie on the tensor axis."""
+    m, dim = point_shape(config, name)
+    return m, -(-dim // (tensor if is_lexical(config) else 1))
+
+
+def is_lexical(config: Config) -> bool:
+    """Whether the loss compares representations over a vocabulary."""
+    return all(isinstance(field.head, Lexical) for field in config.fields.values())
+
+
+def travels(config: Config, tensor: int = 1) -> list[Travel]:
+    """What travels for each term of the loss, to a device of a mesh with so many along tensor."""
+    size = 4 * math.prod(local_shape(config, next(iter(config.fields)), tensor))
     if isinstance(config.loss, Vdr):
         return _vdr_travels(config, config.loss, size)
     return [Travel("+".join(term.query), size, 0, size) for term in terms_of(config)]
 
 
 def _vdr_travels(config: Config, loss: Vdr, dense: int) -> list[Travel]:
-    """The terms of `losses/vdr.py`, in its order; `dense` bytes of a row of all columns.
+    """The terms of `losses/vdr.py`, in its order; `dense` bytes of a device's columns of a row.
 
     Compact queries are values and columns; bags have no gradient. A mask makes queries dense.
     """
-    fields = (f for f in config.fields.values() if f.side == "query")
-    words = sum(field.length for field in fields if isinstance(field, TextField))
-    gated = min(loss.top, dense // 4) + words
-    out = [_sparse("gated", gated, dense, 1, loss.mask.apply in ("gated", "both"))]
+    words, width = words_of(config, "query"), point_shape(config, next(iter(config.fields)))[1]
+    gated = min(loss.top, width) + words
+
+    def _sparse(name: str, entries: int, has_gradient: int, masked: bool) -> Travel:
+        """Compact where that is smaller and no mask fills them up."""
+        if masked or 2 * entries >= width:
+            return Travel(name, dense, 0, has_gradient * dense)
+        return Travel(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
+
+    out = [_sparse("gated", gated, 1, loss.mask.apply in ("gated", "both"))]
     bags_masked = loss.mask.apply in ("bag", "both")
     if loss.bag:
-        out.append(_sparse("bag", words, dense, 0, bags_masked))
+        out.append(_sparse("bag", words, 0, bags_masked))
     if loss.symmetric:
         out.append(Travel("query", dense, 0, dense))
         if loss.bag:
@@ -73,23 +90,22 @@ def _vdr_travels(config: Config, loss: Vdr, dense: int) -> list[Travel]:
     return out
 
 
-def _sparse(name: str, entries: int, dense: int, has_gradient: int, masked: bool) -> Travel:
-    """Queries of so many entries: compact where that is smaller and no mask fills them up."""
-    if masked or 8 * entries >= dense:
-        return Travel(name, dense, 0, has_gradient * dense)
-    return Travel(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
+def words_of(config: Config, side: str) -> int:
+    """Words of a row's query or document at most."""
+    fields = (field for field in config.fields.values() if field.side == side)
+    return sum(field.length for field in fields if isinstance(field, TextField))
 
 
-def representations(config: Config, rows_over: int) -> int:
+def representations(config: Config, rows_over: int, tensor: int = 1) -> int:
     """Points of all fields, averages of fields, and their gradients, float32, on one device."""
     rows = -(-config.batch_size // rows_over)
-    sizes = [math.prod(point_shape(config, name)) for name in config.fields]
+    sizes = [math.prod(local_shape(config, name, tensor)) for name in config.fields]
     sides = {side for term in terms_of(config) for side in (term.query, term.document)}
     averages = sum(len(side) > 1 for side in sides)
     return 2 * 4 * rows * (sum(sizes) + averages * sizes[0])
 
 
-def loss(config: Config, rows_over: int, platform: str) -> int:
+def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
     """What `losses/` holds besides the representations, bytes on one device.
 
     A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers a
@@ -99,8 +115,8 @@ def loss(config: Config, rows_over: int, platform: str) -> int:
     computed one after the other, but what is gathered of their queries, and their statistics, stay
     until the backward pass.
     """
-    under_way, gathered = split(config)
-    shape = point_shape(config, next(iter(config.fields)))
+    under_way, gathered = split(config, tensor)
+    shape = local_shape(config, next(iter(config.fields)), tensor)
     topology = similarity.topology(config.topology)
     points = (config.batch_size, *shape)
     side = config.loss.block or blockwise.block_size(topology, points, platform)
@@ -132,18 +148,18 @@ def _made(config: Config) -> int:
     return first + loss.symmetric * (1 + loss.bag * (1 + bags))
 
 
-def split(config: Config) -> tuple[list[Travel], list[Travel]]:
+def split(config: Config, tensor: int = 1) -> tuple[list[Travel], list[Travel]]:
     """What goes around a ring, and what is gathered, as `losses/core.py` chooses."""
     found: dict[str, list[Travel]] = {"ring": [], "gather": []}
-    for each in travels(config):
+    for each in travels(config, tensor):
         size = config.batch_size * each.points
         found[core.chosen(config.loss.exchange, size)].append(each)
     return found["ring"], found["gather"]
 
 
-def exchange_mode(config: Config) -> str:
+def exchange_mode(config: Config, tensor: int = 1) -> str:
     """ "gather", or "ring" where the queries of a term go around one."""
-    return "ring" if split(config)[0] else "gather"
+    return "ring" if split(config, tensor)[0] else "gather"
 
 
 def loss_flops(config: Config, vocab_size: int) -> int:
@@ -160,31 +176,58 @@ def loss_flops(config: Config, vocab_size: int) -> int:
     return one * len(terms_of(config))
 
 
-def loss_wire(config: Config, rows_over: int) -> dict[str, float]:
+def loss_wire(config: Config, rows_over: int, tensor: int = 1) -> dict[str, float]:
     """Bytes that one device receives for the loss in a step, by kind of collective.
 
     Of N rows of b bytes with gradients of g on R devices, gathering (R - 1) / R N b there and
     (R - 1) / R N g back, ring N (2 b + g); the queries of several terms are gathered once, their
-    gradients come back for each. Which columns a side has active is reduced over the devices.
+    gradients come back for each. Which columns a side has active is reduced over the devices. What
+    columns on the tensor axis add is in `_columns_wire`.
     """
-    if rows_over == 1:
-        return {}
     rows, share = config.batch_size, (rows_over - 1) / rows_over
-    under_way, gathered = split(config)
+    under_way, gathered = split(config, tensor)
     there = sum({each.name: each.there for each in gathered}.values())
     out = {
         "all-gather": share * rows * there,
         "reduce-scatter": share * rows * sum(each.gradient for each in gathered),
         "collective-permute": float(rows * sum(2 * t.there + t.gradient for t in under_way)),
-        "all-reduce": 2 * share * _activity(config),
+        "all-reduce": 2 * share * _activity(config) / tensor,
     }
+    if rows_over == 1:
+        out = {}
+    for kind, size in _columns_wire(config, rows_over, tensor).items():
+        out[kind] = out.get(kind, 0) + size
     return {kind: size for kind, size in out.items() if size}
+
+
+def _columns_wire(config: Config, rows_over: int, tensor: int) -> dict[str, float]:
+    """What goes over the tensor axis, whose T devices have V / T columns of the same rows each.
+
+    Each has a part of every score; they are summed forward and backward, 2 (T - 1) / T of 4 bytes a
+    cell each time. A gate sends the k largest of each part, values and columns, (T - 1) k of both;
+    what it takes is summed, and so are the gradients.
+    """
+    if tensor == 1 or not is_lexical(config):
+        return {}
+    share, mine = (tensor - 1) / tensor, config.batch_size // rows_over
+    cells = mine * config.batch_size * (1 + config.negatives.count) * len(terms_of(config))
+    out = {"all-reduce": 2 * share * 2 * 4 * cells}
+    if isinstance(config.loss, Vdr):
+        width = local_shape(config, next(iter(config.fields)), tensor)[1]
+        kept = min(config.loss.top, width)
+        out["all-gather"] = 2 * (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
+        top = min(config.loss.top, tensor * width)
+        taken = top + words_of(config, "query")
+        if config.loss.symmetric:
+            taken += (1 + config.negatives.count) * (top + words_of(config, "document"))
+        out["all-reduce"] += 2 * share * mine * 2 * 4 * taken
+    return out
 
 
 def _activity(config: Config) -> int:
     """Bytes of what is reduced over all rows of a lexical batch: one a column that some row has
     active, for each side and each mask; 4 a column for the regulariser of a side."""
-    if not all(isinstance(field.head, Lexical) for field in config.fields.values()):
+    if not is_lexical(config):
         return 0
     loss, width = config.loss, point_shape(config, next(iter(config.fields)))[1]
     if isinstance(loss, Vdr):

@@ -108,8 +108,8 @@ def from_state(
     found = {
         **state,
         "activations": sum(activations(parts, config, platform).values()),
-        "representations": representations(config, groups(parts)),
-        "loss": loss(config, groups(parts), platform),
+        "representations": representations(config, groups(parts), parts.mesh.shape["tensor"]),
+        "loss": loss(config, groups(parts), platform, parts.mesh.shape["tensor"]),
     }
     return {**found, "total": sum(found.values())}
 
@@ -142,7 +142,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     params = arrays_bytes(parts.abstract.params)
     return {
         "kept": kept,
-        "layer": max(0, max(layer) - loss(config, groups(parts), platform)),
+        "layer": max(0, max(layer) - loss(config, groups(parts), platform, tensor)),
         "gradients": params + stacked,  # slices add to them in place
         "copies": stacked + casts + _gathered(parts, config),
     }

@@ -148,7 +148,9 @@ def _about(config: Config, where: Target, parts: Model, words: Vocabulary) -> di
         "batch_size": config.batch_size,
         "microbatch": config.microbatch,
         "dtype": config.dtype,
-        "exchange": loss_cost.exchange_mode(config) if memory.groups(parts) > 1 else "none",
+        "exchange": loss_cost.exchange_mode(config, parts.mesh.shape["tensor"])
+        if memory.groups(parts) > 1
+        else "none",
         "parameter_count": sum(parts.parameters.values()),
         "vocabulary": words._asdict(),
         "device_memory_bytes": None if chip is None else chip.memory,

@@ -121,7 +121,7 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
         sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
         temperature = LearnedTemperature(Temperature(max=None))
         config = Contrastive(divide_by="rows")
-        run = ContrastiveObjective(sides, temperature, PairLabels().normalise, config)
+        run = ContrastiveObjective(sides, temperature, PairLabels().normalise, False, config)
         return run(reps, batch, {"temperature": scale})
 
     inputs = {name: case[name] for name in (*names["lhs"], *names["rhs"], "log_logit_scale")}

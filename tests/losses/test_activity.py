@@ -88,7 +88,7 @@ TEMPERATURE = LearnedTemperature(Temperature())
 
 def contrastive(**factors: Any) -> ContrastiveObjective:
     config = Contrastive(sparsity=Sparsity(**factors))
-    return ContrastiveObjective(SIDES, TEMPERATURE, False, config, lexical=True)
+    return ContrastiveObjective(SIDES, TEMPERATURE, False, True, config)
 
 
 def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:

@@ -45,7 +45,7 @@ def sides(name: str, documents: tuple[str, ...] = ("image", "title"), again: boo
 
 def objective(of: Sides, config: Any) -> Any:
     kind = SigmoidObjective if isinstance(config, Sigmoid) else ContrastiveObjective
-    return kind(of, LearnedTemperature(Temperature()), False, config)
+    return kind(of, LearnedTemperature(Temperature()), False, False, config)
 
 
 SCALARS = {"temperature": jnp.asarray(1.5), "bias": jnp.asarray(-2.0)}

@@ -1,14 +1,21 @@
 """What the losses of lexical models send and compute, by formulas and as compiled."""
 
 import dataclasses
+import re
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from big_retrieval import config as configs
 from big_retrieval import recipe
+from big_retrieval.batch import Reps
 from big_retrieval.config import Config
 from big_retrieval.config.loss import ColumnMask, Contrastive, Sparsity, Vdr
+from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import Model
@@ -92,6 +99,36 @@ def test_wire_agrees_with_the_compiled_program(name: str) -> None:
     for kind in formula:  # statistics, a few numbers a row, are in none of the formulas
         assert found[kind] == pytest.approx(formula[kind], rel=0.03, abs=4000), kind
     assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "code" else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES],
+)
+def test_columns_on_the_tensor_axis(name: str) -> None:
+    """The loss by itself sends what the formulas say, and no device has all columns of a row."""
+    loss = dataclasses.replace(LOSSES[name], block=16)  # of one block, scores are summed once only
+    parts, config = lexical(loss, mesh__data=2, mesh__tensor=4)
+    objective, batch = make_objective(config), abstract_batch(config, parts.mesh)
+    rows = NamedSharding(parts.mesh, P("data"))
+    columns = NamedSharding(parts.mesh, P("data", None, "tensor"))
+    points = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=columns)
+    words = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
+
+    def value(points: Any, words: Any, batch: Any) -> Any:
+        return objective(Reps(points, words), batch, objective.scalars())
+
+    with jax.set_mesh(parts.mesh):
+        step = jax.jit(jax.value_and_grad(value, has_aux=True))
+        names = ("query", "document")
+        program = step.lower(dict.fromkeys(names, points), dict.fromkeys(names, words), batch)
+        text = program.compile().as_text() or ""
+    found, formula = hlo.by_kind(hlo.collectives(text)), loss_cost.loss_wire(config, 2, 4)
+    for kind in formula:
+        assert found[kind] == pytest.approx(formula[kind], rel=0.04, abs=4000), kind
+    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=0.03, abs=6000)
+    if name != "wide":  # whose gate asks every device for all that it has
+        assert not re.findall(rf"f32\[\d+(?:,1)?,{WIDTH}\]", text)
 
 
 def test_hard_negatives_are_encoded_and_scored() -> None:
