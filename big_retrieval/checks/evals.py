@@ -17,6 +17,7 @@ from big_retrieval.config import (
     Scenes,
     TextField,
     ZeroShot,
+    is_lexical,
 )
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import parse_metric
@@ -52,7 +53,7 @@ def _modes(c: Config, path: str, ev: Evaluation) -> Iterator[str]:
     """What is wrong with the ways to search with a lexical model."""
     if isinstance(ev, ZeroShot) or not ev.modes:
         return
-    if not all(isinstance(field.head, Lexical) for field in c.fields.values()):
+    if not is_lexical(c):
         yield f"{path}.modes are for lexical models, which this is not; leave them out."
         return
     for text in ev.modes:

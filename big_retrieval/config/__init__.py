@@ -40,6 +40,7 @@ from big_retrieval.config.run import (
     Init,
     Mesh,
     free_on_resume,
+    is_lexical,
     lexical_head,
     load,
     load_saved,

@@ -87,6 +87,11 @@ def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lex
     return head if isinstance(head, Lexical) else None
 
 
+def is_lexical(config: Config) -> bool:
+    """Whether all fields have lexical heads: the loss then compares whole vocabularies."""
+    return all(lexical_head(config.fields, name) is not None for name in config.fields)
+
+
 def negatives_field(config: Config) -> str:
     """The document field that `config.negatives` are read like; "" where there are none."""
     if not config.negatives.count:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config, Contrastive, Lexical, Sigmoid, Vdr
+from big_retrieval.config import Config, Contrastive, Sigmoid, Vdr, is_lexical
 from big_retrieval.losses import activity
 from big_retrieval.losses.contrastive import (
     Execution,
@@ -190,7 +190,7 @@ def make_objective(config: Config) -> Objective:
     parts = make_sides(config), LearnedTemperature(config.temperature), config.labels.normalise
     if isinstance(config.loss, Vdr):
         return VdrObjective(*parts, config.loss)
-    lexical = all(isinstance(field.head, Lexical) for field in config.fields.values())
+    lexical = is_lexical(config)
     if isinstance(config.loss, Sigmoid):
         return SigmoidObjective(*parts, lexical, config.loss)
     return ContrastiveObjective(*parts, lexical, config.loss)

@@ -14,10 +14,10 @@ from big_retrieval.config import (
     Bert,
     Config,
     ImageField,
-    Lexical,
     ResNet,
     TextField,
     ViT,
+    lexical_head,
     negatives_field,
 )
 from big_retrieval.models.resnet import ResidualNetwork
@@ -130,7 +130,7 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
         return []
     out: list[tuple[str, float]] = []
     rows, itemsize = config.batch_size // groups(parts), jnp.dtype(DTYPES[config.dtype]).itemsize
-    for field in config.fields.values():
+    for name, field in config.fields.items():
         tower: Any = config.towers[field.tower]
         if isinstance(tower, ResNet):  # nothing of it is spread over this axis
             continue
@@ -139,7 +139,7 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
         out.append(
             ("all-reduce", tower.depth * times * 2 * size * itemsize * (tensor - 1) / tensor)
         )
-        if isinstance(field.head, Lexical):  # the gradient of the positions that it reads
+        if lexical_head(config.fields, name):  # the gradient of the positions that it reads
             out.append(("all-reduce", 2 * size * 4 * (tensor - 1) / tensor))
     return out
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from big_retrieval import similarity
 from big_retrieval.checks.fields import point_shape
-from big_retrieval.config import Config, Contrastive, Lexical, TextField, Vdr
+from big_retrieval.config import Config, Contrastive, TextField, Vdr, is_lexical
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
@@ -50,11 +50,6 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
     """[M, N] of a field's points on one device; columns of lexical ones lie on the tensor axis."""
     m, dim = point_shape(config, name)
     return m, -(-dim // (tensor if is_lexical(config) else 1))
-
-
-def is_lexical(config: Config) -> bool:
-    """Whether the loss compares representations over a vocabulary."""
-    return all(isinstance(field.head, Lexical) for field in config.fields.values())
 
 
 def travels(config: Config, tensor: int = 1) -> list[Travel]:
