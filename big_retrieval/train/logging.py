@@ -7,9 +7,10 @@ TensorBoard gets the same scalars; results.json holds the last value of every me
 import csv
 import io
 import json
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,22 @@ def say(text: str) -> None:
     """Prints to the user, on the first process only."""
     if jax.process_index() == 0:
         print(text, flush=True)
+
+
+class Alarms:
+    """Says a warning when it begins to hold, and again while it does every `AGAIN` logged steps."""
+
+    AGAIN = 50
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self._held: dict[str, int] = {}
+
+    def __call__(self, warnings: Iterable[str]) -> list[str]:
+        """What to say of the warnings of a logged step; those that differ in numbers are one."""
+        now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
+        self._held = {kind: self._held.get(kind, -1) + 1 for kind in now}
+        return [now[kind] for kind, times in self._held.items() if times % self.AGAIN == 0]
 
 
 class Metrics:

@@ -25,7 +25,7 @@ from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
 from big_retrieval.train.identity import params_sha256
-from big_retrieval.train.logging import Metrics, Progress, say, table, write_results
+from big_retrieval.train.logging import Alarms, Metrics, Progress, say, table, write_results
 from big_retrieval.train.setup import Run, set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.stop import StopSignal
@@ -118,6 +118,7 @@ def _steps(
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
         devices=run.parts.mesh.size,
     )
+    alarms = Alarms()
     reading = closing(run.batches(steps.start, steps.stop))
     with reading as batches, parallel.use(run.parts.mesh):
         for step in range(steps.start + 1, steps.stop + 1):
@@ -140,7 +141,7 @@ def _steps(
                 row["records"] = run.digest(step - 1)
                 metrics.write(step, row)
                 say(progress.line(step, row))
-                for warning in run.parts.objective.warnings(row):
+                for warning in alarms(run.parts.objective.warnings(row)):
                     say(warning)
             progress.pause()
             found = _evaluate(run, state, step, due, metrics)

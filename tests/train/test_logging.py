@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from big_retrieval.train.logging import Metrics, curves, keep_old, read_rows
+from big_retrieval.train.logging import Alarms, Metrics, curves, keep_old, read_rows
 
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
@@ -45,3 +45,17 @@ def test_old_curves_are_kept_once_each(tmp_path: Path) -> None:
     assert found == {
         "metrics.jsonl.old": "a", "metrics.jsonl.old+": "b", "metrics.jsonl.old++": "c"
     }  # fmt: skip
+
+
+def test_a_warning_is_said_when_it_begins_and_now_and_then() -> None:
+    """Numbers in it may change from step to step."""
+    alarms = Alarms()
+    said = [len(alarms([f"warning: {0.1 * i:.2f} active columns."])) for i in range(120)]
+    assert [i for i, count in enumerate(said) if count] == [0, 50, 100]
+    assert alarms(["warning: 3 columns.", "warning: rows."]) == [
+        "warning: 3 columns.",
+        "warning: rows.",
+    ]
+    assert alarms(["warning: 4 columns."]) == []
+    assert alarms([]) == []
+    assert alarms(["warning: 4 columns."]) == ["warning: 4 columns."]
