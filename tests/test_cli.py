@@ -342,6 +342,17 @@ def test_real_processes(module: str, args: list[str], words: str, tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
+def test_configs_that_import_others_from_another_folder(tmp_path: Path) -> None:
+    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    config = f"--config={ROOT}/configs/clip_b16.py:runlocal"
+    done = subprocess.run(
+        command("main", config, "--config.batch_size=0"), cwd=tmp_path, env=env,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "config.batch_size is 0" in done.stderr
+
+
 def test_an_unknown_platform(tmp_path: Path) -> None:
     env = {**environment(), "JAX_PLATFORMS": "abacus"}
     done = subprocess.run(

@@ -36,6 +36,7 @@ class ConfigFile(flags.ArgumentParser):
         Raises:
           UserError: names the file and line, or the override's key.
         """
+        can_import_configs(Path(argument.split(":", 1)[0]))
         try:
             found = self._inner.parse(argument)
             getattr(found, "keys", None)  # ml_collections tells of an OSError only here
@@ -53,6 +54,13 @@ class ConfigFile(flags.ArgumentParser):
         for arg, match in given:
             _check_key(found, match["key"], arg, negated=bool(match["no"]))
         return found
+
+
+def can_import_configs(path: Path) -> None:
+    """Lets a file in a folder `configs` import its neighbours from wherever the command is run."""
+    for folder in path.resolve().parents:
+        if folder.name == "configs" and str(folder.parent) not in sys.path:
+            sys.path.append(str(folder.parent))
 
 
 def _begin(config: Any, key: str) -> None:

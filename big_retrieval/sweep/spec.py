@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.file import chain
+from big_retrieval.config.file import can_import_configs, chain
 from big_retrieval.errors import UserError
 
 FOLDER = Path("configs/sweeps")
@@ -158,6 +158,7 @@ def load(text: str) -> Sweep:
 
 
 def _call(path: Path, arg: str) -> Any:
+    can_import_configs(path)
     module_spec = importlib.util.spec_from_file_location("sweep_file", path)
     assert module_spec is not None
     assert module_spec.loader is not None
