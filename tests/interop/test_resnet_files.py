@@ -70,6 +70,7 @@ def test_a_folder_of_timm(tmp_path: Path) -> None:
     assert imported.config.towers["image"] == configs.ResNet(**SMALL)
 
 
+@pytest.mark.slow
 def test_the_whole_model(tmp_path: Path) -> None:
     """Pixels to vectors, with the mean and deviation of ImageNet; and as a folder of ours."""
     model = import_model(saved(tmp_path, arrays()))

@@ -94,6 +94,7 @@ def test_the_published_size() -> None:
     assert plan["model_flops_per_step"] > 3 * 256 * 2 * 4.08e9
 
 
+@pytest.mark.slow
 def test_slices_are_proposed_only_where_they_are_the_same_training() -> None:
     whole = make(full(8192), at("h200-1"), compiling=False)
     assert whole["fits"] is False

@@ -138,6 +138,7 @@ def test_changes_are_tried_in_order() -> None:
     assert found.flags == [f"--config.towers.{name}.remat=block" for name in parts.config.towers]
 
 
+@pytest.mark.slow
 def test_on_cpus_remat_needs_a_scan() -> None:
     parts = sized(8, batch_size=8, tower={"depth": 8})
     change = {"remat": "block", "scan": True}

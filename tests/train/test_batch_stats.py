@@ -194,6 +194,7 @@ def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
     same(stats(tmp_path, 20), stats(whole, 20))
 
 
+@pytest.mark.slow
 def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
     train(resnet({"batch_stats": "slice"}, microbatch=8, stop_after=1), tmp_path, ONE)
     with pytest.raises(UserError, match=r"config\.microbatch = 8.*None"):

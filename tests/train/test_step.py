@@ -105,6 +105,7 @@ def test_temperature_stays_within_its_bounds() -> None:
     assert any(abs(tau - 4.99) < 1e-4 or abs(tau - 5.01) < 1e-4 for tau in seen)
 
 
+@pytest.mark.slow
 def test_fixed_temperature_does_not_move() -> None:
     step, state, batch = prepare(temperature__learnable=False, temperature__init=3.0)
     start = float(state.params["scalars"]["temperature"])
@@ -153,6 +154,7 @@ def test_dropout_does_not_depend_on_the_mesh(tmp_path: Path) -> None:
     assert one[1] != losses(tmp_path / "without")[1]
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_anew_each_step() -> None:
     step, state, batch = prepare(optimizer__lr=1e-30, **DROPOUT)
     seen = set()
