@@ -1,4 +1,4 @@
-"""Checks of the data, the evaluators and the loader; see `big_retrieval.checks`."""
+"""Checks of the data and the loader; see `big_retrieval.checks`."""
 
 import importlib.util
 from collections.abc import Iterator
