@@ -13,6 +13,7 @@ from big_retrieval.config import (
     TextField,
     Vdr,
     ViT,
+    is_lexical,
 )
 
 
@@ -103,7 +104,7 @@ def _same_columns(c: Config) -> Iterator[str]:
 
 def _loss(c: Config) -> Iterator[str]:
     """What the losses of lexical representations need."""
-    lexical = all(isinstance(field.head, Lexical) for field in c.fields.values())
+    lexical = is_lexical(c)
     if isinstance(c.loss, Vdr):
         if not lexical:
             name = next(n for n, f in c.fields.items() if not isinstance(f.head, Lexical))

@@ -82,14 +82,14 @@ def free_on_resume(key: str) -> bool:
 
 
 def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
-    """The lexical head of a field, its own or the one that it shares; None: it has another."""
-    head = fields[fields[name].shares_head or name].head
+    """The lexical head of a field; None: it has another. One that is shared is set in both."""
+    head = fields[name].head
     return head if isinstance(head, Lexical) else None
 
 
-def is_lexical(config: Config) -> bool:
-    """Whether all fields have lexical heads: the loss then compares whole vocabularies."""
-    return all(lexical_head(config.fields, name) is not None for name in config.fields)
+def is_lexical(config: Config, *names: str) -> bool:
+    """Whether these fields, or where none is named all, have lexical heads."""
+    return all(lexical_head(config.fields, name) for name in names or config.fields)
 
 
 def negatives_field(config: Config) -> str:

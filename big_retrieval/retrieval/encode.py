@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.config import Config, TextField
+from big_retrieval.config import Config, TextField, is_lexical
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import Chunk
-from big_retrieval.retrieval.vocabulary import is_lexical
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import loading
-from big_retrieval.config import Config, TextField
+from big_retrieval.config import Config, TextField, is_lexical
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.errors import Damaged, UserError
@@ -30,7 +30,6 @@ from big_retrieval.retrieval.progress import Progress
 from big_retrieval.retrieval.vocabulary import (
     Vocabulary,
     document_bags,
-    is_lexical,
     normalises,
     vocabulary_of,
 )

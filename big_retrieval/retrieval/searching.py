@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from big_retrieval.config import is_lexical
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import Texts
 from big_retrieval.retrieval.folder import AGAIN, About
 from big_retrieval.retrieval.inverted import InvertedIndex
-from big_retrieval.retrieval.vocabulary import Vocabulary, is_lexical
+from big_retrieval.retrieval.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from big_retrieval.columns import Columns, normalised
-from big_retrieval.config import Config, lexical_head
+from big_retrieval.config import Config, is_lexical, lexical_head
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
@@ -87,11 +87,6 @@ class Vocabulary:
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         ids = tuple(open_array(folder / FILE, np.int32).tolist())
         return cls(Columns(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
-
-
-def is_lexical(config: Config, field: str) -> bool:
-    """Whether a field has a lexical head, its own or a shared one."""
-    return lexical_head(config.fields, field) is not None
 
 
 def normalises(config: Config, field: str) -> bool:

@@ -29,9 +29,9 @@ from big_retrieval.tradeoff.subjects import (
     Subject,
     choose,
     evenly,
-    is_lexical,
     make_subject,
     metrics_of,
+    sparse,
     sweep,
 )
 
@@ -133,7 +133,7 @@ def measure(
         tell = partial(_tell, say, name)
         model = load(checkpoint, batch_size=BATCH)
         subject = make_subject(model, evaluator, wish.queries, wish.documents, tell)
-        lexical = is_lexical(model.config, model.config.evals[evaluator])
+        lexical = sparse(model.config, model.config.evals[evaluator])
         _add(plan, _Model(name, str(model.folder), lexical), subject, work, tell)
     if wish.bm25:
         names = [*names, "BM25"]
@@ -185,7 +185,7 @@ def check(wish: Wish) -> list[str]:
         sweep(config, ev, wish.queries, wish.documents)
         if wish.bm25:
             ranking_of(config, name)
-        lexical = lexical or is_lexical(config, ev)
+        lexical = lexical or sparse(config, ev)
         found.append(name)
     if (wish.queries or wish.documents) and not lexical:
         flag = "--queries" if wish.queries else "--documents"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Config, Ranking, Retrieval, ZeroShot, lexical_head
+from big_retrieval.config import Config, Ranking, Retrieval, ZeroShot, is_lexical
 from big_retrieval.data.build import field_specs, make_reading, make_source
 from big_retrieval.data.fields import FieldSpec, Text, source_texts
 from big_retrieval.data.sources import Source
@@ -133,10 +133,9 @@ def metrics_of(ev: Any) -> tuple[str, ...]:
     return tuple(ev.metrics)
 
 
-def is_lexical(config: Config, ev: Any) -> bool:
+def sparse(config: Config, ev: Any) -> bool:
     """Whether all fields of an evaluator have lexical heads."""
-    names = [name for part in side_fields(config, ev).values() for name in part]
-    return all(lexical_head(config.fields, name) is not None for name in names)
+    return is_lexical(config, *(name for part in side_fields(config, ev).values() for name in part))
 
 
 def sweep(
@@ -154,7 +153,7 @@ def sweep(
       UserError: gates that the model cannot have.
     """
     sides = side_fields(config, ev)
-    if not is_lexical(config, ev):
+    if not sparse(config, ev):
         return {
             "query": [Gate("exact", "query", WHOLE)],
             "document": [Gate("exact", "document", WHOLE)],

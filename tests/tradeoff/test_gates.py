@@ -14,7 +14,7 @@ from big_retrieval.tradeoff.gates import gates_of, parse_gate
 NARROW, WIDE = Lexical(columns="words", top=100, own_words=True), Lexical(columns="words")
 FIELDS: dict[str, Any] = {
     "query": TextField(head=NARROW),
-    "passage": TextField(side="document", shares_head="query"),
+    "passage": TextField(side="document", head=NARROW, shares_head="query"),
     "image": ImageField(side="document", head=WIDE),
     "title": TextField(side="document", head=WIDE),
 }
