@@ -123,7 +123,7 @@ def _row(word: str, value: float, share: float, own: bool) -> Html:
 
 def _pair(text: str, common: Any) -> Html:
     shares = [[word, share] for word, _, share in common.words[:MATCHED]]
-    none = tag("span", "no word in common", class_="note")
+    none = tag("p", "no word in common", class_="note")
     return tag(
         "li",
         tag("span", "score ", number(common.score, 4), class_="score"),
