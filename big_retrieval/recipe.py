@@ -176,7 +176,9 @@ def runlocal(c: Editable) -> Editable:
     for part in c.fields.values():
         _shrink_field(part)
     if c.loss.type == "vdr":
-        c.loss.top = min(c.loss.top, LOCAL_TOP)
+        for key in ("top", "top_document"):
+            if c.loss[key] is not None:
+                c.loss[key] = min(c.loss[key], LOCAL_TOP)
     c.init = ml_collections.ConfigDict()
     graded = c.data.type in ("graded", "beir", "dpr", "triples")
     scored = bool(c.labels.score)

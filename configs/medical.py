@@ -45,8 +45,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     lexical = config.Lexical(columns="words", use_bias=bool(args.bias), bias_init=args.bias)
     head = {
         "dpr": recipe.entry(config.Head(), dim=None),
-        "splade": recipe.entry(lexical),
-        "vdr": recipe.entry(lexical, activation="elu1p", top=args.top, own_words=True),
+        "splade": recipe.entry(lexical, own_words=False),
+        "vdr": recipe.entry(lexical, activation="elu1p", top=args.top),
     }[args.method]
     c.fields.query.head, c.fields.answer.head = head, head.copy_and_resolve_references()
     c.towers.text.pool = "mean" if args.method == "dpr" else "none"  # as MiniLM was trained

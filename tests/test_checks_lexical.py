@@ -72,7 +72,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         ["config.topology to 'inner' instead of 'sphere'"],
     ),
     (pictures, {HEAD + "tied": True}, ["config.fields.image.head.tied", "no word table"]),
-    (pictures, {HEAD + "own_words": True}, ["config.fields.image.head.own_words", "no words"]),
+    (pictures, {HEAD + "top": 0}, ["config.fields.image.head.top is 0", "set it to 1 or more."]),
     (pictures, {HEAD + "epsilon": -1.0}, ["config.fields.image.head.epsilon is -1.0"]),
     (pictures, {HEAD + "pooling_top": 3}, ["pooling_top is 3", "for pooling 'mean'"]),
     (pictures, {HEAD + "bias_init": -2.0}, ["bias_init is -2.0", "set use_bias to True"]),

@@ -15,6 +15,7 @@ from big_retrieval.config import (
     ViT,
     is_lexical,
 )
+from big_retrieval.config.loss import top_of_documents
 
 
 def lexical(c: Config) -> Iterator[str]:
@@ -57,11 +58,8 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
             f"{path}.type 'lexical' is scored by inner products: set config.topology to 'inner' "
             f"instead of {c.topology!r}."
         )
-    if isinstance(field, ImageField):
-        if head.tied:
-            yield f"{path}.tied: images have no word table; set it to False."
-        if head.own_words:
-            yield f"{path}.own_words: images have no words of their own; set it to False."
+    if isinstance(field, ImageField) and head.tied:
+        yield f"{path}.tied: images have no word table; set it to False."
     if head.epsilon <= 0:
         yield f"{path}.epsilon is {head.epsilon}; it must be positive."
     if head.bias_init and not head.use_bias:
@@ -73,6 +71,9 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
         )
     if head.top is not None and head.top < 0:
         yield f"{path}.top is {head.top}; it must be 0 or more, or None for all columns."
+    if head.top == 0 and not (head.own_words and isinstance(field, TextField)):
+        own = f", or {path}.own_words to True" if isinstance(field, TextField) else ""
+        yield f"{path}.top is 0, which leaves no column: set it to 1 or more{own}."
     if problem := check_rule(head.columns):
         yield f"{path}.columns is {problem}."
 
@@ -126,8 +127,9 @@ def _loss(c: Config) -> Iterator[str]:
 
 def _vdr(c: Config, loss: Vdr) -> Iterator[str]:
     path = "config.loss"
-    if loss.top < 0:
-        yield f"{path}.top is {loss.top}; it must be 0 or more."
+    for key, top in (("top", loss.top), ("top_document", loss.top_document)):
+        if top is not None and top < 0:
+            yield f"{path}.{key} is {top}; it must be 0 or more, or None for all columns."
     if loss.false_negatives == "positives" and loss.mask.apply != "none":
         yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
     if loss.mask.weight < 0:
@@ -141,13 +143,16 @@ def _words(c: Config, loss: Vdr) -> Iterator[str]:
     """Sides whose words the loss takes have some."""
     path = "config.loss"
     masked = loss.mask.apply != "none" and loss.mask.source == "bag"
+    gates = loss.top, top_of_documents(loss)
     needs = {  # what takes words -> what to do about it
         "query": {
             f"{path}.bag to False": loss.bag,
             f"{path}.mask.source to 'gate'": masked,
-            f"{path}.top above 0": loss.top == 0,
+            f"{path}.top above 0": gates[0] == 0,
         },
-        "document": {f"{path}.symmetric to False": loss.symmetric and (loss.bag or loss.top == 0)},
+        "document": {
+            f"{path}.symmetric to False": loss.symmetric and (loss.bag or gates[1] == 0),
+        },
     }
     for side, reasons in needs.items():
         texts = [f for f in c.fields.values() if f.side == side and isinstance(f, TextField)]

@@ -35,9 +35,9 @@ class Lexical:
     columns: str = "all"
     normalise: bool = False  # to norm 1 over the columns
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): only so many of the strongest
-    # columns stay (None: all above 0), and with `own_words` those of the text's words, too
+    # columns stay (None: all above 0), and with `own_words` those of a text's words, too
     top: int | None = None
-    own_words: bool = False
+    own_words: bool = True
 
 
 @dataclass(frozen=True)

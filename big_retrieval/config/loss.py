@@ -75,8 +75,10 @@ class Vdr:
     """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
 
     type: Literal["vdr"] = "vdr"
-    top: int = 768  # k, columns that the gate of training leaves, besides a text's own words
+    # k, columns that the gate of training leaves besides a text's own words; None: all
+    top: int | None = 768
     symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
+    top_document: int | None = None  # k of the documents of four terms; None: as `top`
     bag: bool = True  # the nonparametric entry: queries as bags of words
     bag_norm: bool = False  # these to norm 1; else binary
     mask: ColumnMask = field(default_factory=ColumnMask)
@@ -88,6 +90,11 @@ class Vdr:
     renormalise: bool = False
     exchange: Exchange = "auto"
     block: int | None = None
+
+
+def top_of_documents(config: Vdr) -> int | None:
+    """k of the documents' gate; None: it leaves all columns."""
+    return config.top if config.top_document is None else config.top_document
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """How many columns lexical representations use, and when that is too few or too many."""
 
+import sys
 from collections.abc import Iterator, Mapping
 
 import jax
@@ -9,6 +10,8 @@ from big_retrieval import gate
 
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active
+ALL = sys.maxsize  # k of a gate that leaves all columns
+WATCHED = ("active", "used", "neglected", "effective")
 
 
 def activity(
@@ -24,8 +27,9 @@ def activity(
 
     Returns:
       `active`, columns a row has active, on average; `used`, |T(B)|, columns that some row has
-      active; `neglected`, all others; `expansion`, of texts, the share of active columns that are
-      no own words.
+      active; `neglected`, all others; `effective`, how many columns V(x) is spread over without a
+      gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike; `expansion`,
+      of texts, the share of active columns that are no own words.
     """
     points = jax.lax.stop_gradient(points)
     width = points.shape[1]
@@ -38,6 +42,9 @@ def activity(
     total = jnp.sum(active.astype(jnp.float32))
     used = jnp.sum(jnp.any(active, axis=0).astype(jnp.float32))
     out = {"active": total / rows, "used": used, "neglected": width - used}
+    squares = jnp.maximum(jnp.sum(jnp.square(points), axis=1), 1e-30)
+    spread_over = jnp.square(jnp.sum(points, axis=1)) / squares
+    out["effective"] = jnp.sum(jnp.where(valid, spread_over, 0)) / rows
     if words is not None:
         own = jnp.sum((active & gate.spread_words(words, width)).astype(jnp.float32))
         out["expansion"] = 1 - own / jnp.maximum(total, 1)
@@ -57,30 +64,48 @@ def flops(points: jax.Array, valid: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
 
 
-def warnings(metrics: Mapping[str, float], gated: bool) -> Iterator[str]:
+def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator[str]:
     """Sentences about a vocabulary that collapses or saturates.
 
     Args:
-      metrics: `active_<side>`, `neglected_<side>` and `used_<side>` of a step.
-      gated: whether a gate limits what is active.
+      metrics: `activity` of a step, by `<name>_<side>`.
+      gates: k of the gate of each side; a side that is not there has none.
     """
     for side in ("query", "document"):
-        if f"active_{side}" not in metrics:
-            continue
-        active, used, width = (metrics[f"{key}_{side}"] for key in ("active", "used", "neglected"))
-        width += used
-        if active < 1:
-            yield (
-                f"warning: {side} representations have {active:.2f} active columns on average: "
-                "they collapse; lower the regulariser or the learning rate."
-            )
-        elif not gated and active > SATURATED * width:
-            yield (
-                f"warning: {side} representations have {active:,.0f} of {width:,.0f} columns "
-                "active: nothing is sparse; raise the regulariser, or give the head a gate."
-            )
-        elif used <= 1.01 * active:
-            yield (
-                f"warning: all {side} representations have the same {active:,.0f} columns active: "
-                "they collapse; lower the learning rate, or raise the batch size."
-            )
+        if f"active_{side}" in metrics:
+            own = {name: metrics[f"{name}_{side}"] for name in WATCHED}
+            found = _collapse(own, gates.get(side)) or _saturation(own, side in gates)
+            if found:
+                yield f"warning: {found.format(side)}"
+
+
+def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
+    active, used = metrics["active"], metrics["used"]
+    if gate == 0:  # own words alone, and of images nothing
+        return None
+    if active < 1:
+        return (
+            f"{{}} representations have {active:.2f} active columns on average: "
+            "they collapse; lower the regulariser or the learning rate."
+        )
+    if used <= 1.01 * active and active <= SATURATED * (used + metrics["neglected"]):
+        return (
+            f"all {{}} representations have the same {active:,.0f} columns active: "
+            "they collapse; lower the learning rate, or raise the batch size."
+        )
+    return None
+
+
+def _saturation(metrics: Mapping[str, float], gated: bool) -> str | None:
+    active, width = metrics["active"], metrics["used"] + metrics["neglected"]
+    if not gated and active > SATURATED * width:
+        return (
+            f"{{}} representations have {active:,.0f} of {width:,.0f} columns "
+            "active: nothing is sparse; raise the regulariser, or give the head a gate."
+        )
+    if metrics["effective"] > SATURATED * width:
+        return (
+            f"{{}} representations are nearly alike in all {width:,.0f} columns in front of the "
+            "gate; if that stays, start the head with use_bias and a bias_init below 0."
+        )
+    return None

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config.loss import Sparsity, Vdr
+from big_retrieval.config.loss import Sparsity, Vdr, top_of_documents
 from big_retrieval.losses import activity
 from big_retrieval.losses.contrastive import Execution, Result
 from big_retrieval.losses.fields import Sides, pair_weights
@@ -121,12 +121,19 @@ class VdrObjective:
             ("query", query, query_there),
             ("document", document, document_there),
         ):
-            metrics |= _active(name, side, batch, there, self.config.top)[0]
+            metrics |= _active(name, side, batch, there, self._gates[name])[0]
         return loss, {**metrics, "temperature": tau}
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """See `activity.warnings`."""
-        return activity.warnings(metrics, gated=True)
+        return activity.warnings(metrics, self._gates)
+
+    @property
+    def _gates(self) -> dict[str, int]:
+        """k of both sides; of documents only watched where they are compared dense."""
+        c = self.config
+        tops = {"query": c.top, "document": top_of_documents(c)}
+        return {side: activity.ALL if top is None else top for side, top in tops.items()}
 
     def _negatives(self, reps: Reps) -> Lexical | None:
         if reps.negatives is None:

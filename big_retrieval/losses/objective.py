@@ -83,7 +83,7 @@ class _PairObjective:
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """See `activity.warnings`."""
-        return activity.warnings(metrics, gated=False)
+        return activity.warnings(metrics, {})
 
     def _sum_of_terms(
         self,

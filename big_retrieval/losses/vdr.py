@@ -13,7 +13,8 @@ that is smaller.
 
 The contrastive mask (section 3.3) shares the columns that no row has active out among the rows of
 the batch: row b of B gets every inactive column v with v mod B = b. In its query they become
-active, in its own document inactive, so that a column has at least one positive in each batch.
+active (the gate is G OR mask), in its own document inactive, so that a column has at least one
+positive in each batch.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval import gate
-from big_retrieval.config.loss import Vdr
+from big_retrieval.config.loss import Vdr, top_of_documents
 from big_retrieval.gate import Compact
 from big_retrieval.losses.contrastive import Negatives, Result, contrastive_loss
 from big_retrieval.similarity import Product, unit
@@ -48,16 +49,18 @@ class Lexical:
         """V."""
         return self.points.shape[-1]
 
-    def gated(self, top: int) -> Compact:
-        """E(x)."""
-        return gate.compact(self.points, top, self.words)
+    def gated(self, top: int | None, more: jax.Array | None = None) -> Compact:
+        """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
+        words = [each for each in (self.words, more) if each is not None]
+        together = jnp.concatenate(words, axis=1) if words else None
+        return gate.compact(self.points, self.width if top is None else top, together)
 
     def bag(self, normalise: bool) -> Compact:
         """bow(x)."""
         assert self.words is not None
         return gate.bag_of_words(self.words, normalise)
 
-    def active(self, source: Literal["gate", "bag"], top: int) -> jax.Array:
+    def active(self, source: Literal["gate", "bag"], top: int | None) -> jax.Array:
         """bool [V]: the columns that some row has active, T(B)."""
         rows = self.gated(top).columns if source == "gate" else self.words
         assert rows is not None
@@ -83,9 +86,11 @@ def vdr_loss(
 
     Returns:
       The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
-      that of search without a network; and `loss_<term>` of each term, as it is summed.
+      that of search without a network; `loss_<term>` of each term, as it is summed; and with a mask
+      `shared_out`, the columns that it gives to queries.
     """
-    operands = Terms(config, query, document, negatives).operands()
+    terms = Terms(config, query, document, negatives)
+    operands = terms.operands()
     share = 1 / len(operands)
     if config.reduction == "sum":
         share = 2 if config.directions == "both" else 1
@@ -95,6 +100,8 @@ def vdr_loss(
     if "bag" in found:
         metrics["accuracy_bag"] = found["bag"][1]["accuracy"]
     metrics |= {f"loss_{name}": value for name, value in values.items()}
+    if config.mask.apply != "none":
+        metrics["shared_out"] = jnp.sum(~terms.active, dtype=jnp.float32)
     return functools.reduce(jnp.add, values.values()), metrics
 
 
@@ -137,6 +144,14 @@ def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int 
     return (turn[None, :] == number[:, None]) & ~active[None, :]
 
 
+def claims(active: jax.Array, rows: int) -> jax.Array:
+    """`unclaimed` as columns int32 [rows, K], -1 for none."""
+    width = len(active)
+    columns = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
+    free = (columns < width) & ~active[jnp.minimum(columns, width - 1)]
+    return jnp.where(free, columns, -1).astype(jnp.int32)
+
+
 Operands = tuple[jax.Array | Compact, jax.Array, jax.Array | None]
 
 
@@ -169,38 +184,42 @@ class Terms:
     def _masked(self, where: str) -> bool:
         return self.config.mask.apply in (where, "both")
 
-    def _mask(self) -> jax.Array:
-        """Which inactive columns are whose query's, bool [B, V]."""
-        c = self.config
-        return unclaimed(self.query.active(c.mask.source, c.top), len(self.query.points))
+    @functools.cached_property
+    def active(self) -> jax.Array:
+        """bool [V]: the columns that the mask leaves where they are."""
+        return self.query.active(self.config.mask.source, self.config.top)
 
     def _gated(self) -> Operands:
         """SCE(E_q, V_p): the parametric term."""
-        query = self.query.gated(self.config.top)
+        top, rows = self.config.top, len(self.query.points)
         if not self._masked("gated"):
-            return query, self.document.points, self._others
-        claimed = self._mask()
-        dense = gate.spread(query, self.query.width)
-        dense = dense + jnp.where(claimed, self.query.points, 0)
-        return dense, jnp.where(claimed, 0, self.document.points), self._others
+            return self.query.gated(top), self.document.points, self._others
+        query = self.query.gated(top, claims(self.active, rows))
+        return query, self._without(unclaimed(self.active, rows)), self._others
 
     def _bag(self) -> Operands:
         """SCE(bow_q, V_p): the nonparametric entry."""
-        query = self.query.bag(self.config.bag_norm)
+        query, rows = self.query.bag(self.config.bag_norm), len(self.query.points)
         if not self._masked("bag"):
             return query, self.document.points, self._others
-        claimed = self._mask()
-        dense = gate.spread(query, self.query.width) + self._weighted(claimed)
-        return dense, jnp.where(claimed, 0, self.document.points), self._others
+        more = claims(self.active, rows)  # none is a word of the batch
+        values = self._weighted(more >= 0)
+        together = [(query.values, values), (query.columns, more)]
+        query = Compact(*(jnp.concatenate(each, axis=1) for each in together))
+        return query, self._without(unclaimed(self.active, rows)), self._others
+
+    def _without(self, claimed: jax.Array) -> jax.Array:
+        """V of the positives but for what their queries have claimed, bool [B, V]."""
+        return jnp.where(claimed, 0, self.document.points)
 
     def _weighted(self, claimed: jax.Array) -> jax.Array:
-        """A mask as what is added to bags of words."""
+        """A row's share, bool [B, K], as what is added to its bag of words."""
         mask = claimed.astype(jnp.float32)
         return self.config.mask.weight * (unit(mask, -1) if self.config.mask.normalise else mask)
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """E_p of the positives and of the hard negatives, dense."""
-        width, top = self.document.width, self.config.top
+        width, top = self.document.width, top_of_documents(self.config)
         own = gate.spread(self.document.gated(top), width)
         if self.negatives is None:
             return own, None

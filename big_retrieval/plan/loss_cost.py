@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from big_retrieval import similarity
 from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config, Contrastive, TextField, Vdr, is_lexical
+from big_retrieval.config.loss import top_of_documents
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
@@ -63,26 +64,32 @@ def travels(config: Config, tensor: int = 1) -> list[Travel]:
 def _vdr_travels(config: Config, loss: Vdr, dense: int) -> list[Travel]:
     """The terms of `losses/vdr.py`, in its order; `dense` bytes of a device's columns of a row.
 
-    Compact queries are values and columns; bags have no gradient. A mask makes queries dense.
+    Compact queries are values and columns, with a mask those that it gives to a row, too; bags have
+    no gradient.
     """
     words, width = words_of(config, "query"), point_shape(config, next(iter(config.fields)))[1]
-    gated = min(loss.top, width) + words
+    gated, more = _kept(loss.top, width) + words, -(-width // config.batch_size)
 
-    def _sparse(name: str, entries: int, has_gradient: int, masked: bool) -> Travel:
-        """Compact where that is smaller and no mask fills them up."""
-        if masked or 2 * entries >= width:
+    def _sparse(name: str, entries: int, has_gradient: int) -> Travel:
+        """Compact where that is smaller."""
+        if 2 * entries >= width:
             return Travel(name, dense, 0, has_gradient * dense)
         return Travel(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
 
-    out = [_sparse("gated", gated, 1, loss.mask.apply in ("gated", "both"))]
+    out = [_sparse("gated", gated + more * (loss.mask.apply in ("gated", "both")), 1)]
     bags_masked = loss.mask.apply in ("bag", "both")
     if loss.bag:
-        out.append(_sparse("bag", words, 0, bags_masked))
+        out.append(_sparse("bag", words + more * bags_masked, 0))
     if loss.symmetric:
         out.append(Travel("query", dense, 0, dense))
         if loss.bag:
             out.append(Travel("masked" if bags_masked else "query", dense, 0, dense))
     return out
+
+
+def _kept(top: int | None, width: int) -> int:
+    """Columns of `width` that a gate leaves."""
+    return width if top is None else min(top, width)
 
 
 def words_of(config: Config, side: str) -> int:
@@ -134,12 +141,12 @@ def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
 
 def _made(config: Config) -> int:
     """Dense arrays of one device's rows that the terms of `losses/vdr.py` make of its points: what
-    a mask changes on both sides, and the documents of the four-term variant. Two terms without a
+    a mask leaves of the positives, and the documents of the four-term variant. Two terms without a
     mask make none."""
     if not isinstance(config.loss, Vdr):
         return 0
     loss, bags = config.loss, config.loss.mask.apply in ("bag", "both")
-    first = 2 * (loss.mask.apply in ("gated", "both")) + 2 * (loss.bag and bags)
+    first = (loss.mask.apply in ("gated", "both")) + (loss.bag and bags)
     return first + loss.symmetric * (1 + loss.bag * (1 + bags))
 
 
@@ -209,13 +216,19 @@ def _columns_wire(config: Config, rows_over: int, tensor: int) -> dict[str, floa
     out = {"all-reduce": 2 * share * 2 * 4 * cells}
     if isinstance(config.loss, Vdr):
         width = local_shape(config, next(iter(config.fields)), tensor)[1]
-        kept = min(config.loss.top, width)
-        out["all-gather"] = 2 * (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
-        top = min(config.loss.top, tensor * width)
-        taken = top + words_of(config, "query")
+        tops = config.loss.top, top_of_documents(config.loss)
+        kept = sum(_kept(top, width) for top in tops)
+        out["all-gather"] = (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
+        query, document = (_kept(top, tensor * width) for top in tops)
+        taken = query + words_of(config, "query")
+        more = -(
+            -tensor * width // config.batch_size
+        )  # what a mask shares out, looked up and taken
+        taken += more * (config.loss.mask.apply in ("gated", "both"))
         if config.loss.symmetric:
-            taken += (1 + config.negatives.count) * (top + words_of(config, "document"))
+            taken += (1 + config.negatives.count) * (document + words_of(config, "document"))
         out["all-reduce"] += 2 * share * mine * 2 * 4 * taken
+        out["all-reduce"] += 2 * share * mine * 4 * more * (config.loss.mask.apply != "none")
     return out
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Temperature
 from big_retrieval.config.loss import Sparsity, Vdr
-from big_retrieval.losses.activity import activity, flops, warnings
+from big_retrieval.losses.activity import ALL, activity, flops, warnings
 from big_retrieval.losses.fields import Sides
 from big_retrieval.losses.lexical_objective import VdrObjective, lexical_side
 from big_retrieval.losses.objective import ContrastiveObjective
@@ -64,10 +64,14 @@ def test_activity_against_sets(seed: int, top: int | None, with_words: bool) -> 
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
+    inside = points[valid]
+    expected["effective"] = np.sum(
+        inside.sum(1) ** 2 / np.maximum((inside**2).sum(1), 1e-30)
+    ) / max(len(inside), 1)
     if with_words:
         shared = sum(len(a & m) for a, m in zip(active, mine, strict=True))
         expected["expansion"] = 1 - shared / max(total, 1)
-    assert {name: float(x) for name, x in found.items()} == pytest.approx(expected, rel=1e-6)
+    assert {name: float(x) for name, x in found.items()} == pytest.approx(expected, rel=1e-5)
 
 
 def batch(valid: np.ndarray, there: np.ndarray | None) -> Any:
@@ -161,22 +165,26 @@ def metrics_of(points: np.ndarray, top: int | None = None) -> dict[str, float]:
 
 
 NOTHING = np.zeros((10, 40), np.float32)
-ALL = np.ones((10, 40), np.float32)
-ALIKE = np.where(np.arange(40) < 6, ALL, 0)
+FULL = np.ones((10, 40), np.float32)
+ALIKE = np.where(np.arange(40) < 6, FULL, 0)
+
+
+NO_GATE, GATED = {}, {"query": 6, "document": 6}
 
 
 @pytest.mark.parametrize(
-    ("points", "gated", "words"),
+    ("points", "gates", "words"),
     [
-        (NOTHING, False, ["0.00 active columns on average", "collapse", "regulariser"]),
-        (NOTHING, True, ["0.00 active columns on average"]),
-        (ALL, False, ["40 of 40 columns active", "nothing is sparse", "gate"]),
-        (ALIKE, False, ["all query representations have the same 6 columns", "learning rate"]),
-        (ALIKE, True, ["all query representations have the same 6 columns"]),
+        (NOTHING, NO_GATE, ["0.00 active columns on average", "collapse", "regulariser"]),
+        (NOTHING, GATED, ["0.00 active columns on average"]),
+        (FULL, NO_GATE, ["40 of 40 columns active", "nothing is sparse", "gate"]),
+        (FULL + np.eye(10, 40), GATED, ["query", "alike in all 40 columns", "bias_init"]),
+        (ALIKE, NO_GATE, ["all query representations have the same 6 columns", "learning rate"]),
+        (ALIKE, GATED, ["all query representations have the same 6 columns"]),
     ],
 )
-def test_warnings(points: np.ndarray, gated: bool, words: list[str]) -> None:
-    (sentence,) = warnings(metrics_of(points), gated)
+def test_warnings(points: np.ndarray, gates: dict[str, int], words: list[str]) -> None:
+    (sentence,) = warnings(metrics_of(points), gates)
     assert sentence.startswith("warning: ")
     assert "document" not in sentence
     for word in words:
@@ -185,6 +193,15 @@ def test_warnings(points: np.ndarray, gated: bool, words: list[str]) -> None:
 
 def test_no_warning_where_all_is_well() -> None:
     healthy = np.eye(10, 40, 3, dtype=np.float32) + np.eye(10, 40)
-    assert not [*warnings(metrics_of(healthy), gated=False)]
-    assert not [*warnings(metrics_of(healthy, top=2), gated=True)]
-    assert not [*warnings({"loss": 1.0, "accuracy": 0.5}, gated=False)]
+    assert not [*warnings(metrics_of(healthy), NO_GATE)]
+    assert not [*warnings(metrics_of(healthy, top=2), GATED)]
+    assert not [*warnings({"loss": 1.0, "accuracy": 0.5}, NO_GATE)]
+
+
+def test_no_warning_of_what_the_gate_itself_does() -> None:
+    """One that leaves everything, or of images, which have no words, nothing."""
+    rng = np.random.default_rng(0)
+    points = rng.exponential(size=(10, 40)).astype(np.float32) ** 3
+    assert not [*warnings(metrics_of(points, top=40), {"query": 40, "document": 40})]
+    assert not [*warnings(metrics_of(points, top=None), {"query": ALL, "document": ALL})]
+    assert not [*warnings(metrics_of(points, top=0), {"query": 0, "document": 0})]

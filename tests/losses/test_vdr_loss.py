@@ -14,10 +14,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import gate
-from big_retrieval.config.loss import ColumnMask, Vdr
+from big_retrieval.config.loss import ColumnMask, Vdr, top_of_documents
 from big_retrieval.losses.contrastive import Execution
-from big_retrieval.losses.vdr import Lexical, Terms, vdr_loss
+from big_retrieval.losses.vdr import Lexical, vdr_loss
 from big_retrieval.spreading import column_axis
 from big_retrieval.train.microbatch import in_slices
 
@@ -29,9 +28,11 @@ KINDS = {
     "no bag": Vdr(top=TOP, bag=False),
     "mask": Vdr(top=TOP, mask=ColumnMask("gated", "gate")),
     "normed": Vdr(top=TOP, bag_norm=True, directions="query", reduction="mean"),
-    "code": Vdr(top=TOP, symmetric=True, mask=ColumnMask("both", "bag", 0.5, True)),
+    "code": Vdr(top=TOP, symmetric=True, top_document=9, mask=ColumnMask("both", "bag", 0.5, True)),
+    "all": Vdr(top=None, symmetric=True, bag=False),
 }
 # Devices along data, fsdp and tensor, exchange, block, rows of a slice.
+TERMS = ("gated", "bag")
 FORMS = {
     "blocks": (None, "auto", 5, None),
     "slices": (None, "auto", 5, 4),
@@ -93,18 +94,14 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
 
 
 def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
-    """From the operands of each term, over the whole matrix of scores."""
-    sides = {
-        name: Lexical(jnp.exp(x[name] @ x["kernel"]), jnp.asarray(columns[name]))
-        for name in columns
-    }
-    operands = Terms(config, sides["query"], sides["document"], sides["negatives"]).operands()
+    """From the matrices of each term, over the whole matrix of scores."""
+    points = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
+    documents = jnp.concatenate([points["document"], points["negatives"]])
+    their_words = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, points["query"], columns["query"], documents, their_words)
     kept = jnp.asarray(VALID)
     total = 0.0
-    for query, document, others in operands.values():
-        query = gate.spread(query, WIDTH) if isinstance(query, gate.Compact) else query
-        assert others is not None
-        both = jnp.concatenate([document, others.reshape(-1, WIDTH)])
+    for query, both in operands:
         columns_kept = jnp.concatenate([kept, (kept[:, None] & NEGATIVES_VALID).reshape(-1)])
         scores = x["scale"] * (query @ both.T)
         scores = jnp.where(columns_kept[None, :], scores, -jnp.inf)
@@ -118,6 +115,52 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     if config.reduction == "mean":
         total /= len(operands) * (1 if config.directions == "query" else 2)
     return total
+
+
+def matrices(
+    config: Vdr, query: Any, words: np.ndarray, documents: Any, their_words: np.ndarray
+) -> list[tuple[Any, Any]]:
+    """Queries [B, V] and documents [N, V] of each term, by the definitions of the paper."""
+    bag, their_bag = (sown(each) for each in (words, their_words))
+    gate_of_query = bag | strongest(query, config.top)
+    mask = config.mask
+    active = (gate_of_query if mask.source == "gate" else bag).any(axis=0)
+    claimed = {where: shared_out(active, ROWS, mask.apply in (where, "both")) for where in TERMS}
+    own = {where: jnp.pad(each, ((0, ROWS * EXTRA), (0, 0))) for where, each in claimed.items()}
+    out = [(jnp.where(gate_of_query | claimed["gated"], query, 0), documents * ~own["gated"])]
+    if config.bag:
+        entry = weighed(config, bag, claimed["bag"])
+        out.append((entry, documents * ~own["bag"]))
+    if config.symmetric:
+        gated = their_bag | strongest(documents, top_of_documents(config))
+        out.append((query, jnp.where(gated, documents, 0)))
+    if config.symmetric and config.bag:
+        active = their_bag.any(axis=0)
+        claimed = shared_out(active, len(their_bag), mask.apply in ("bag", "both"))
+        out.append((query * ~claimed[:ROWS], weighed(config, their_bag, claimed)))
+    return out
+
+
+def sown(words: np.ndarray) -> np.ndarray:
+    """bool [n, V] of columns [n, L], -1 for none."""
+    return (words[:, :, None] == np.arange(WIDTH)).any(axis=1)
+
+
+def strongest(points: Any, top: int | None) -> Any:
+    order = jnp.argsort(jnp.argsort(-jax.lax.stop_gradient(points), axis=1), axis=1)
+    return order < (WIDTH if top is None else top)
+
+
+def shared_out(active: Any, rows: int, there: bool) -> Any:
+    turns = np.arange(WIDTH)[None, :] % rows == np.arange(rows)[:, None]
+    return turns & ~active & there
+
+
+def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:
+    """Bags of words and, beside them, the columns of the mask."""
+    norms = jnp.sqrt(jnp.maximum(bag.sum(axis=1, keepdims=True), 1)) if config.bag_norm else 1
+    theirs = jnp.sqrt(jnp.maximum(share.sum(axis=1, keepdims=True), 1))
+    return bag / norms + config.mask.weight * share / (theirs if config.mask.normalise else 1)
 
 
 @pytest.mark.parametrize(("kind", "form"), CASES)

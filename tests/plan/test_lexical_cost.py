@@ -57,11 +57,12 @@ LOSSES = {
 def test_by_hand() -> None:
     """Values and columns go there, values come back; bags have no gradient."""
     gated, bag, dense = 4 * (TOP + LENGTH), 4 * LENGTH, 4 * WIDTH
+    share = 4 * -(-WIDTH // ROWS)  # of the mask
     expected = {
         "paper": (2 * gated + 2 * bag, gated),
-        "mask": (dense + 2 * bag, dense),
+        "mask": (2 * (gated + share) + 2 * bag, gated + share),
         "four terms": (2 * gated + 2 * bag + dense, gated + 2 * dense),
-        "code": (4 * dense, 3 * dense),
+        "code": (2 * (gated + share) + 2 * (bag + share) + 2 * dense, gated + share + 2 * dense),
         "wide": (dense + 2 * bag, dense),
         "splade": (dense, dense),
     }
