@@ -15,7 +15,7 @@ from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
-from big_retrieval.evals.ranks import best
+from big_retrieval.evals.ranks import best_of_whole, on_devices
 from big_retrieval.mining.task import Task
 
 PAIRS = 4096  # whose scores are computed at a time
@@ -33,8 +33,9 @@ class Searcher(Protocol):
           depth: documents of a query at most.
 
         Returns:
-          Numbers of documents [q, depth], -1 behind the last one; their scores [q, depth]; and the
-          best score of each query's right documents [q], NaN where none can be scored.
+          Numbers of documents [q, depth], -1 behind the last one (by words: that shares a word with
+          the query); their scores [q, depth]; and the best score of each query's right documents
+          [q], NaN where none can be scored.
         """
         ...
 
@@ -91,20 +92,24 @@ class ModelSearcher:
         self._queries, self._asked = side("query", task.queries)
         points, there = side("document", task.documents)
         self._documents, self._there = points, np.flatnonzero(there)  # that can be found
-        self._findable = points if there.all() else points[self._there]
         self._known = there
+        # Once: laying them out takes longer than searching for some queries.
+        self._whole = on_devices(points if there.all() else points[self._there], encoder)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Searcher`."""
-        found, scores = best(
+        found, scores = best_of_whole(
             self._queries[queries],
-            self._findable,
+            self._whole,
             score=self._topology.score,
             encoder=self._encoder,
-            depth=depth,
+            depth=min(depth, len(self._there)),
             chunk=CHUNK,
         )
-        found = np.where(self._asked[queries][:, None], self._there[found], -1)
+        there = self._asked[queries][:, None]  # [q, 1]
+        if scipy.sparse.issparse(self._queries):
+            there = there & (scores > 0)  # others share no word with the query
+        found = np.where(there, self._there[found], -1)
         return found, scores, self._right(queries)
 
     def _right(self, queries: np.ndarray) -> np.ndarray:

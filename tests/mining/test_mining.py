@@ -16,12 +16,14 @@ from big_retrieval.data.build import make_source
 from big_retrieval.data.collection import Collection
 from big_retrieval.data.fields import FieldSpec
 from big_retrieval.errors import UserError
+from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25, bm25_rankings
 from big_retrieval.loading import put_together
+from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
 from big_retrieval.mining.choice import Found, Wish, ceiling, choose
 from big_retrieval.mining.searchers import ModelSearcher
-from big_retrieval.mining.task import judged_task, pairs_task
+from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, tiny
 
@@ -226,9 +228,11 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     assert len(alone.documents) == 5
 
 
-@pytest.mark.parametrize("lexical", [False, True])
-def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
-    c = lexical_texts()
+def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, Task, ModelSearcher]:
+    """A model with drawn weights, what it mines, and the searcher."""
+    from big_retrieval.data.build import field_specs
+
+    c = lexical_texts(**head)
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
     for part in () if lexical else c["fields"].values():
         part["head"] = recipe.entry(configs.Head(dim=4))
@@ -240,10 +244,13 @@ def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexica
     again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)
     source: Any = make_source(config.data)
     task = judged_task(source, QUERY, FieldSpec(kind="text", column="text"))
-    from big_retrieval.data.build import field_specs
-
     specs = field_specs(config, model.tokenizer)
-    searcher = ModelSearcher(task, config, specs, again.encoder, model.weights)
+    return model, task, ModelSearcher(task, config, specs, again.encoder, model.weights)
+
+
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
+    model, task, searcher = searching(tmp_path, lexical)
     numbers, scores, right = searcher.search(np.array([2, 0]), 4)
     queries = model.encode_texts(["green scarf", "red shoe"], "query")
     words = [task.text(d)[1] for d in range(6)]
@@ -253,6 +260,42 @@ def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexica
         np.testing.assert_array_equal(numbers[place], order)
         np.testing.assert_allclose(scores[place], whole[place][order], rtol=1e-5)
     np.testing.assert_allclose(right, [whole[0, 2], whole[1, 0]], rtol=1e-5)
+
+
+def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
+    tmp_path: Path,
+) -> None:
+    """The gate leaves the texts' own words alone."""
+    head = {"columns": "words", "top": 0, "own_words": True, "activation": "elu1p"}
+    _, task, searcher = searching(tmp_path, **head)
+    numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
+    for place, query in enumerate(("red shoe", "blue hat")):
+        there = numbers[place] >= 0
+        words = {n: set(task.text(n)[1].split()) for n in range(6)}
+        assert {*numbers[place][there].tolist()} == {
+            n for n, own in words.items() if own & set(query.split())
+        }
+        assert (scores[place][there] > 0).all()
+
+
+@pytest.mark.parametrize("lexical", [False, True])
+def test_documents_are_laid_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lexical: bool
+) -> None:
+    calls: list[Any] = []
+
+    def laid_out(documents: Any, encoder: Any) -> Any:
+        calls.append(documents.shape)
+        return ranks.on_devices(documents, encoder)
+
+    monkeypatch.setattr(searchers, "on_devices", laid_out)
+    _, _, searcher = searching(tmp_path, lexical)
+    monkeypatch.setattr(ranks, "on_devices", None)  # nor anywhere else
+    whole = searcher.search(np.array([0, 1, 2]), 9)
+    parts = [searcher.search(np.array([query]), 9) for query in range(3)]
+    assert len(calls) == 1
+    for one, several in zip(whole, zip(*parts, strict=True), strict=True):
+        np.testing.assert_allclose(one, np.concatenate(several), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
