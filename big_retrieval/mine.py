@@ -3,11 +3,11 @@
     python -m big_retrieval.mine --bm25 --data=FOLDER --out=FILE.jsonl
     python -m big_retrieval.mine --checkpoint=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
 
-All documents are searched for every training query; documents that are right for it or have the
-text of a right one are left out, and so are those that contain an answer. Of the others --skip
-leaves out the first ranks, --margin and --share those that score too near to the best right
-document, or above it: they may be right though nobody judged them. --count best ones are kept, or
-drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it.
+All documents are searched for every training query; documents that are right for it, have the text
+of a right one or are the query itself are left out, and so are those that contain an answer. Of the
+others --skip leaves out the first ranks, --margin and --share those that score too near to the best
+right document, or above it: they may be right though nobody judged them. --count best ones are
+kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it.
 
 --data is a folder in BEIR's form (--split, "train"; grades of 1 and more are right) or a file in
 DPR's form; without it, it is the config's `data`. Documents of pairs that nobody judged are those
@@ -17,6 +17,7 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 """
 
 import dataclasses
+import functools
 import json
 import os
 from collections import Counter
@@ -124,7 +125,8 @@ def rows(
             if not task.question(number):
                 dropped["query without a text"] += 1
                 continue
-            chosen = choose(ranking, wish, lambda n: " ".join(task.text(n)), answers, dropped)
+            itself = functools.partial(task.itself, number)
+            chosen = choose(ranking, wish, task.whole_text, answers, dropped, itself)
             yield _row(task, number, answers, chosen)
         progress.add(len(part))
     progress.close()

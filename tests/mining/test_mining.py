@@ -69,6 +69,14 @@ def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
     assert dropped == {"first ranks": 1, "right": 1, "same text": 2, "answer inside": 1}
 
 
+def test_the_query_itself_is_no_negative_and_no_rank() -> None:
+    dropped: Counter[str] = Counter()
+    text = TEXTS.__getitem__
+    left = choose(found(), Wish(2, skip=1), text, (), dropped, lambda number: number in (1, 5))
+    assert [x.document for x in left] == [7, 8]
+    assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
+
+
 def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
     whole = chosen(Wish(count=0))
     draws = {tuple(chosen(Wish(count=3, draw=True, seed=seed))) for seed in range(20)}
@@ -176,6 +184,22 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
+def test_queries_that_are_documents_are_not_their_own_negatives(
+    command: Any, tmp_path: Path
+) -> None:
+    """As in ArguAna: by the id, or by the text."""
+    data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    rows = [{"_id": "q0", "title": "Red", "text": "red shoe!"}, {"_id": "d7", "text": " blue  hat"}]
+    with Path(data, "corpus.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    Path(data, "qrels", "train.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td4\t1\n"
+    )
+    command(BM25=True, DATA=data, OUT=str(out))
+    ids = [{x["passage_id"] for x in row["hard_negative_ctxs"]} for row in read(out)]
+    assert ids == [{"d3", "d4"}, {"d3"}]
+
+
 def test_what_it_takes_to_train_on_the_result() -> None:
     fields = {"query": ("query", "query"), "passage": ("document", "title")}
     made: Any = {
@@ -203,7 +227,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     rows = [
         {
             "question": q,
-            "answers": [],
+            "answers": [texts[0], "x"],
             "positive_ctxs": [{"title": "T", "text": t} for t in texts],
             "negative_ctxs": [{"title": "N", "text": "own negative"}],
         }
@@ -219,6 +243,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
         ("T", "three"),
     ]  # fmt: skip
     assert [task.question(n) for n in range(len(task.queries))] == ["a", "b"]
+    assert [task.answers(n) for n in (0, 1)] == [("one", "x", "three"), ("own", "x")]
     assert [[texts[d][1] for d in right] for right in task.right] == [
         ["one", "three"], ["own", "two"],
     ]  # fmt: skip
