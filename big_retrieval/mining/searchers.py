@@ -1,5 +1,6 @@
 """What finds documents for queries: a model, exactly, or BM25."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,13 +18,20 @@ from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
 from big_retrieval.evals.ranks import best_of_whole, on_devices
 from big_retrieval.mining.task import Task
+from big_retrieval.train.identity import params_sha256
 
 PAIRS = 4096  # whose scores are computed at a time
 CHUNK = 256  # queries that are scored against all documents at a time
 
 
 class Searcher(Protocol):
-    """Finds documents; best score first."""
+    """Finds documents; best score first.
+
+    Attributes:
+      identity: the same for what finds the same.
+    """
+
+    identity: str
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The best documents of some queries of the task.
@@ -50,6 +58,7 @@ class WordSearcher:
 
     def __init__(self, task: Task, columns: Mapping[str, Sequence[str]]):
         self._task, self._columns = task, columns
+        self.identity = f"bm25 {json.dumps({name: list(columns[name]) for name in columns})}"
         self._index = Bm25(side_texts(task.documents, columns["document"]))
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,6 +91,7 @@ class ModelSearcher:
     ):
         self._task, self._encoder = task, encoder
         self._topology = similarity.topology(config.topology)
+        self.identity = params_sha256(weights)
 
         def side(name: str, source: Any) -> tuple[Points, np.ndarray]:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}

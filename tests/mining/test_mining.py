@@ -184,6 +184,44 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
+def test_a_run_that_was_stopped_goes_on(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """It writes what one run writes; with other settings it starts anew."""
+    flags = {"BM25": True, "DATA": folder(tmp_path / "data")}
+    command(**flags, OUT=str(tmp_path / "whole.jsonl"))
+    whole, told = (tmp_path / "whole.jsonl").read_bytes(), capsys.readouterr().out.splitlines()
+    out, searched, search = tmp_path / "hard.jsonl", [], searchers.WordSearcher.search
+
+    def stopped(self: Any, queries: np.ndarray, depth: int) -> Any:
+        searched.extend(queries.tolist())
+        if len(searched) == 3:
+            raise KeyboardInterrupt
+        return search(self, queries, depth)
+
+    monkeypatch.setattr(searchers.WordSearcher, "search", stopped)
+    monkeypatch.setattr(mine, "QUERIES", 1)
+    with pytest.raises(KeyboardInterrupt):
+        command(**flags, OUT=str(out))
+    partial = tmp_path / "hard.jsonl.partial"
+    left = partial.read_bytes()
+    assert whole.startswith(left)
+    partial.write_bytes(left + b'{"question": "half')
+    kept = {each.name: each.read_bytes() for each in tmp_path.glob("hard.*")}
+    capsys.readouterr()
+    command(**flags, OUT=str(out))
+    assert (out.read_bytes(), searched[3:]) == (whole, [2])
+    again = capsys.readouterr().out.splitlines()
+    assert again[1].startswith("goes on after the 2 queries")
+    assert again[2:4] == told[1:3]
+    assert not list(tmp_path.glob("*.partial*"))
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    command(**flags, OUT=str(out), COUNT=1)
+    assert searched[4:] == [0, 1, 2]
+    assert [len(row["hard_negative_ctxs"]) for row in read(out)] == [1, 1, 0]
+
+
 def test_queries_that_are_documents_are_not_their_own_negatives(
     command: Any, tmp_path: Path
 ) -> None:
