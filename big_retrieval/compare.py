@@ -46,6 +46,8 @@ def main(*words: str) -> None:
             numbers = (*found.means, found.difference, found.p)
             counts = (found.wins, found.ties, found.losses)
             table.append((evaluator, metric, found.queries, *numbers, *counts))  # type: ignore
+    if len(table) == 1:
+        raise UserError(_nothing_shared(first, second, pairs))
     show(first, second, table[1:])
     if OUT.value:
         with Path(OUT.value).open("w", encoding="utf-8", newline="") as file:
@@ -86,6 +88,18 @@ def show(a: Path, b: Path, rows: list) -> None:
             f"  {metric:<12} {first:>8.4f} {second:>8.4f} {difference:>+9.4f} {p:>9.2g} "
             f"{wins:>6} {ties:>4} {losses:>6}"
         )
+
+
+def _nothing_shared(a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]]) -> str:
+    """What is said of two systems without a metric in common."""
+    names = [
+        ", ".join(sorted({name for pair in pairs.values() for name in pair[place][1]})) or "none"
+        for place in (0, 1)
+    ]
+    return (
+        f"the two have no metric in common: {a} has {names[0]}; {b} has {names[1]}. Evaluate both "
+        "with the same metrics."
+    )
 
 
 def _folders(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:

@@ -3,11 +3,12 @@
     python -m big_retrieval.mine --bm25 --data=FOLDER --out=FILE.jsonl
     python -m big_retrieval.mine --checkpoint=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
 
-All documents are searched for every training query; documents that are right for it or have the
-text of a right one are left out, and so are those that contain an answer. Of the others --skip
-leaves out the first ranks, --margin and --share those that score too near to the best right
-document, or above it: they may be right though nobody judged them. --count best ones are kept, or
-drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it.
+All documents are searched for every training query; documents that are right for it, have the text
+of a right one or are the query itself are left out, and so are those that contain an answer. Of the
+others --skip leaves out the first ranks, --margin and --share those that score too near to the best
+right document, or above it: they may be right though nobody judged them. --count best ones are
+kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it. A run that was stopped
+goes on where it was when it is called again with the same flags.
 
 --data is a folder in BEIR's form (--split, "train"; grades of 1 and more are right) or a file in
 DPR's form; without it, it is the config's `data`. Documents of pairs that nobody judged are those
@@ -17,8 +18,7 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 """
 
 import dataclasses
-import json
-import os
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from big_retrieval import cli
+from big_retrieval import cli, schema
 from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.errors import UserError
 
@@ -64,25 +64,31 @@ QUERIES = 1024  # that are searched at a time
 def main() -> None:
     """Reads the flags, mines, and says what came of it."""
     from big_retrieval.mining.choice import Wish
+    from big_retrieval.mining.output import Output
+    from big_retrieval.retrieval.progress import Progress
 
     out = _checked()
     wish = Wish(COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value)
     task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     say(f"{len(asked):,} queries, {len(task.documents):,} documents")
-    dropped: Counter[str] = Counter()
-    counts: Counter[int] = Counter()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for row in rows(task, searcher, asked, wish, DEPTH.value, dropped):
-            counts[len(row["hard_negative_ctxs"])] += 1
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    os.replace(partial, out)
-    made = sum(number * count for number, count in counts.items())
+    file = Output(out, made_of(task, searcher, config, asked, wish))
+    if file.done:
+        say(f"goes on after the {file.done:,} queries that {out}.partial has")
+    try:
+        progress = Progress("queries", len(asked) - file.done)
+        for start in range(file.done, len(asked), QUERIES):
+            part = asked[start : start + QUERIES]
+            file.add(rows(task, searcher, part, wish, DEPTH.value, file.dropped), len(part))
+            progress.add(len(part))
+        progress.close()
+        file.finish()
+    finally:
+        file.close()
+    counts, made = file.counts, sum(number * count for number, count in file.counts.items())
     say(f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without")
-    if dropped:
-        say("left out: " + "; ".join(f"{n:,} x {why}" for why, n in dropped.most_common()))
+    if file.dropped:
+        say("left out: " + "; ".join(f"{n:,} x {why}" for why, n in file.dropped.most_common()))
     say(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 
@@ -94,7 +100,7 @@ def rows(
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """What is written, a query at a time.
+    """What is written of some queries, a query at a time.
 
     Args:
       task: queries and documents.
@@ -105,29 +111,47 @@ def rows(
       dropped: counts what was left out, by reason.
     """
     from big_retrieval.mining.choice import Found, choose
-    from big_retrieval.retrieval.progress import Progress
 
-    progress = Progress("queries", len(asked))
-    for start in range(0, len(asked), QUERIES):
-        part = asked[start : start + QUERIES]
-        found, scores, best_right = searcher.search(part, min(depth, len(task.documents)))
-        for place, number in enumerate(part.tolist()):
-            there = found[place] >= 0
-            ranking = Found(
-                number,
-                found[place][there].tolist(),
-                scores[place][there].tolist(),
-                set(task.right[number]),
-                float(best_right[place]),
-            )
-            answers = task.answers(number)
-            if not task.question(number):
-                dropped["query without a text"] += 1
-                continue
-            chosen = choose(ranking, wish, lambda n: " ".join(task.text(n)), answers, dropped)
-            yield _row(task, number, answers, chosen)
-        progress.add(len(part))
-    progress.close()
+    found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
+    for place, number in enumerate(asked.tolist()):
+        there = found[place] >= 0
+        ranking = Found(
+            number,
+            found[place][there].tolist(),
+            scores[place][there].tolist(),
+            set(task.right[number]),
+            float(best_right[place]),
+        )
+        answers = task.answers(number)
+        if not task.question(number):
+            dropped["query without a text"] += 1
+            continue
+        itself = functools.partial(task.itself, number)
+        chosen = choose(ranking, wish, task.whole_text, answers, dropped, itself)
+        yield _row(task, number, answers, chosen)
+
+
+def made_of(
+    task: "Task", searcher: "Searcher", config: Config, asked: np.ndarray, wish: "Wish"
+) -> dict[str, Any]:
+    """All that what is written follows from.
+
+    Args:
+      task: queries and documents.
+      searcher: finds documents.
+      config: has the fields.
+      asked: numbers of the queries, [q].
+      wish: which of those found become negatives.
+    """
+    from big_retrieval.mining.output import data_sha256
+
+    return {
+        "searcher": searcher.identity,
+        "config": schema.to_plain(config),
+        "data": data_sha256(task, asked),
+        "depth": DEPTH.value,
+        **dataclasses.asdict(wish),
+    }
 
 
 def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> dict[str, Any]:

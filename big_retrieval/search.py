@@ -17,6 +17,7 @@ from big_retrieval import cli
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
+    from big_retrieval.retrieval.documents import Chunk, LeftOut
     from big_retrieval.retrieval.searching import Searcher
 
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
@@ -91,17 +92,41 @@ def run_file(searcher: "Searcher") -> None:
     left_out, progress = LeftOut("queries"), Progress("queries", len(records))
     with RunWriter(Path(str(OUT.value)), TAG.value) as run:
         for chunk in read(records, reader, CHUNK, left_out):
-            answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
+            try:
+                answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
+            except Damaged:
+                chunk = _usable(searcher, chunk, left_out)
+                answers = (
+                    searcher.ids(chunk.values[searcher.field], DEPTH.value) if len(chunk) else []
+                )
             for query, (ids, scores) in zip(chunk.ids, answers, strict=True):
                 run.add(query, ids, scores)
             progress.add(len(chunk), left_out.count)
+        left_out.check(len(records))
     progress.close()
     left_out.close()
     print(f"written to {OUT.value}")
 
 
+def _usable(searcher: "Searcher", chunk: "Chunk", left_out: "LeftOut") -> "Chunk":
+    """A chunk without the queries whose image cannot be decoded, which are counted."""
+    kept = []
+    for row, value in enumerate(chunk.values[searcher.field]):
+        try:
+            searcher.encode([value])
+        except Damaged as problem:
+            left_out.add(problem)
+        else:
+            kept.append(row)
+    return chunk.take(kept)
+
+
 def answer(searcher: "Searcher", query: str) -> None:
-    """Prints the best documents of one query."""
+    """Prints the best documents of one query.
+
+    Raises:
+      UserError: it is an image that cannot be read.
+    """
     try:
         found = searcher.show(query, DEPTH.value)
     except Damaged as problem:
@@ -117,7 +142,10 @@ def answer(searcher: "Searcher", query: str) -> None:
 
 
 def converse(searcher: "Searcher") -> None:
-    """Answers one line after the other, from a terminal or a pipe, to its end."""
+    """Answers one line after the other, from a terminal or a pipe, to its end.
+
+    What is wrong with a line is said, and the next one read.
+    """
     terminal = sys.stdin.isatty()
     if terminal:
         import readline  # noqa: F401  # lines can be edited, and called back
@@ -131,8 +159,11 @@ def converse(searcher: "Searcher") -> None:
             if terminal:
                 print()
             return
-        if line:
-            answer(searcher, line)
+        try:
+            if line:
+                answer(searcher, line)
+        except UserError as problem:
+            print(f"error: {problem}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from big_retrieval.train import loop
 from tests.helpers import ROOT, command, environment, tiny
 
 QUICK = "--config=configs/quickstart.py:runlocal"
+MSMARCO = "--config=configs/dpr_msmarco.py"
+MINED = ["--config.data.type=dpr", "--config.data.path=mined.jsonl"]
 SMALL = ["--config.total_steps=2", "--config.batch_size=8"]
 
 
@@ -94,6 +96,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["--config=configs/quickstart.py:foo"], ["'foo' is unknown", "runlocal"]),
     (["--config=configs/quickstart.py:steps=x"], ["steps is 'x'", "a whole number"]),
     (["--config=configs/clip_b16.py"], ["data/pairs/train.jsonl", "runlocal"]),
+    ([MSMARCO], ["hard-negatives.jsonl", "give --config.data.type=dpr --config.data.path=FILE"]),
+    ([MSMARCO, *MINED], ["mined.jsonl is not on"]),
     (["--config.batch_size=3", QUICK], ["--config.batch_size=3 stands before --config"]),
     (["--config.batch_size=3"], ["--config.batch_size=3 needs --config"]),
     ([QUICK, QUICK], ["--config is given 2 times"]),

@@ -13,7 +13,8 @@ class Dpr:
     """Questions with right and wrong passages, in DPR's form.
 
     Records have `query`, `text` and `title` of a right passage (of all of them where one is drawn),
-    `negatives`, and `answers`.
+    `negatives`, `answers`, and `document_id` (beside each where one is drawn) where passages have a
+    `passage_id` or `psg_id`.
     """
 
     type: Literal["dpr"] = "dpr"
@@ -32,7 +33,7 @@ class Triples:
     """A query, a document that answers it and one that does not, in MS MARCO's forms.
 
     Records have `query`, `text` and `title` of a right document, `negatives`, and, where ids are
-    read, `query_id` and `document_id`.
+    read, `query_id` and `document_id` (of each where one is drawn).
     """
 
     type: Literal["triples"] = "triples"

@@ -188,17 +188,20 @@ def _drawn(
       rng: the record's random numbers; None: any.
     """
     rng = np.random.default_rng(0) if rng is None else rng
-    known = read_labels(record, wanted.labels, place)
     here = {
         field: spec
         for field, spec in sorted(wanted.fields.items())
         if not (spec.optional and lacks(record, spec))
     }
     chosen: dict[str, Any] = {}
+    drawn: dict[int, int] = {}  # texts of a field -> which one
     for field, spec in here.items():
         if spec.kind == "text":
             texts = record_texts(record, spec, name, place)
-            chosen[field] = texts[int(rng.integers(len(texts)))]
+            number = int(rng.integers(len(texts)))
+            chosen[field] = texts[number]
+            drawn.setdefault(len(texts), number)
+    known = read_labels(record, wanted.labels, place, drawn)
     said = [part for text in chosen.values() for part in _parts(text)]
     for field, spec in here.items():
         if spec.kind == "image":

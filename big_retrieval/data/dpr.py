@@ -12,6 +12,7 @@ from big_retrieval.data.sources import Record, as_texts, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 
 POSITIVES = "positive_ctxs"
+IDS = ("passage_id", "psg_id")  # of a passage
 ADVICE = (
     'write one {"question": ..., "answers": [...], "positive_ctxs": [{"title": ..., "text": ...}], '
     '"hard_negative_ctxs": [...]} a line'
@@ -39,20 +40,20 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
 
     Returns:
       `query`; `text` and `title` of the right passage, or of all; `negatives`, without passages
-      whose text is that of a right one; `answers`; `document_id` of the first right passage where
-      it has one.
+      whose text is that of a right one; `answers`; `document_id` of the right passage, or those of
+      all, where it has one.
 
     Raises:
       Damaged: it has no question or no right passage with a text, or something else in their place.
     """
     clean = partial(_clean, normalise=config.normalise)
     (question, *_) = as_texts(row.get("question"), "question", place)
-    right = [each for each in _passages(row, POSITIVES, clean, place) if each["text"]]
+    right = [each for each in _passages(row, POSITIVES, clean, place) if each["text"].strip()]
     if not right:
         raise Damaged(place, f"{POSITIVES!r} has no passage with a text")
     known = {each["text"] for each in right}
     negatives = [
-        {**each, "pool": pool}
+        {"title": each["title"], "text": each["text"], "pool": pool}
         for pool, key in enumerate(config.negatives)
         for each in _passages(row, key, clean, place)
         if each["text"] not in known
@@ -61,13 +62,11 @@ def dpr_record(config: Dpr, row: Record, place: str) -> Record:
     record = {"query": clean(question), **right_ones(right, config.positive)}
     record["negatives"] = negatives
     record["answers"] = () if is_absent(answers) else as_texts(answers, "answers", place)
-    first = row[POSITIVES][0]
-    number = next((first[x] for x in ("passage_id", "psg_id") if not is_absent(first.get(x))), None)
-    return record | ({} if number is None else {"document_id": str(number)})
+    return record
 
 
-def _passages(row: Record, key: str, clean: Any, place: str) -> list[Mapping[str, str]]:
-    """The passages of one list of an object: {"title", "text"} each."""
+def _passages(row: Record, key: str, clean: Any, place: str) -> list[Mapping[str, Any]]:
+    """The passages of one list of an object: {"title", "text", "document_id"} each."""
     items = row.get(key)
     if items is None:
         return []
@@ -79,7 +78,9 @@ def _passages(row: Record, key: str, clean: Any, place: str) -> list[Mapping[str
         if not all(text is None or isinstance(text, str) for text in texts):
             raise Damaged(place, f'{key!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
         title, text = (clean(text or "") for text in texts)
-        found.append({"title": title, "text": text})
+        number = next((item[x] for x in IDS if not is_absent(item.get(x))), None)
+        known = None if number is None else str(number)
+        found.append({"title": title, "text": text, "document_id": known})
     return found
 
 

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,17 @@ def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
     return out
 
 
-def read_labels(record: Record, labels: PairLabels, place: str) -> dict[str, Label]:
+def read_labels(
+    record: Record, labels: PairLabels, place: str, drawn: Mapping[int, int] | None = None
+) -> dict[str, Label]:
     """The labels of a record; none where the configuration names no column.
 
     Args:
       record: one pair.
       labels: which columns.
       place: where the record stands, for messages.
+      drawn: of a field with so many texts, which of them was drawn; of ids that are as many, one
+        for each text, that one's counts.
 
     Returns:
       `query_id` and `document_id`, from 0, equal for equal values (`number_of`); `weight`.
@@ -44,9 +48,9 @@ def read_labels(record: Record, labels: PairLabels, place: str) -> dict[str, Lab
     """
     out: dict[str, Label] = {}
     if labels.query:
-        out["query_id"] = number_of(_value(record, labels.query, place))
+        out["query_id"] = number_of(_value(record, labels.query, place, drawn))
     if labels.document:
-        out["document_id"] = number_of(_value(record, labels.document, place))
+        out["document_id"] = number_of(_value(record, labels.document, place, drawn))
     if labels.score:
         out["weight"] = _weight(_value(record, labels.score, place), labels, place)
     return out
@@ -63,8 +67,10 @@ def number_of(value: Any) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _value(record: Record, column: str, place: str) -> Any:
+def _value(record: Record, column: str, place: str, drawn: Mapping[int, int] | None = None) -> Any:
     value = record.get(column)
+    if isinstance(value, list | tuple) and len(value) in (drawn or {}):
+        value = value[(drawn or {})[len(value)]]
     if value is None or value == "":
         why = "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
         raise Damaged(place, f"the label {column!r} {why}")

@@ -1,6 +1,6 @@
 """Sources of texts alone, whose records are made of a file's rows by a function."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from big_retrieval.data.files.tables import Table
@@ -71,13 +71,19 @@ class Passages:
                 continue
 
 
-def right_ones(found: list[Mapping[str, str]], positive: str) -> Record:
-    """The columns `text` and `title` of a record.
+def right_ones(found: Sequence[Mapping[str, Any]], positive: str) -> Record:
+    """The columns `text` and `title` of a record, and `document_id` where one is known.
 
     Args:
-      found: the right documents, {"title", "text"} each, at least one.
-      positive: "first" takes the first, "any" all of them, of which training draws one.
+      found: the right documents, {"title", "text"} each and perhaps "document_id", at least one.
+      positive: "first" takes the first, "any" all that have a text, of which training draws one.
     """
     if positive == "first":
-        return {name: found[0][name] for name in ("text", "title")}
-    return {name: tuple(each[name] for each in found) for name in ("text", "title")}
+        first = found[0]
+        known = first.get("document_id")
+        given = {} if known is None else {"document_id": known}
+        return {"text": first["text"], "title": first["title"], **given}
+    found = [each for each in found if each["text"].strip()] or found
+    record: Record = {name: tuple(each[name] for each in found) for name in ("text", "title")}
+    ids = tuple(each.get("document_id") for each in found)
+    return record | ({} if all(each is None for each in ids) else {"document_id": ids})

@@ -66,9 +66,10 @@ class Reader:
         right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
         if not right:
             raise Damaged(place, "'pos' has no document")
-        if self.documents is not None:
-            known["document_id"] = str(right[0])
         texts = [self._document(each, place) for each in right]
+        if self.documents is not None:
+            pairs = zip(texts, right, strict=True)
+            texts = [{**each, "document_id": str(item)} for each, item in pairs]
         same = {each["text"] for each in texts}
         negatives = [self._document(each, place) for each in wrong if each not in right]
         return {
@@ -95,10 +96,18 @@ def _items(value: Any, name: str, place: str) -> list[Any]:
     if is_absent(value):
         return []
     if isinstance(value, Mapping) and "text" not in value:
-        lists = [_items(each, name, place) for each in value.values()]
-        return list(dict.fromkeys(each for found in lists for each in found))
+        once: dict[Any, Any] = {}
+        for each in value.values():
+            for item in _items(each, name, place):
+                once.setdefault(_key(item), item)
+        return list(once.values())
     items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
             raise Damaged(place, f"{name!r} has {item!r:.80}, not a text or an id")
     return [item for item in items if not is_absent(item)]
+
+
+def _key(item: Any) -> Any:
+    """What makes two items the same."""
+    return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item

@@ -179,7 +179,35 @@ def best(
     Returns:
       int32 [Q, min(depth, D)] and their scores.
     """
-    whole, depth = on_devices(documents, encoder), min(depth, documents.shape[0])
+    depth = min(depth, documents.shape[0])
+    how: Any = {"score": score, "encoder": encoder, "depth": depth, "chunk": chunk}
+    return best_of_whole(queries, on_devices(documents, encoder), **how, grades=grades)
+
+
+def best_of_whole(
+    queries: Points,
+    whole: Points | jax.Array,
+    *,
+    score: Score,
+    encoder: Encoder,
+    depth: int,
+    chunk: int,
+    grades: Callable[[int], np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `best`, of documents that `on_devices` has laid out, for queries that come in parts.
+
+    Args:
+      queries: points [Q, M, N], or CSR [Q, V].
+      whole: what `on_devices` gives.
+      score: a topology's score on blocks.
+      encoder: knows the devices.
+      depth: documents of a query, at most as many as there are.
+      chunk: queries at a time.
+      grades: as of `best`.
+
+    Returns:
+      int32 [Q, depth] and their scores.
+    """
     how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
     ids = np.arange(queries.shape[0], dtype=np.int32)
     found, scores, alike = by_chunks(partial(best_of, depth=depth), queries, ids, whole, **how)

@@ -12,12 +12,13 @@ import numpy as np
 
 from big_retrieval.data.fields import source_texts
 from big_retrieval.data.sources import Source
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain import listing
 from big_retrieval.explain.items import open_data, spec_of, values_of
 from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import bags_of, check_mode
 from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
+from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -85,11 +86,11 @@ def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Exampl
       wanted: which.
 
     Returns:
-      The set, and the examples in its order.
+      The set, and the examples in its order; damaged records are left out.
 
     Raises:
-      UserError: there is no such field or data, a record is damaged, or the mode needs words
-        of an image.
+      UserError: there is no such field or data, no record can be used, or the mode needs words of
+        an image.
     """
     field, other = fields_of(model, wanted)
     check_mode(model, (other, field), wanted.mode)
@@ -98,10 +99,19 @@ def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Exampl
     count = min(wanted.count, len(source))
     records = np.sort(rng.choice(len(source), count, replace=False))
     items: dict[int, Any] = {}
-    for record, value in values_of(source, spec_of(model, field), records):
+    texts: dict[int, list[Any]] = {}
+    left_out = LeftOut("records")
+    for record, value in values_of(source, spec_of(model, field), records, left_out):
         items.setdefault(record, value)  # of several texts the first
-    texts = [list(source_texts(source, record, spec_of(model, other))) for record in items]
-    return source, _explained(model, (field, other), items, texts, wanted.mode)
+    for record in [*items]:
+        try:
+            texts[record] = list(source_texts(source, record, spec_of(model, other)))
+        except Damaged as problem:
+            left_out.add(problem)
+            del items[record]
+    left_out.check(count)
+    left_out.close()
+    return source, _explained(model, (field, other), items, [*texts.values()], wanted.mode)
 
 
 def fields_of(model: "TrainedModel", wanted: Wanted) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The texts or images of a source of records, as a trained model takes them."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +12,29 @@ from big_retrieval.data import images
 from big_retrieval.data.build import field_specs, make_source
 from big_retrieval.data.fields import FieldSpec, source_texts
 from big_retrieval.data.sources import Source, column_of, place_of
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
 
 
-def open_data(config: Config, data: str) -> Source:
+def open_data(config: Config, data: str, *, texts: bool = True) -> Source:
     """The records that --data names.
 
     Args:
       config: of the model.
       data: "data" or "evals.NAME", a source of the config; else a file or folder of pairs.
+      texts: whether the captions of pairs are read; records without one are damaged then.
 
     Raises:
       UserError: there is no such source or file.
     """
     kind, _, name = data.partition(".")
     if data == "data":
-        return make_source(config.data)
+        return make_source(_pictures(config.data, texts))
     if kind == "evals" and name in config.evals and getattr(config.evals[name], "data", None):
-        return make_source(config.evals[name].data)
+        return make_source(_pictures(config.evals[name].data, texts))  # type: ignore[union-attr]
     if not data or not (Path(data).exists() or any(sign in data for sign in "*{")):
         known = ", ".join(["data", *(f"evals.{each}" for each in sorted(config.evals))])
         raise UserError(
@@ -42,7 +45,13 @@ def open_data(config: Config, data: str) -> Source:
     fields = config.fields.values()
     image = "image" if any(field.kind == "image" for field in fields) else ""
     text = "captions" if any(field.column == "captions" for field in fields) else ""
-    return make_source(Pairs(path=data, image=image, text=text))
+    return make_source(_pictures(Pairs(path=data, image=image, text=text), texts))
+
+
+def _pictures(source: Any, texts: bool) -> Any:
+    """A source's configuration; without its captions where they are not wanted."""
+    alone = not texts and isinstance(source, Pairs) and source.image
+    return dataclasses.replace(source, text="") if alone else source
 
 
 def spec_of(model: "TrainedModel", field: str) -> FieldSpec:
@@ -58,20 +67,32 @@ def evenly(source: Source, count: int | None) -> np.ndarray:
     return ((np.arange(count) + 0.5) * size / count).astype(np.int64)
 
 
-def values_of(source: Source, spec: FieldSpec, records: np.ndarray) -> Iterator[tuple[int, Any]]:
+def values_of(
+    source: Source, spec: FieldSpec, records: np.ndarray, left_out: LeftOut
+) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 
     Args:
       source: the records.
       spec: of the field.
       records: their indices.
+      left_out: counts those that are damaged.
 
     Raises:
-      UserError: a record is damaged or has no such column.
+      UserError: a record has no such column, or all are damaged.
     """
     for record in records.tolist():
-        if spec.kind == "text":
-            yield from ((record, text) for text in source_texts(source, record, spec))
-        else:
-            value = column_of(source[record], spec.column, source.name)
-            yield record, images.picture(value, place_of(source, record))
+        try:
+            values = _values(source, spec, record)
+        except Damaged as problem:
+            left_out.add(problem)
+            continue
+        yield from ((record, value) for value in values)
+    left_out.check(len(records))
+
+
+def _values(source: Source, spec: FieldSpec, record: int) -> Sequence[Any]:
+    if spec.kind == "text":
+        return source_texts(source, record, spec)
+    value = column_of(source[record], spec.column, source.name)
+    return (images.picture(value, place_of(source, record)),)

@@ -20,6 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.explain.items import open_data, spec_of, values_of
 from big_retrieval.explain.words import check_field, lexical_fields, strongest
 from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -36,7 +37,7 @@ class Wanted:
     Attributes:
       data: see `items.open_data`.
       field: of the items; None: the first image field, else the first text field.
-      count: items, drawn from the records.
+      count: items, drawn from the records; fewer where some of these are damaged.
       seed: of the draw and of all orders.
       raters: files, each in an order of its own.
     """
@@ -82,7 +83,8 @@ def write(models: Mapping[str, "TrainedModel"], wanted: Wanted, out: Path) -> li
       The sheets, then the key.
 
     Raises:
-      UserError: a model has no such field, there are too few records, or the file has no folder.
+      UserError: a model has no such field, there are too few records, none can be used, or the file
+        has no folder.
     """
     if not out.parent.is_dir():
         raise UserError(f"--out {out} is in no folder that exists; make it first.")
@@ -111,7 +113,8 @@ def _rows(
 ) -> list[_Row]:
     """A row for each item and model; writes the pictures."""
     any_model = next(iter(models.values()))
-    source, spec = open_data(any_model.config, wanted.data), spec_of(any_model, field)
+    spec = spec_of(any_model, field)
+    source = open_data(any_model.config, wanted.data, texts=spec.kind == "text")
     if wanted.count > len(source):
         raise UserError(f"--count is {wanted.count}, but {source.name} has {len(source)} records.")
     rng = np.random.default_rng(wanted.seed)
@@ -119,8 +122,10 @@ def _rows(
     codes = rng.permutation(wanted.count * len(models)) + 1
     rows: list[_Row] = []
     items: dict[int, Any] = {}
-    for record, value in values_of(source, spec, records):
+    left_out = LeftOut("records")
+    for record, value in values_of(source, spec, records, left_out):
         items.setdefault(record, value)  # of several texts the first
+    left_out.close()
     for item, (record, value) in enumerate(items.items(), 1):
         shown = _show(value, item, out)
         for folder, model in models.items():

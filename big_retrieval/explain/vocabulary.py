@@ -10,6 +10,7 @@ from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
 from big_retrieval.report.numbers import count_of, number
+from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -34,13 +35,13 @@ def vocabulary(
       draw: whether the box plot is wanted.
 
     Raises:
-      UserError: there is no such field or data, or it has no value at all.
+      UserError: there is no such field or data, no record can be used, or it has no value at all.
     """
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
-    source = open_data(model.config, data)
-    spec = spec_of(model, name)
-    values = (value for _, value in values_of(source, spec, evenly(source, count)))
+    spec, left_out = spec_of(model, name), LeftOut("records")
+    source = open_data(model.config, data, texts=spec.kind == "text")
+    values = (value for _, value in values_of(source, spec, evenly(source, count), left_out))
     found, words = usage(model, values, name), words_of(model, name)
     order = np.argsort(-found.means, kind="stable")
     listed: Any = [(words[c], float(found.means[c])) for c in order.tolist() if found.means[c]]
@@ -51,6 +52,8 @@ def vocabulary(
         f"{number(found.active, 4)} at a time; the strongest {boxed} have "
         f"{pictures.percent(found.weight(BOXED))} of all value"
     )
+    if left_out.count:
+        note += f"; {count_of(left_out.count, 'record')} left out"
     title = f"average values of {name}, {source.name}"
     drawn = []
     if draw and not pictures.missing():

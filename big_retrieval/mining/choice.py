@@ -15,7 +15,8 @@ class Wish:
 
     Attributes:
       count: negatives of a query at most; 0: all that are left.
-      skip: ranks that are left out, from the first one on, right documents not counted.
+      skip: ranks that are left out, from the first one on, right documents and the query itself
+        not counted.
       margin: a negative scores at least so much less than the best right document; None: any score.
       share: a negative scores at most this share of the best right document's; None: any score.
       draw: draw the negatives among all that are left, instead of taking the best.
@@ -64,11 +65,13 @@ def choose(
     text_of: Callable[[int], str],
     answers: Sequence[str],
     dropped: Counter[str],
+    itself: Callable[[int], bool] = lambda number: False,
 ) -> list[Chosen]:
     """The hard negatives of a query, best first.
 
-    A right document, one with the text of a right one or of an earlier negative, one that scores
-    too near to the best right one (or above it), and one that has an answer are none.
+    A right document, the query itself, one with the text of a right one or of an earlier negative,
+    one that scores too near to the best right one (or above it), and one that has an answer are
+    none.
 
     Args:
       found: the ranking.
@@ -76,6 +79,7 @@ def choose(
       text_of: title and text of a document.
       answers: to the query; (): none is known.
       dropped: counts what was left out, by reason.
+      itself: whether a document is the query.
     """
     most = ceiling(found.best_right, wish)
     known = {text_of(number) for number in found.right}
@@ -85,8 +89,8 @@ def choose(
     for rank, (number, score) in enumerate(zip(found.documents, found.scores, strict=True), 1):
         if wish.count and len(left) == wish.count and not wish.draw:
             break
-        if number in found.right:
-            dropped["right"] += 1
+        if number in found.right or itself(number):
+            dropped["right" if number in found.right else "the query itself"] += 1
             continue
         wrong += 1
         text = text_of(number)

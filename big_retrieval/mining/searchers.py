@@ -1,5 +1,6 @@
 """What finds documents for queries: a model, exactly, or BM25."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,15 +16,22 @@ from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
-from big_retrieval.evals.ranks import best
+from big_retrieval.evals.ranks import best_of_whole, on_devices
 from big_retrieval.mining.task import Task
+from big_retrieval.train.identity import params_sha256
 
 PAIRS = 4096  # whose scores are computed at a time
 CHUNK = 256  # queries that are scored against all documents at a time
 
 
 class Searcher(Protocol):
-    """Finds documents; best score first."""
+    """Finds documents; best score first.
+
+    Attributes:
+      identity: the same for what finds the same.
+    """
+
+    identity: str
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The best documents of some queries of the task.
@@ -33,8 +41,9 @@ class Searcher(Protocol):
           depth: documents of a query at most.
 
         Returns:
-          Numbers of documents [q, depth], -1 behind the last one; their scores [q, depth]; and the
-          best score of each query's right documents [q], NaN where none can be scored.
+          Numbers of documents [q, depth], -1 behind the last one (by words: that shares a word with
+          the query); their scores [q, depth]; and the best score of each query's right documents
+          [q], NaN where none can be scored.
         """
         ...
 
@@ -49,6 +58,7 @@ class WordSearcher:
 
     def __init__(self, task: Task, columns: Mapping[str, Sequence[str]]):
         self._task, self._columns = task, columns
+        self.identity = f"bm25 {json.dumps({name: list(columns[name]) for name in columns})}"
         self._index = Bm25(side_texts(task.documents, columns["document"]))
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,6 +91,7 @@ class ModelSearcher:
     ):
         self._task, self._encoder = task, encoder
         self._topology = similarity.topology(config.topology)
+        self.identity = params_sha256(weights)
 
         def side(name: str, source: Any) -> tuple[Points, np.ndarray]:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
@@ -91,20 +102,24 @@ class ModelSearcher:
         self._queries, self._asked = side("query", task.queries)
         points, there = side("document", task.documents)
         self._documents, self._there = points, np.flatnonzero(there)  # that can be found
-        self._findable = points if there.all() else points[self._there]
         self._known = there
+        # Once: laying them out takes longer than searching for some queries.
+        self._whole = on_devices(points if there.all() else points[self._there], encoder)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Searcher`."""
-        found, scores = best(
+        found, scores = best_of_whole(
             self._queries[queries],
-            self._findable,
+            self._whole,
             score=self._topology.score,
             encoder=self._encoder,
-            depth=depth,
+            depth=min(depth, len(self._there)),
             chunk=CHUNK,
         )
-        found = np.where(self._asked[queries][:, None], self._there[found], -1)
+        there = self._asked[queries][:, None]  # [q, 1]
+        if scipy.sparse.issparse(self._queries):
+            there = there & (scores > 0)  # others share no word with the query
+        found = np.where(there, self._there[found], -1)
         return found, scores, self._right(queries)
 
     def _right(self, queries: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ class Task:
       right: the numbers of the right documents of each query, best first.
       query: how the queries' texts are read.
       document: how the documents' texts are read.
+      judged: whether a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
     queries: Source
@@ -38,6 +39,7 @@ class Task:
     right: Sequence[Sequence[int]]
     query: FieldSpec
     document: FieldSpec
+    judged: bool = False
 
     def text(self, number: int) -> tuple[str, str]:
         """Title and text of a document; empty where it has none."""
@@ -46,6 +48,10 @@ class Task:
         except Damaged:
             return "", ""
         return ("", found) if isinstance(found, str) else found
+
+    def whole_text(self, number: int) -> str:
+        """Title and text of a document as one."""
+        return " ".join(self.text(number))
 
     def question(self, number: int) -> str:
         """The text of a query, with its title if it has one; empty where it has none."""
@@ -57,13 +63,19 @@ class Task:
 
     def answers(self, number: int) -> tuple[str, ...]:
         """What is known as an answer to a query."""
-        value = _perhaps(self.queries, number, ANSWERS)
-        found = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
-        return tuple(str(each) for each in found)
+        return _answers(self.queries, number)
 
     def document_id(self, number: int) -> str:
         """The id of a document."""
         return id_of(self.documents, number)
+
+    def itself(self, query: int, document: int) -> bool:
+        """Whether a document is the query: it has its id, in judged data, or its text."""
+        known = all(hasattr(source, "id") for source in (self.queries, self.documents))
+        if self.judged and known and id_of(self.queries, query) == self.document_id(document):
+            return True
+        question, (_, text) = self.question(query).split(), self.text(document)
+        return question in (text.split(), self.whole_text(document).split())
 
 
 def judged_task(source: JudgedSource, query: FieldSpec, document: FieldSpec) -> Task:
@@ -74,7 +86,7 @@ def judged_task(source: JudgedSource, query: FieldSpec, document: FieldSpec) -> 
         numbers = np.arange(start, min(start + 4096, count))
         documents, scores = source.judgements.of(numbers)  # [q, J] each
         right += [row[grades > 0].tolist() for row, grades in zip(documents, scores, strict=True)]
-    return Task(source.queries, source.documents, right, query, document)
+    return Task(source.queries, source.documents, right, query, document, judged=True)
 
 
 def pairs_task(
@@ -139,9 +151,10 @@ class _Reading:
         words = said if isinstance(said, str) else " ".join(filter(None, said))
         place = self._asked.setdefault(words, len(self.queries))
         if place == len(self.queries):
-            answers = _perhaps(source, index, ANSWERS)
-            self.queries.append({self._query.column: words, ANSWERS: answers, "id": str(place)})
+            self.queries.append({self._query.column: words, ANSWERS: [], "id": str(place)})
             self.right.append({})
+        mine = self.queries[place][ANSWERS]
+        mine += [each for each in _answers(source, index) if each not in mine]
         pairs = [("", text) if isinstance(text, str) else text for text in texts]
         self.right[place] |= dict.fromkeys(map(self._number, pairs))
         for item in others:
@@ -165,6 +178,12 @@ class _Reading:
                 found[number] = row
         behind = itertools.count(0 if collection is None else len(collection))
         return [next(behind) if place < 0 else place for place in found]
+
+
+def _answers(source: Source, index: int) -> tuple[str, ...]:
+    value = _perhaps(source, index, ANSWERS)
+    found = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
+    return tuple(str(each) for each in found)
 
 
 def _perhaps(source: Source, index: int, column: str) -> Any:

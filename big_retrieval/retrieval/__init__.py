@@ -27,10 +27,10 @@ def open_index(
     Args:
       folder: what `python -m big_retrieval.index` wrote.
       verify: also recompute the checksum of every file, which reads all of them.
-      engine: of dense indexes: "exact", or "faiss" with the extra of this name.
+      engine: "exact", or, of dense indexes, "faiss" with the extra of this name.
 
     Raises:
-      UserError: it is no index, damaged, or of another version.
+      UserError: it is no index, damaged, of another version, or has no such engine.
     """
     from big_retrieval.retrieval import folder as folders
 
@@ -39,6 +39,11 @@ def open_index(
         from big_retrieval.retrieval.dense import DenseIndex  # imports jax, which takes a while
 
         return DenseIndex(Path(folder), about, engine=engine)
+    from big_retrieval.errors import UserError
     from big_retrieval.retrieval.inverted import InvertedIndex
 
+    if engine != "exact":
+        raise UserError(
+            f"--engine={engine} is for dense indexes, and {folder} is lexical; leave --engine out."
+        )
     return InvertedIndex(Path(folder), about)

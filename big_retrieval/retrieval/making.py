@@ -181,7 +181,7 @@ def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
 
 
 def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tuple[Chunk, Any]]:
-    """Chunks of documents and what the model makes of them."""
+    """Chunks of documents and what the model makes of them; a UserError where there is none."""
     size = IMAGES if work.reader.images else TEXTS
     for chunk in read(work.records, work.reader, size, left_out):
         _check_twice(chunk.ids)
@@ -201,6 +201,7 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
                 found = encode_chunk(work.model, chunk, work.fields)
             yield chunk, found
         progress.add(len(chunk), left_out.count)
+    left_out.check(len(work.records))
 
 
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:

@@ -21,7 +21,7 @@ Run = dict[str, list[tuple[str, float]]]
 
 
 class RunWriter:
-    """Writes a run file query by query; it has its name only when it is whole.
+    """Writes a run file query by query; after an error there is none.
 
     Args:
       path: the file.
@@ -66,6 +66,8 @@ class RunWriter:
         self._file.close()
         if kind is None:
             self._partial.replace(self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
 
 
 def write_run(

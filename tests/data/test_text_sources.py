@@ -16,11 +16,17 @@ from big_retrieval import recipe
 from big_retrieval.checks import check
 from big_retrieval.config import Beir, Dpr, Graded, Triples
 from big_retrieval.data.build import make_source
+from big_retrieval.data.fields import FieldSpec
 from big_retrieval.data.files import json_array
 from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.json_array import JsonArray
 from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.labels import number_of
 from big_retrieval.data.negatives import Negatives, draw_negatives
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import train_batches
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import lexical_texts, tiny
 
@@ -82,6 +88,50 @@ def test_dpr_takes_what_the_configuration_says(tmp_path: Path) -> None:
     assert record["title"] == ("T", "U")
     assert record["query"] == "who’s first"
     assert [x["text"] for x in record["negatives"]] == ["easy 1", "easy 2"]
+
+
+def test_dpr_names_the_passages_that_it_takes(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "question": "q",
+            "positive_ctxs": [passage("", " ", psg_id=1), passage("", "b", psg_id=2)],
+        },
+        {"question": "q", "positive_ctxs": [passage("", "a", passage_id=3), passage("", "b")]},
+    ]
+    path = write(tmp_path / "train.jsonl", *rows, QUESTIONS[1])
+    first, every = (make_source(Dpr(path=path, positive=x)) for x in ("first", "any"))
+    assert [first[index].get("document_id") for index in range(3)] == ["2", "3", None]
+    assert [every[index].get("document_id") for index in range(3)] == [("2",), ("3", None), None]
+
+
+def test_a_drawn_document_brings_its_own_id(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(4)]
+    write(tmp_path / "all.tsv", *(f"{n}\t{text}\n" for n, text in enumerate(texts)), "4\t \n")
+    write(tmp_path / "queries.tsv", "0\tq\n")
+    row = {"query": 0, "pos": [4, 0, 1, 2, 3], "neg": []}
+    right = [passage("", text, passage_id=n) for n, text in enumerate(texts)]
+    pairs = write(tmp_path / "dpr.jsonl", {"question": "q", "positive_ctxs": right})
+    tables: Any = {
+        x: str(tmp_path / f"{y}.tsv") for x, y in (("queries", "queries"), ("documents", "all"))
+    }
+    tokenizer = wordpiece_tokenizer(learn_wordpiece(["q", *texts], 64))
+    how: Any = {"kind": "text", "length": 8, "tokenizer": tokenizer}
+    specs = {name: FieldSpec(column=name, **how) for name in ("query", "text")}
+    ids, _ = tokenizer.encode(texts, 8)
+    for source in (
+        Dpr(path=pairs, positive="any"),
+        Triples(path=write(tmp_path / "t.jsonl", row), positive="any", **tables),
+    ):
+        batches = train_batches(
+            make_source(source), fields=specs, order=Order(1, 0), batch_size=1, rows=np.arange(1),
+            start_batch=0, stop_batch=20, labels=configs.PairLabels(document="document_id"),
+        )  # fmt: skip
+        drawn = set()
+        for batch in batches:
+            place = np.flatnonzero((ids == batch["text"]["ids"][0]).all(1)).item()
+            assert batch["document_id"][0] == number_of(str(place))
+            drawn.add(place)
+        assert len(drawn) > 1
 
 
 @pytest.mark.parametrize(
@@ -196,6 +246,18 @@ def test_triples_as_json_with_lists(tmp_path: Path) -> None:
     )
     assert (by_id[0]["query"], by_id[0]["title"]) == ("four", "X")
     assert [x["text"] for x in by_id[0]["negatives"]] == ["text y", "text z"]
+
+
+def test_triples_with_lists_of_documents_by_name(tmp_path: Path) -> None:
+    lists = {"bm25": [{"text": "a"}, {"title": "T", "text": "a"}], "dense": [{"text": "a"}, "b"]}
+    of = make_source(
+        Triples(path=write(tmp_path / "a.jsonl", {"query": "q", "pos": "p", "neg": lists}))
+    )
+    assert [(x["title"], x["text"]) for x in of[0]["negatives"]] == [
+        ("", "a"),
+        ("T", "a"),
+        ("", "b"),
+    ]
 
 
 def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:

@@ -193,6 +193,14 @@ def test_folders_are_compared_by_query(
     assert row[:3] + row[-3:] == ["ranking-test", "MRR", "3", "2", "1", "0"]
 
 
+def test_folders_without_a_metric_in_common(command: Any, tmp_path: Path) -> None:
+    a, b = written(tmp_path / "a", x=0.5, y=0.25), written(tmp_path / "b", x=1.0, y=0.5)
+    path = b / "rankings" / "ranking-test" / "queries.csv"
+    path.write_text(path.read_text().replace("MRR", "R@10,nDCG@5").replace(".", "0.5,0."))
+    with pytest.raises(UserError, match=r"no metric in common: .*a has MRR; .*b has R@10, nDCG@5"):
+        command(a, b)
+
+
 def test_run_files_are_compared_by_their_judgements(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

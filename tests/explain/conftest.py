@@ -1,10 +1,12 @@
 """A lexical model of images and texts with drawn weights: nothing is trained."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import recipe
@@ -45,6 +47,19 @@ def make(seed: int = 0, **head: Any) -> TrainedModel:
 @pytest.fixture(scope="session")
 def model() -> TrainedModel:
     return make()
+
+
+@pytest.fixture
+def some_damaged(tmp_path: Path, scenes: Scenes) -> str:
+    """A file of four pairs: one without a caption, one without its picture."""
+    lines = []
+    for number in range(4):
+        Image.fromarray(scenes[number]["image"]).save(tmp_path / f"{number}.png")
+        captions = [] if number == 1 else list(scenes[number]["captions"])
+        lines.append(json.dumps({"image": f"{number}.png", "captions": captions}))
+    (tmp_path / "2.png").unlink()
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    return str(tmp_path / "pairs.jsonl")
 
 
 @pytest.fixture(scope="session")

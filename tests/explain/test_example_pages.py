@@ -77,6 +77,18 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
         gallery.write(found, 4, tmp_path / "file", "Examples", "a note")
 
 
+def test_damaged_records_are_no_examples(
+    model: TrainedModel, some_damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = examples(model, Wanted(some_damaged))
+    assert [each.record for each in found] == [0, 3]
+    assert "2 records left out" in capsys.readouterr().err
+    lines = Path(some_damaged).read_text().split("\n")[1:3]
+    (tmp_path / "bad.jsonl").write_text("\n".join(lines))
+    with pytest.raises(UserError, match="none of the records can be used"):
+        examples(model, Wanted(str(tmp_path / "bad.jsonl")))
+
+
 def test_a_dense_model_has_no_examples(model: TrainedModel) -> None:
     with pytest.raises(UserError, match="the model has no lexical head"):
         examples(dataclasses.replace(model, config=tiny()), WANTED)

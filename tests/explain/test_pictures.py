@@ -159,6 +159,16 @@ def test_the_vocabulary_of_a_set(model: TrainedModel) -> None:
     assert "quartile" in outside.note
 
 
+def test_the_vocabulary_of_a_set_with_damaged_records(
+    model: TrainedModel, some_damaged: str
+) -> None:
+    """Images need no captions."""
+    for field, said in (("image", "3 images"), ("text", "texts")):
+        note = vocabulary(model, some_damaged, field, None, False)[0].note
+        assert said in note
+        assert "; 1 record left out" in note
+
+
 # ---- In the report
 
 

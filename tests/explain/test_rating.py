@@ -63,6 +63,19 @@ def sheet(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_a_sheet_leaves_damaged_records_out(
+    models: dict[str, TrainedModel],
+    some_damaged: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, key = write(models, Wanted(some_damaged, None, 4, 3, 1), tmp_path / "s.csv")
+    codes = json.loads(key.read_text())["codes"].values()
+    assert {each["record"] for each in codes} == {0, 1, 3}
+    assert len(sheet(path)) == 3 * 2
+    assert "1 records left out" in capsys.readouterr().err
+
+
 def test_a_sheet_of_two_models(
     models: dict[str, TrainedModel], scenes: Scenes, tmp_path: Path
 ) -> None:

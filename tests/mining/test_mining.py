@@ -16,12 +16,14 @@ from big_retrieval.data.build import make_source
 from big_retrieval.data.collection import Collection
 from big_retrieval.data.fields import FieldSpec
 from big_retrieval.errors import UserError
+from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25, bm25_rankings
 from big_retrieval.loading import put_together
+from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
 from big_retrieval.mining.choice import Found, Wish, ceiling, choose
 from big_retrieval.mining.searchers import ModelSearcher
-from big_retrieval.mining.task import judged_task, pairs_task
+from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, tiny
 
@@ -65,6 +67,14 @@ def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
         (6, 9, 2.0),
     ]
     assert dropped == {"first ranks": 1, "right": 1, "same text": 2, "answer inside": 1}
+
+
+def test_the_query_itself_is_no_negative_and_no_rank() -> None:
+    dropped: Counter[str] = Counter()
+    text = TEXTS.__getitem__
+    left = choose(found(), Wish(2, skip=1), text, (), dropped, lambda number: number in (1, 5))
+    assert [x.document for x in left] == [7, 8]
+    assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
 
 
 def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
@@ -174,6 +184,60 @@ def test_bm25_mines_a_beir_folder_and_dpr_reads_what_it_wrote(command: Any, tmp_
     ]
 
 
+def test_a_run_that_was_stopped_goes_on(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """It writes what one run writes; with other settings it starts anew."""
+    flags = {"BM25": True, "DATA": folder(tmp_path / "data")}
+    command(**flags, OUT=str(tmp_path / "whole.jsonl"))
+    whole, told = (tmp_path / "whole.jsonl").read_bytes(), capsys.readouterr().out.splitlines()
+    out, searched, search = tmp_path / "hard.jsonl", [], searchers.WordSearcher.search
+
+    def stopped(self: Any, queries: np.ndarray, depth: int) -> Any:
+        searched.extend(queries.tolist())
+        if len(searched) == 3:
+            raise KeyboardInterrupt
+        return search(self, queries, depth)
+
+    monkeypatch.setattr(searchers.WordSearcher, "search", stopped)
+    monkeypatch.setattr(mine, "QUERIES", 1)
+    with pytest.raises(KeyboardInterrupt):
+        command(**flags, OUT=str(out))
+    partial = tmp_path / "hard.jsonl.partial"
+    left = partial.read_bytes()
+    assert whole.startswith(left)
+    partial.write_bytes(left + b'{"question": "half')
+    kept = {each.name: each.read_bytes() for each in tmp_path.glob("hard.*")}
+    capsys.readouterr()
+    command(**flags, OUT=str(out))
+    assert (out.read_bytes(), searched[3:]) == (whole, [2])
+    again = capsys.readouterr().out.splitlines()
+    assert again[1].startswith("goes on after the 2 queries")
+    assert again[2:4] == told[1:3]
+    assert not list(tmp_path.glob("*.partial*"))
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    command(**flags, OUT=str(out), COUNT=1)
+    assert searched[4:] == [0, 1, 2]
+    assert [len(row["hard_negative_ctxs"]) for row in read(out)] == [1, 1, 0]
+
+
+def test_queries_that_are_documents_are_not_their_own_negatives(
+    command: Any, tmp_path: Path
+) -> None:
+    """As in ArguAna: by the id, or by the text."""
+    data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
+    rows = [{"_id": "q0", "title": "Red", "text": "red shoe!"}, {"_id": "d7", "text": " blue  hat"}]
+    with Path(data, "corpus.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    Path(data, "qrels", "train.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td4\t1\n"
+    )
+    command(BM25=True, DATA=data, OUT=str(out))
+    ids = [{x["passage_id"] for x in row["hard_negative_ctxs"]} for row in read(out)]
+    assert ids == [{"d3", "d4"}, {"d3"}]
+
+
 def test_what_it_takes_to_train_on_the_result() -> None:
     fields = {"query": ("query", "query"), "passage": ("document", "title")}
     made: Any = {
@@ -201,7 +265,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     rows = [
         {
             "question": q,
-            "answers": [],
+            "answers": [texts[0], "x"],
             "positive_ctxs": [{"title": "T", "text": t} for t in texts],
             "negative_ctxs": [{"title": "N", "text": "own negative"}],
         }
@@ -217,6 +281,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
         ("T", "three"),
     ]  # fmt: skip
     assert [task.question(n) for n in range(len(task.queries))] == ["a", "b"]
+    assert [task.answers(n) for n in (0, 1)] == [("one", "x", "three"), ("own", "x")]
     assert [[texts[d][1] for d in right] for right in task.right] == [
         ["one", "three"], ["own", "two"],
     ]  # fmt: skip
@@ -226,9 +291,11 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
     assert len(alone.documents) == 5
 
 
-@pytest.mark.parametrize("lexical", [False, True])
-def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
-    c = lexical_texts()
+def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, Task, ModelSearcher]:
+    """A model with drawn weights, what it mines, and the searcher."""
+    from big_retrieval.data.build import field_specs
+
+    c = lexical_texts(**head)
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
     for part in () if lexical else c["fields"].values():
         part["head"] = recipe.entry(configs.Head(dim=4))
@@ -240,10 +307,13 @@ def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexica
     again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)
     source: Any = make_source(config.data)
     task = judged_task(source, QUERY, FieldSpec(kind="text", column="text"))
-    from big_retrieval.data.build import field_specs
-
     specs = field_specs(config, model.tokenizer)
-    searcher = ModelSearcher(task, config, specs, again.encoder, model.weights)
+    return model, task, ModelSearcher(task, config, specs, again.encoder, model.weights)
+
+
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexical: bool) -> None:
+    model, task, searcher = searching(tmp_path, lexical)
     numbers, scores, right = searcher.search(np.array([2, 0]), 4)
     queries = model.encode_texts(["green scarf", "red shoe"], "query")
     words = [task.text(d)[1] for d in range(6)]
@@ -253,6 +323,42 @@ def test_a_model_scores_every_document_and_the_right_ones(tmp_path: Path, lexica
         np.testing.assert_array_equal(numbers[place], order)
         np.testing.assert_allclose(scores[place], whole[place][order], rtol=1e-5)
     np.testing.assert_allclose(right, [whole[0, 2], whole[1, 0]], rtol=1e-5)
+
+
+def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
+    tmp_path: Path,
+) -> None:
+    """The gate leaves the texts' own words alone."""
+    head = {"columns": "words", "top": 0, "own_words": True, "activation": "elu1p"}
+    _, task, searcher = searching(tmp_path, **head)
+    numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
+    for place, query in enumerate(("red shoe", "blue hat")):
+        there = numbers[place] >= 0
+        words = {n: set(task.text(n)[1].split()) for n in range(6)}
+        assert {*numbers[place][there].tolist()} == {
+            n for n, own in words.items() if own & set(query.split())
+        }
+        assert (scores[place][there] > 0).all()
+
+
+@pytest.mark.parametrize("lexical", [False, True])
+def test_documents_are_laid_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lexical: bool
+) -> None:
+    calls: list[Any] = []
+
+    def laid_out(documents: Any, encoder: Any) -> Any:
+        calls.append(documents.shape)
+        return ranks.on_devices(documents, encoder)
+
+    monkeypatch.setattr(searchers, "on_devices", laid_out)
+    _, _, searcher = searching(tmp_path, lexical)
+    monkeypatch.setattr(ranks, "on_devices", None)  # nor anywhere else
+    whole = searcher.search(np.array([0, 1, 2]), 9)
+    parts = [searcher.search(np.array([query]), 9) for query in range(3)]
+    assert len(calls) == 1
+    for one, several in zip(whole, zip(*parts, strict=True), strict=True):
+        np.testing.assert_allclose(one, np.concatenate(several), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

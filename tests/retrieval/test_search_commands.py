@@ -1,12 +1,14 @@
 """From a run and files of documents to an index and to answers."""
 
 import dataclasses
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from scipy import sparse
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import recipe
+from big_retrieval import recipe, search
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.interop.folder import write
@@ -341,6 +343,86 @@ def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
         input="red circle\n\n漢\n",
     )
     assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
+
+
+@pytest.fixture
+def by_images(dense: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Searches the dense index by images, in this process: (file of queries) -> run file."""
+    searcher = open_searcher(dense, field="image")
+    usual = {"DEPTH": 2, "TAG": "t", "TEXT": [], "IMAGE": "image", "ID": ""}
+
+    def ask(queries: Path) -> Path:
+        out = queries.with_suffix(".trec")
+        for name, value in {**usual, "QUERIES": str(queries), "OUT": str(out)}.items():
+            monkeypatch.setattr(search, name, SimpleNamespace(name=name.lower(), value=value))
+        search.run_file(searcher)
+        return out
+
+    ask.searcher = searcher  # type: ignore[attr-defined]
+    return ask
+
+
+def test_queries_that_cannot_be_read_are_left_out(
+    place: Path, by_images: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"a": "5.png", "b": "bad.png", "c": "6.png"}
+    queries = place / "pictures.jsonl"
+    lines = [json.dumps({"id": name, "image": path}) for name, path in names.items()]
+    queries.write_text("\n".join(lines))
+    found = read_run(by_images(queries))
+    assert {query: ranked[0][0] for query, ranked in found.items()} == {"a": "d5", "c": "d6"}
+    said = capsys.readouterr().err
+    assert "left out: " in said
+    assert "1 queries left out" in said
+    queries.write_text(lines[1])
+    with pytest.raises(UserError, match=r"none of the queries can be used: .*bad\.png"):
+        by_images(queries)
+    assert not list(place.glob("pictures.trec.partial"))
+
+
+def test_a_mistyped_image_does_not_end_the_questions(
+    place: Path,
+    by_images: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(search, "DEPTH", SimpleNamespace(value=1))
+    lines = f"{place / 'nowhere.png'}\n{place / 'bad.png'}\n{place / '5.png'}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    search.converse(by_images.searcher)
+    said = capsys.readouterr()
+    assert said.out.split()[2] == "d5"
+    assert said.err.count("error: ") == 2
+    assert "nowhere.png" in said.err
+    with pytest.raises(UserError, match=r"nowhere\.png"):
+        search.answer(by_images.searcher, str(place / "nowhere.png"))
+
+
+def test_faiss_is_not_for_words(lexical: Path) -> None:
+    with pytest.raises(UserError, match=r"--engine=faiss is for dense indexes, and .* is lexical"):
+        open_searcher(lexical, mode="bag", engine="faiss")
+
+
+def test_documents_none_of_which_can_be_encoded(place: Path) -> None:
+    path = place / "bad.jsonl"
+    path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
+    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
+    changes = lexical_texts(columns="words", top=9, own_words=True)
+    tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
+    image = recipe.entry(configs.ImageField(), size=32, head=head)
+    save(
+        place / "seeing",
+        fields={"text": changes["fields"]["query"], "image": image},
+        towers={
+            "text": changes["towers"]["text"],
+            "image": recipe.entry(configs.ViT(), patch=8, **tower),
+        },
+        topology="inner",
+    )
+    for model, form in (("dense", "index"), *(("seeing", x) for x in ("index", "lucene", "csr"))):
+        with pytest.raises(UserError, match=r"none of the documents can be used: .*bad\.png"):
+            make(wish(place, model, "never", documents=str(path), format=form))
+        assert not list(place.glob("never*"))
 
 
 def test_flags_that_do_not_go_together(lexical: Path) -> None:
