@@ -70,6 +70,11 @@ class Encoder:
         head = lexical_head(self._model.fields, field)
         return head is not None and head.normalise
 
+    def _pools_padding(self, field: str) -> bool:
+        """Whether padding changes what comes out: a batch then keeps all of it."""
+        head = lexical_head(self._model.fields, field)
+        return head is not None and head.pool_padding
+
     def points(
         self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
     ) -> tuple[Points, np.ndarray]:
@@ -89,7 +94,8 @@ class Encoder:
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
-                arrays = _trimmed(arrays, field)
+                if not self._pools_padding(field):
+                    arrays = _trimmed(arrays, field)
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
                 found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023

@@ -18,10 +18,12 @@ from big_retrieval.data.build import field_specs
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.interop.folder import write
 from big_retrieval.loading import TrainedModel, restore_params
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from tests.helpers import results, tiny
+from big_retrieval.train.start import untrained
+from tests.helpers import lexical_texts, results, tiny
 
 TEST, COLOURS = Scenes("test", count=20), Scenes("colours", count=16)
 CAPTIONS = list(TEST.captions())
@@ -92,6 +94,16 @@ def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
     alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])
     np.testing.assert_allclose(alone, together[:3], atol=1e-6)
     assert len(np.unique(together.reshape(20, -1), axis=0)) > 1
+
+
+def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
+    changes = lexical_texts(pool_padding=True)
+    changes["fields"]["query"].length = 64
+    write(untrained(tiny(**changes), batch_size=8, say=lambda text: None), tmp_path / "model")
+    model = big_retrieval.load(tmp_path / "model")
+    alone = model.encode_texts(["a red circle"], "query")
+    beside = model.encode_texts(["a red circle", "a large blue star " * 12], "query")
+    np.testing.assert_array_equal(alone.toarray()[0], beside.toarray()[0])
 
 
 def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.config import Config, TextField, is_lexical
+from big_retrieval.config import Config, TextField
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import Chunk
 
@@ -23,21 +23,13 @@ def document_fields(config: Config, wanted: str) -> dict[str, float]:
       wanted: as --field says: "title", or "image=0.9,title=0.1"; "": all of the document side.
 
     Raises:
-      UserError: no such field; several, of which one has a lexical head.
+      UserError: no such field.
     """
     from big_retrieval.evals.weightings import parse_weighting
 
     if wanted:
-        fields = parse_weighting(wanted, config.fields, "--field")
-    else:
-        fields = {n: f.weight for n, f in config.fields.items() if f.side == "document"}
-    kinds = {is_lexical(config, name) for name in fields}
-    if len(fields) > 1 and True in kinds:
-        raise UserError(
-            f"the fields {', '.join(fields)} would make one document, but lexical fields have no "
-            "average: name one of them with --field."
-        )
-    return fields
+        return parse_weighting(wanted, config.fields, "--field")
+    return {n: f.weight for n, f in config.fields.items() if f.side == "document"}
 
 
 def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
@@ -81,7 +73,8 @@ def rows_of(
 def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:
     """The documents of a chunk: `csr_array` [n, V] of a lexical field, else points [n, M, N].
 
-    Of several fields, points are averaged as in training; one that a document lacks has weight 0.
+    Of several fields, points (lexical ones behind the gate of each) are averaged as in evaluations;
+    one that a document lacks has weight 0.
 
     Raises:
       Damaged: an image cannot be decoded.
@@ -90,9 +83,9 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
         (name,) = fields
         return rows_of(model, chunk.values[name], name, chunk.titles.get(name, ()))
     from big_retrieval import similarity
-    from big_retrieval.evals.fields import average
+    from big_retrieval.evals.fields import average, placed
 
-    points: dict[str, np.ndarray] = {}
+    points: dict[str, Any] = {}
     there: dict[str, np.ndarray] = {}
     for name in fields:
         has = there[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
@@ -100,8 +93,7 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
             continue
         part = chunk.take(np.flatnonzero(has).tolist())
         found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
-        points[name] = np.zeros((len(chunk), *found.shape[1:]), np.float32)
-        points[name][has] = found
+        points[name] = placed(found, np.flatnonzero(has), len(chunk))
     return average(similarity.topology(model.config.topology), points, fields, there)
 
 

@@ -140,6 +140,11 @@ def _prepare(wish: Wish) -> _Work:
         what = "--binary" if wish.binary else f"--format={wish.format}"
         what = what if wish.binary or wish.format != "index" else f"--values={wish.values}"
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
+    if wish.binary and len(fields) > 1:
+        raise UserError(
+            f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
+            "name one with --field."
+        )
     if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
         raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
     records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))

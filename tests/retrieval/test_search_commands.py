@@ -101,6 +101,32 @@ def test_the_model_asks(place: Path, lexical: Path) -> None:
     np.testing.assert_allclose(sum(v for _, v in found[0].words), found[0].score, rtol=1e-4)
 
 
+def test_documents_of_several_fields(place: Path) -> None:
+    """Their weighted average; a field that a document lacks has no weight."""
+    columns = {"first": "captions", "second": "more"}
+    rows = [{"id": f"d{i}", "captions": text} for i, text in enumerate(TEXTS)]
+    for number, row in enumerate(rows[:40]):
+        row["more"] = TEXTS[-number]
+    (place / "fields.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    changes = lexical_texts()
+    fields = changes["fields"]
+    fields["first"] = fields.pop("document")
+    fields["second"] = fields["first"].copy_and_resolve_references()
+    for name, weight in (("first", 0.75), ("second", 0.25)):
+        fields[name].update(column=columns[name], weight=weight, optional=name == "second")
+    data = recipe.entry(configs.Pairs(), path=str(place / "fields.jsonl"), image="")
+    save(place / "several", **changes, data=data, evals={})
+    index = make(wish(place, "several", "several-index", documents=str(place / "fields.jsonl")))
+    model = big_retrieval.load(place / "several")
+    first, query = rows_of(model, TEXTS, "first"), rows_of(model, [ASK], "query")
+    second = rows_of(model, [TEXTS[-i] for i in range(40)], "second")
+    table = (query @ first.T).toarray()[0]
+    table[:40] = 0.75 * table[:40] + 0.25 * (query @ second.T).toarray()[0]
+    found = open_searcher(index).show(ASK, 60)
+    assert [each.id for each in found] == best(table, 60)
+    np.testing.assert_allclose([e.score for e in found], -np.sort(-table)[: len(found)], rtol=1e-4)
+
+
 def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -> None:
     """With nothing but a copy of the index."""
     model = big_retrieval.load(place / "lexical")
@@ -280,7 +306,11 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
         ("dense", {"values": "float16"}, "--values=float16 is for lexical fields"),
         ("dense", {"text": ("captions",)}, "--text names the column of one field, but 0 of"),
         ("lexical", {"field": "title"}, "'title' is no field"),
-        ("lexical", {"field": "query=1,document=1"}, "lexical fields have no average"),
+        (
+            "lexical",
+            {"field": "query=1,document=1", "binary": True},
+            "--binary indexes the words of one field, and documents have query, document",
+        ),
         ("lexical", {"documents": "nothing.jsonl"}, "there is no file 'nothing.jsonl'"),
         ("lexical", {"text": ("title",)}, "none of the first 63 documents can be used"),
         ("lexical", {"id": "image"}, "none of the first|the id"),
