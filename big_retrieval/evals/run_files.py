@@ -72,7 +72,7 @@ def values_of_run(
 ) -> tuple[list[str], dict[str, np.ndarray]]:
     """Metrics of every judged query; one that the run lacks has 0.
 
-    Documents are ordered as trec_eval does: by score as a float32, equal ones by their ids, the last
+    Documents are ordered as trec_eval does: by score as float32, equal ones by their ids, the last
     one first.
 
     Args:
