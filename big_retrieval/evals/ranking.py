@@ -110,7 +110,7 @@ class RankingEvaluator:
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
         out |= self._in_modes(queries, documents, asked)
         if show is not None:
-            show(lambda: self._examples(shown[0]))
+            show(lambda: self._examples(shown[0], points, documents))
         return out
 
     def _in_modes(
@@ -228,10 +228,13 @@ class RankingEvaluator:
             found, scores = without_own(found, scores, own[part], self.config.depth)
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
 
-    def _examples(self, ranked: Ranked) -> dict[str, Any]:
-        values = self.metrics(ranked)
+    def _examples(self, ranked: Ranked, points: Any, documents: EncodedFields) -> dict[str, Any]:
+        how: Any = {"topology": self.topology, "encoder": self.encoder, "specs": self.specs}
+        matched = graded_examples.matching(points, documents, self.weights_of("document"), **how)
         sides = {"query": self.specs_of("query"), "document": self.specs_of("document")}
-        return graded_examples.describe(self.config.type, self.source, sides, ranked, values)
+        return graded_examples.describe(
+            self.config.type, self.source, sides, ranked, self.metrics(ranked), matched
+        )
 
 
 def _means(found: list[dict[str, np.ndarray]]) -> dict[str, float]:
