@@ -6,6 +6,7 @@ threads of the process) stand beside wall seconds. Temporary memory is what the 
 """
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -106,6 +107,15 @@ def machine() -> str:
     device = jax.devices()[0]
     kind = f"{cores} CPU cores" if device.platform == "cpu" else device.device_kind
     return f"{kind}, {platform.machine()}, jax {jax.__version__}"
+
+
+def optional(name: str) -> Any:
+    """A library, or None and a word about it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"{name} is not installed and left out")
+        return None
 
 
 def report(row: Mapping[str, Any], as_json: bool) -> None:

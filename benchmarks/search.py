@@ -13,7 +13,8 @@ each query's interleaved rounds.
 
 numpy, faiss (pip install faiss-cpu) and ours score every point. seismic (pip install pyseismic-lsr)
 goes through all documents, its exact search; `--seismic-postings` also times its index, which is
-approximate, with so many postings a list, without cuts of the query and at heap factor 0.
+approximate, with so many postings a list, without cuts of the query and at heap factor 0. Its size
+is that of its saved file, of the documents alone it is the memory that they take.
 """
 
 import os
@@ -27,10 +28,9 @@ os.environ["XLA_FLAGS"] = (
 ).strip()
 
 import argparse  # noqa: E402  # numpy reads the number of threads when it is imported
-import importlib  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Callable, Iterator, Mapping  # noqa: E402
+from collections.abc import Iterator, Mapping  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -38,6 +38,7 @@ import numpy as np  # noqa: E402
 from scipy import sparse  # noqa: E402
 
 from benchmarks import measure  # noqa: E402
+from benchmarks.search_seismic import Found, Search, seismic_searches  # noqa: E402
 from big_retrieval.retrieval import dense, inverted, open_index  # noqa: E402
 from big_retrieval.retrieval import folder as folders  # noqa: E402
 from big_retrieval.retrieval.files import TextsWriter  # noqa: E402
@@ -47,8 +48,6 @@ from big_retrieval.retrieval.inverted import InvertedIndex  # noqa: E402
 BATCH = 1024  # documents of a batch
 WORDS = (7, 12)  # of a query, least and most
 PEERS = ("scipy", "dense", "numpy", "faiss", "seismic")
-Found = tuple[np.ndarray, np.ndarray]  # numbers and scores of one query
-Search = Callable[[int], Any]  # of the number of a query
 
 
 def flags() -> argparse.Namespace:
@@ -182,56 +181,13 @@ def dense_searches(args: argparse.Namespace, peers: set[str], folder: Path) -> d
         index = open_index(folder)
         out["dense"] = lambda q: index.search(queries[q : q + 1, None], args.depth)  # type: ignore
     if "faiss" in peers:
-        faiss = optional("faiss")
+        faiss = measure.optional("faiss")
         if faiss is not None:
             faiss.omp_set_num_threads(1)
             flat = faiss.IndexFlatIP(args.dim)
             flat.add(points)
             out["faiss"] = lambda q: flat.search(queries[q : q + 1], args.depth)
     return out
-
-
-def seismic_searches(
-    args: argparse.Namespace, queries: Any, documents: Any
-) -> tuple[dict[str, Search], dict[str, float]]:
-    """Name -> a search by a query's number, by seismic, and the seconds that building took."""
-    seismic = optional("seismic")
-    if seismic is None:
-        return {}, {}
-    started = time.perf_counter()
-    names = np.array([str(i) for i in range(args.columns)], seismic.get_seismic_string())
-    dataset = seismic.SeismicDataset()
-    for row in range(args.documents):
-        one = slice(*documents.indptr[row : row + 2])
-        dataset.add_document(str(row), names[documents.indices[one]], documents.data[one])
-    asked = [(names[queries[[q]].indices], queries[[q]].data) for q in range(args.queries)]
-
-    def found(answer: list[Any]) -> Found:
-        return np.array([int(a[2]) for a in answer]), np.array([a[1] for a in answer])
-
-    out: dict[str, Search] = {
-        "seismic": lambda q: found(dataset.search(str(q), *asked[q], args.depth))
-    }
-    seconds = {"seismic_seconds": time.perf_counter() - started}
-    if args.seismic_postings:
-        started = time.perf_counter()
-        index = seismic.SeismicIndex.build_from_dataset(
-            dataset, n_postings=args.seismic_postings, num_threads=1
-        )
-        seconds["seismic_index_seconds"] = time.perf_counter() - started
-        out["seismic_index"] = lambda q: found(
-            index.search(str(q), *asked[q], args.depth, query_cut=10_000, heap_factor=0.0)
-        )
-    return out, seconds
-
-
-def optional(name: str) -> Any:
-    """A library, or None and a word about it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        print(f"{name} is not installed and left out")
-        return None
 
 
 def timed(searches: Mapping[str, Search], args: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -293,9 +249,9 @@ def main() -> None:
             row[f"{kind}_entries_touched"] = float(touched)
             searches = sparse_searches(args, peers, index, queries, documents)
             if kind == "bag" and "seismic" in peers:
-                more, took = seismic_searches(args, queries, documents)
+                more, built = seismic_searches(args, queries, documents)
                 searches |= more
-                row |= took
+                row |= built
             exact = exactness(searches, queries, documents, args.depth)
             row |= {f"{kind}_{name}": value for name, value in exact.items()}
             if kind == "bag":

@@ -2,6 +2,8 @@
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
 4.3 and Table 3: the same towers, data and recipe as vdr_cm_yfcc15m.py, one vector of 512 a side.
+
+ImageNet's class names and prompts are read from data/prompts.json; docs/VDR.md says how to make it.
 """
 
 from big_retrieval import config, recipe

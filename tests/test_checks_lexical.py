@@ -150,6 +150,16 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         ["config.evals.a.modes has 'binary'", "the document side has images"],
     ),
     (texts, ranking("top=-3"), ["config.evals.a.modes has 'top=-3'"]),
+    (
+        texts,
+        ranking("top=6", "top=7/5"),
+        ["config.evals.a.modes has 'top=7/5'", "leaves 6 columns of the query side", "take 6 at"],
+    ),
+    (
+        pictures,
+        retrieval("top=all/6", "top=all/5000"),
+        ["config.evals.a.modes has 'top=all/5000'", "leaves 6 columns of the document side"],
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ from big_retrieval.config import (
 )
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import parse_metric
-from big_retrieval.evals.modes import parse_mode
+from big_retrieval.evals.modes import Mode, Side, own_top, parse_mode
 from big_retrieval.evals.weightings import parse_weighting
 
 
@@ -62,12 +62,30 @@ def _modes(c: Config, path: str, ev: Evaluation) -> Iterator[str]:
         except UserError as problem:
             yield str(problem)
             continue
-        fields = [f for f in c.fields.values() if f.side == mode.bags]
-        if isinstance(ev, Retrieval) and mode.bags:
-            name = ev.query if mode.bags == "query" else ev.document
-            fields = [c.fields[name]] if name in c.fields else []
-        if any(isinstance(field, ImageField) for field in fields):
-            yield f"{path}.modes has {text!r}, but the {mode.bags} side has images, not words."
+        yield from _mode(c, path, ev, mode)
+
+
+def _mode(c: Config, path: str, ev: Retrieval | Ranking, mode: Mode) -> Iterator[str]:
+    """What keeps a lexical model from searching in one way."""
+    sides: tuple[Side, Side] = ("query", "document")
+    for side in sides:
+        names = _side_fields(c, ev, side)
+        if mode.bags == side and any(isinstance(c.fields[name], ImageField) for name in names):
+            yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
+        own, wanted = own_top(c.fields, names), mode.top[side]
+        if own is not None and wanted is not None and wanted > own:
+            yield (
+                f"{path}.modes has {mode.name!r}, but the model's own gate leaves {own} columns of "
+                f"the {side} side, which can only be narrowed: take {own} at most, or 'all'."
+            )
+
+
+def _side_fields(c: Config, ev: Retrieval | Ranking, side: Side) -> list[str]:
+    """The fields of a side of an evaluator that the config has."""
+    if isinstance(ev, Retrieval):
+        name = ev.query if side == "query" else ev.document
+        return [name] if name in c.fields else []
+    return [name for name, field in c.fields.items() if field.side == side]
 
 
 def _fields_of(ev: Evaluation) -> dict[str, str]:

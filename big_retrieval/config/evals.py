@@ -54,6 +54,9 @@ class Ranking:
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
     depth: int = 1000  # documents of a query that are ranked
+    # whether a query finds the document that has its id; "auto": not in Beir data, whose own
+    # evaluator leaves it out
+    same_id: Literal["auto", "drop", "keep"] = "auto"
     rankings: bool = False  # at the end, write them and each query's metrics to rankings/
     traffic: float = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
     chunk: int = 256

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from big_retrieval.data.files.columns import as_text
+from big_retrieval.data.files.columns import as_text, scan
 from big_retrieval.data.files.picked import Picked
 from big_retrieval.data.files.tables import Table
 from big_retrieval.data.graded_images import ImageColumn
@@ -135,6 +136,10 @@ class Side:
     def id(self, index: int) -> str:
         """The id of a record."""
         return as_text(self._row(index, (self._key,)).get(self._key)) or ""
+
+    def ids(self) -> pa.Array:
+        """The ids of all records, in their order: Arrow texts [n]."""
+        return scan(self.file(), (self._key,)).texts[self._key]
 
     def texts(self, index: int, column: str) -> tuple[str, ...]:
         """The texts of one record; opens no image.

@@ -16,6 +16,7 @@ from big_retrieval.evals import examples
 from big_retrieval.evals.bm25 import bm25_rankings
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
 from big_retrieval.evals.ranking import chosen_queries
 from big_retrieval.evals.rankings import Rankings
 
@@ -79,23 +80,31 @@ class Bm25Evaluator:
         asked = chosen_queries(c, len(self.source.queries))
         queries = side_texts(sources["query"], self.columns["query"], asked)
         documents = side_texts(sources["document"], self.columns["document"])
-        if not any(documents):
-            told = " and ".join(map(repr, self.columns["document"]))
-            raise UserError(
-                f"{sources['document'].name} has no text in {told}, so BM25 has nothing to rank; "
-                "name another column in config.fields."
-            )
-        found, scores = bm25_rankings(queries, documents, min(c.depth, len(documents)))
+        self._check_any(documents)
+        own = own_documents(c, self.source)[asked]
+        depth = min(depth_with_own(c.depth, own), len(documents))
+        found, scores = bm25_rankings(queries, documents, depth)
+        found, scores = without_own(found, scores, own, c.depth)
         ids, grades = self.source.judgements.of(asked)  # [q, J] each
         values = graded_metrics(grades_of(found, ids, grades), grades, c.metrics, c.err_gain)
         say(
             f"{len(asked):,} queries against {len(documents):,} documents by BM25, "
             f"{len(self.source.judgements):,} judgements{_lacking(found, queries, documents)}"
+            f"{left_out(own)}"
         )
         if rankings is not None:
             with Rankings(rankings, self.source) as writer:
                 writer.add(asked, found, scores, values)
         return mean_metrics(values)
+
+    def _check_any(self, documents: Sequence[str]) -> None:
+        """Raises where no document has a text."""
+        if not any(documents):
+            told = " and ".join(map(repr, self.columns["document"]))
+            raise UserError(
+                f"{self.source.documents.name} has no text in {told}, so BM25 has nothing to rank; "
+                "name another column in config.fields."
+            )
 
     def _sources(self) -> dict[str, Source]:
         return {"query": self.source.queries, "document": self.source.documents}

@@ -1,21 +1,31 @@
-"""Class names and prompts from a file, such as CLIP's for ImageNet."""
+"""Class names and prompts from a file, such as CLIP's for ImageNet.
+
+    {"imagenet": {"classes": ["tench", "goldfish"], "templates": ["a photo of a {}."]}}
+
+A class may also be a list of names, which count alike: ["happy", "smiling"].
+"""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
 
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
+MOST_TEXTS = 12  # of a class and prompt, where classes have different numbers of names
+
+Class = str | tuple[str, ...]  # its name, or several of them
 
 
-def read_names(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_names(text: str, path: str) -> tuple[tuple[Class, ...], tuple[str, ...]]:
     """The class names and the prompts of a JSON file.
 
     Args:
       text: the file; behind a #, the keys that lead to the object: "prompts.json#imagenet". It has
-        lists of texts under a key that begins with "classes", and under one that begins with
-        "prompts" or "templates", of several the first.
+        a list of classes under a key that begins with "classes", and one of texts under one that
+        begins with "prompts" or "templates", of several the first.
       path: of the configuration's key, for messages.
 
     Raises:
@@ -25,7 +35,11 @@ def read_names(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     try:
         found: Any = json.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as problem:
-        raise UserError(f"{path}: {name} cannot be read: {problem.strerror}.") from None
+        keys = place.split("/") if place else []
+        raise UserError(
+            f"{path}: {name} cannot be read: {problem.strerror}; make a JSON file of this form: "
+            f"{_form(keys)}, or set {path.removesuffix('.file')}.classes and .prompts instead."
+        ) from None
     except ValueError:
         raise UserError(f"{path}: {name} is not readable JSON.") from None
     for key in filter(None, place.split("/")):
@@ -34,20 +48,70 @@ def read_names(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         found = found[key]
     if not isinstance(found, dict):
         raise UserError(f"{path}: {text} is no object with classes and prompts.")
-    classes, prompts = (_texts(found, what, text, path) for what in KEYS)
+    prompts = tuple(_text(value, text, path) for value in _list(found, "prompts", text, path))
+    classes = tuple(_class(value, text, path) for value in _list(found, "classes", text, path))
+    if _texts_each(classes) > MOST_TEXTS:
+        raise UserError(
+            f"{path}: {text} has classes of too different numbers of names to count them alike; "
+            "give every class one name, or all of them equally many."
+        )
     for prompt in prompts:
         if "{}" not in prompt:
             raise UserError(f"{path}: {text}: {prompt!r} needs a {{}} for the class name.")
     return classes, prompts
 
 
-def _texts(found: dict[str, Any], what: str, text: str, path: str) -> tuple[str, ...]:
-    """A list of texts of an object."""
+def names_of(each: Class) -> tuple[str, ...]:
+    """All names of a class; the first one is what it is called."""
+    return (each,) if isinstance(each, str) else each
+
+
+def filled(classes: Sequence[Class], prompts: Sequence[str]) -> list[str]:
+    """The texts of all classes, those of a class side by side and equally many of each.
+
+    Of a class with fewer names than others they are repeated, so that means over its texts are
+    those over its names.
+
+    Args:
+      classes: their names.
+      prompts: with {} for a name.
+    """
+    each = _texts_each(classes)
+    named = [names_of(one) * (each // len(names_of(one))) for one in classes]
+    return [prompt.replace("{}", name) for names in named for name in names for prompt in prompts]
+
+
+def _texts_each(classes: Sequence[Class]) -> int:
+    """Into how many names every class can be repeated."""
+    return math.lcm(*(len(names_of(each)) for each in classes))
+
+
+def _form(keys: Sequence[str]) -> str:
+    """How the file looks, the object behind some keys."""
+    form: Any = {"classes": ["cat", "dog"], "templates": ["a photo of a {}."]}
+    for key in reversed(keys):
+        form = {key: form}
+    return json.dumps(form)
+
+
+def _list(found: dict[str, Any], what: str, text: str, path: str) -> list[Any]:
+    """A list of an object."""
     key = next((key for key in found if key.startswith(KEYS[what])), None)
     values = found.get(key) if key else None
     if not isinstance(values, list) or not values:
-        raise UserError(f"{path}: {text} has no list of {what}.")
-    for value in values:
-        if not isinstance(value, str) or not value:
-            raise UserError(f"{path}: {text}: {key} has {value!r:.60}, which is no text.")
-    return tuple(values)
+        raise UserError(f"{path}: {text} has no list of {what}; it needs {_form([])}.")
+    return values
+
+
+def _class(value: Any, text: str, path: str) -> Class:
+    """A class's name, or its names."""
+    if isinstance(value, list) and value:
+        names = tuple(_text(name, text, path) for name in value)
+        return names if len(names) > 1 else value[0]
+    return _text(value, text, path)
+
+
+def _text(value: Any, text: str, path: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise UserError(f"{path}: {text} has {value!r:.60}, which is no text; write texts.")
+    return value

@@ -66,7 +66,7 @@ def make_evaluators(
             rest = (dict(config.fields), *parts[1:])
             out[f"{ev.type}/{name}"] = RankingEvaluator(ev, judged, *rest)
         else:
-            out[f"{ev.type}/{name}"] = ZeroShotEvaluator(ev, *parts)
+            out[f"{ev.type}/{name}"] = ZeroShotEvaluator(ev, *parts, name=name)
     return out
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
@@ -191,9 +191,20 @@ class Direction:
         }
         if self.words:
             rows = self.first.points[[query]], self.second.points[[place]]  # CSR [1, V] each
-            matched = shared(*rows, self.words).words[:MATCHED]
-            found["matched"] = [[w, round(s, 4)] for w, _, s in matched if np.isfinite(s)]
+            found["matched"] = matched_words(*rows, self.words)
         return found
+
+
+def matched_words(query: Points, answer: Points, words: Sequence[str]) -> list[list[Any]]:
+    """The words with the largest shares of a score, [word, share] each, largest first.
+
+    Args:
+      query: lexical, CSR [1, V].
+      answer: the same.
+      words: of the V columns.
+    """
+    matched = shared(query, answer, words).words[:MATCHED]
+    return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
 
 
 def _item(side: Side, place: int) -> dict[str, Any]:

@@ -1,21 +1,27 @@
 """Examples of graded rankings for the report: queries, what was found, grades and their sums."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.fields import source_texts
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, is_absent
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, spread
+from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, spread
+from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
+from big_retrieval.explain.words import names_of
+from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up
 Specs = Mapping[str, FieldSpec]
+Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
 
 
 def describe(
@@ -24,6 +30,7 @@ def describe(
     specs: Mapping[str, Specs],
     ranked: Ranked,
     values: Mapping[str, np.ndarray],
+    matched: Matched | None = None,
 ) -> dict[str, Any]:
     """Some queries with their best documents, ready for JSON; reads texts and pictures.
 
@@ -33,6 +40,7 @@ def describe(
       specs: "query" and "document" -> the fields of the side.
       ranked: rankings.
       values: metric -> of every query, [q]; the first one says which did worst.
+      matched: the words that a query and a document share; None: of a dense model.
     """
     metric, value = next(iter(values.items()))
     even = spread(len(ranked.queries), SPREAD)
@@ -45,7 +53,11 @@ def describe(
 
     def example(place: int) -> dict[str, Any]:
         numbers = {name: round(float(each[place]), 4) for name, each in values.items()}
-        return _example(source, specs, ranked, place, numbers)
+        found = _example(source, specs, ranked, place, numbers)
+        if matched is not None:
+            for answer in found["answers"]:
+                answer["matched"] = matched(found["place"], answer["record"])
+        return found
 
     direction = {
         "name": "query_to_document",
@@ -60,6 +72,41 @@ def describe(
         ],
     }
     return {"type": kind, "directions": [direction]}
+
+
+def matching(
+    queries: Points,
+    documents: EncodedFields,
+    shares: Mapping[str, float],
+    *,
+    topology: Topology,
+    encoder: Encoder,
+    specs: Specs,
+) -> Matched | None:
+    """What says which words a query and a document of a lexical model share; None: it is dense.
+
+    Args:
+      queries: the points of all of them.
+      documents: their fields.
+      shares: documents' field -> its weight, as the documents are ranked.
+      topology: averages points.
+      encoder: knows the columns.
+      specs: field name -> how it is read, of both sides.
+    """
+    field = next(iter(documents.points))
+    columns = encoder.columns(field) if scipy.sparse.issparse(queries) else None
+    if columns is None:
+        return None
+    tokenizers = (spec.tokenizer for spec in specs.values() if spec.tokenizer is not None)
+    words = names_of(columns, next(tokenizers, None))
+
+    def matched(query: int, document: int) -> list[list[Any]]:
+        points = {name: found[[document]] for name, found in documents.points.items()}
+        there = {name: found[[document]] for name, found in documents.there.items()}
+        row = average(topology, points, shares, there)
+        return matched_words(queries[[query]], row, words)
+
+    return matched
 
 
 def _example(

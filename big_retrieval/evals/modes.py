@@ -15,10 +15,11 @@ what the head's own `top` left out is lost. Nothing is encoded twice.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from big_retrieval.config import ImageField, TextField, lexical_head
 from big_retrieval.errors import UserError
 
 Side = Literal["query", "document"]
@@ -42,6 +43,18 @@ class Mode:
     def needs_words(self, side: Side) -> bool:
         """Whether the bags of words of a side are asked for."""
         return self.bags == side or self.top[side] is not None
+
+
+def own_top(fields: Mapping[str, ImageField | TextField], chosen: Sequence[str]) -> int | None:
+    """The columns that the widest gate of some lexical fields leaves; None: all.
+
+    Args:
+      fields: all of the model.
+      chosen: names of those that count, a side of an evaluator.
+    """
+    heads = [lexical_head(fields, name) for name in chosen]
+    tops = [head.top for head in heads if head is not None and head.top is not None]
+    return max(tops, default=None) if len(tops) == len(heads) else None
 
 
 def parse_mode(text: str, path: str) -> Mode:

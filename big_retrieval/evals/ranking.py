@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from big_retrieval.evals.fields import EncodedFields, average, encode_fields, pl
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import Ranked, grades_of
 from big_retrieval.evals.modes import Mode, Side, parse_mode
+from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
 from big_retrieval.evals.rankings import Rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
@@ -36,7 +37,8 @@ class RankingEvaluator:
     """nDCG, ERR, RBP and their kin, for the config's weights of fields and for others.
 
     Every judged query is asked against all documents of its source. What nobody judged has grade 0;
-    ties count against the model; a query or document without any of the fields is never found.
+    ties count against the model; a query or document without any of the fields is never found, nor,
+    where the config says so, the document with the query's own id.
 
     Attributes:
       config: the evaluator's configuration.
@@ -89,6 +91,7 @@ class RankingEvaluator:
         say(
             f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
             f"{len(self.source.judgements):,} judgements{_lacking(queries, documents)}"
+            f"{left_out(self.own[asked])}"
         )
         ways = {"": self.weights_of("document")} | self._ways()
         points = average(self.topology, queries.points, self.weights_of("query"), queries.there)
@@ -107,7 +110,7 @@ class RankingEvaluator:
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
         out |= self._in_modes(queries, documents, asked)
         if show is not None:
-            show(lambda: self._examples(shown[0]))
+            show(lambda: self._examples(shown[0], points, documents))
         return out
 
     def _in_modes(
@@ -149,6 +152,11 @@ class RankingEvaluator:
                 bags = bags_of(columns, source, spec, items, self.encoder.normalises(name))
                 out[name] = placed(bags, records, len(there))
         return out
+
+    @cached_property
+    def own(self) -> np.ndarray:
+        """The document of each query that it does not find, [Q]; -1: none."""
+        return own_documents(self.config, self.source)
 
     def _writer(self, folder: Path | None) -> contextlib.AbstractContextManager[Rankings | None]:
         """What writes rankings to a folder; nothing without one, and on all processes but one."""
@@ -199,7 +207,7 @@ class RankingEvaluator:
         there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
         findable = mixed[there]
         sayable = queries.any(self.weights_of("query"))
-        rows = len(self.source.documents)
+        rows, own = len(self.source.documents), self.own
 
         def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
             return _row(ids[q], grades[q], rows)[there]
@@ -212,17 +220,21 @@ class RankingEvaluator:
                 findable,
                 score=self.topology.score,
                 encoder=self.encoder,
-                depth=self.config.depth,
+                depth=depth_with_own(self.config.depth, own),
                 chunk=self.config.chunk,
                 grades=partial(row, ids=ids, grades=grades),
             )
             found = np.where(sayable[part][:, None], there[found], -1)
+            found, scores = without_own(found, scores, own[part], self.config.depth)
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
 
-    def _examples(self, ranked: Ranked) -> dict[str, Any]:
-        values = self.metrics(ranked)
+    def _examples(self, ranked: Ranked, points: Any, documents: EncodedFields) -> dict[str, Any]:
+        how: Any = {"topology": self.topology, "encoder": self.encoder, "specs": self.specs}
+        matched = graded_examples.matching(points, documents, self.weights_of("document"), **how)
         sides = {"query": self.specs_of("query"), "document": self.specs_of("document")}
-        return graded_examples.describe(self.config.type, self.source, sides, ranked, values)
+        return graded_examples.describe(
+            self.config.type, self.source, sides, ranked, self.metrics(ranked), matched
+        )
 
 
 def _means(found: list[dict[str, np.ndarray]]) -> dict[str, float]:

@@ -72,7 +72,8 @@ def values_of_run(
 ) -> tuple[list[str], dict[str, np.ndarray]]:
     """Metrics of every judged query; one that the run lacks has 0.
 
-    Documents are ordered as trec_eval does: by score, equal ones by their ids, the last one first.
+    Documents are ordered as trec_eval does: by score as float32, equal ones by their ids, the last
+    one first.
 
     Args:
       run: query -> documents and scores.
@@ -103,7 +104,8 @@ def _values(
     found: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
 ) -> dict[str, float]:
     grades = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
-    scores = np.array([[score for _, score in found]])
+    with np.errstate(over="ignore"):  # trec_eval, too, holds what is beyond float32 as infinite
+        scores = np.array([[score for _, score in found]]).astype(np.float32)
     if found:
         ids = np.array([[document for document, _ in found]])
         grades = np.take_along_axis(grades, order(scores, grades, ids), 1)

@@ -17,7 +17,7 @@ from big_retrieval.data.sources import Source, Texts, value_of
 from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
-from big_retrieval.evals.class_names import read_names
+from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.similarity import Topology
@@ -85,6 +85,7 @@ class ZeroShotEvaluator:
       topology: scores points.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
+      name: of the evaluator in `config.evals`, for messages.
     """
 
     config: configs.ZeroShot
@@ -93,21 +94,23 @@ class ZeroShotEvaluator:
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
+    name: str = "<name>"
 
-    def prompts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def prompts(self) -> tuple[tuple[Class, ...], tuple[str, ...]]:
         """The class names and the prompts, from the config, its file, or else the source.
 
         Raises:
           UserError: none has them, or the file is something else.
         """
         c, label = self.config, self.config.label
-        listed = read_names(c.file, "config.evals.<name>.file") if c.file else ((), ())
+        path = f"config.evals.{self.name}"
+        listed = read_names(c.file, f"{path}.file") if c.file else ((), ())
         classes = c.classes or listed[0] or self.source.classes.get(label, ()) or self._names()
         prompts = c.prompts or listed[1] or self.source.prompts.get(label, ())
         if not classes or not prompts:
             raise UserError(
                 f"zero-shot label {label!r}: source {self.source.name} has no classes and prompts "
-                "for it; set config.evals.<name>.classes and .prompts."
+                f"for it; set {path}.classes and .prompts."
             )
         return tuple(classes), tuple(prompts)
 
@@ -126,16 +129,16 @@ class ZeroShotEvaluator:
         try_record(self.source, {self.config.image: self.specs[self.config.image]})
         self.labels(self.prompts()[0])
 
-    def labels(self, classes: tuple[str, ...]) -> np.ndarray:
+    def labels(self, classes: tuple[Class, ...]) -> np.ndarray:
         """The class number of every record, int64 [n].
 
         Args:
-          classes: their names; a label is a number or one of them.
+          classes: their names; a label is a number or one of all names.
 
         Raises:
           UserError: a label is neither.
         """
-        numbers = {name: number for number, name in enumerate(classes)}
+        numbers = {name: i for i, each in enumerate(classes) for name in names_of(each)}
         column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
         for index in range(len(found)):
             value: Any = value_of(self.source, index, column)
@@ -171,8 +174,7 @@ class ZeroShotEvaluator:
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         spec = self.specs[c.text]
-        filled = [prompt.replace("{}", name) for name in classes for prompt in prompts]
-        texts = Texts(filled, column=spec.column)
+        texts = Texts(filled(classes, prompts), column=spec.column)
         text_points, _ = encode_source(self.encoder, weights, texts, c.text, spec)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.specs[c.image], self.reading
@@ -192,8 +194,9 @@ class ZeroShotEvaluator:
         if len(classes) > 5:
             out["top5_accuracy"] = float(np.mean(place <= 5))
         if show is not None:
+            names = tuple(names_of(each)[0] for each in classes)
             found = Confusions(
-                self.source, self.specs[c.image], classes, records, labels[records], scores, place
+                self.source, self.specs[c.image], names, records, labels[records], scores, place
             )
             show(lambda: {"type": c.type, **found.describe()})
         return out

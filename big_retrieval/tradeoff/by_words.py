@@ -14,6 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from big_retrieval.evals.modes import Mode, Side, parse_mode
+from big_retrieval.evals.own import depth_with_own, own_documents
 from big_retrieval.evals.ranking import chosen_queries
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import BM25, Gate
@@ -55,6 +56,7 @@ def make_bm25_subject(config: Config, name: str) -> Subject:
     index = Bm25(documents)
     found = {"query": index.counts(queries), "document": index.weights()}
     judged, grades = source.judgements.of(asked)
+    own = own_documents(ev, source)[asked]
 
     def rows(side: Side, mode: Mode) -> Points:
         return found[side]
@@ -65,9 +67,9 @@ def make_bm25_subject(config: Config, name: str) -> Subject:
         topology="inner",
         gates={side: [Gate(BM25, side, everything)] for side in SIDES},
         rows=rows,
-        judge=Graded(ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, grades),
+        judge=Graded(ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, grades, own),
         metrics=metrics_of(ev),
-        depth=depth_of(ev),
+        depth=depth_with_own(depth_of(ev), own),
         samples={"query": [queries[n] for n in evenly(len(queries), SAMPLE)]},
         records=len(documents),
     )

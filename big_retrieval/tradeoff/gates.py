@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from big_retrieval.config import ImageField, TextField, lexical_head
+from big_retrieval.config import ImageField, TextField
 from big_retrieval.errors import UserError
-from big_retrieval.evals.modes import Mode, Side, parse_mode
+from big_retrieval.evals.modes import Mode, Side, own_top, parse_mode
 
 WIDTHS = (4, 16, 64, 256)  # columns of the default gates, as far as the model's own is wider
 KEPT: Mapping[Side, int] = {"query": 3, "document": 2}  # how many of them, the widest ones
@@ -67,7 +67,7 @@ def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[
         model's own gate leaves.
     """
     texts = all(isinstance(fields[name], TextField) for name in chosen)
-    top = _own_top(fields, chosen)
+    top = own_top(fields, chosen)
     if not names:
         narrower = [str(width) for width in WIDTHS if top is None or width < top]
         names = [*([WORDS[side]] if texts else []), *narrower[-KEPT[side] :], "all"]
@@ -84,13 +84,6 @@ def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[
                 "only be narrowed: leave it out, or say 'all'."
             )
     return gates
-
-
-def _own_top(fields: Fields, chosen: Sequence[str]) -> int | None:
-    """The columns that the widest gate of some lexical fields leaves; None: all."""
-    heads = [lexical_head(fields, name) for name in chosen]
-    tops = [head.top for head in heads if head is not None and head.top is not None]
-    return max(tops) if len(tops) == len(heads) else None
 
 
 def _flag(side: Side) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from big_retrieval.config import Ranking
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of, order
+from big_retrieval.evals.own import without_own
 
 
 class Judge(Protocol):
@@ -28,6 +29,7 @@ class Graded:
       sayable: bool [Q]; other queries find nothing.
       judged: documents with grades of each query, [Q, J], filled up with -1.
       grades: theirs, [Q, J].
+      own: the document of each query that is left out, [Q]; -1: none.
     """
 
     config: Ranking
@@ -35,11 +37,13 @@ class Graded:
     sayable: np.ndarray
     judged: np.ndarray
     grades: np.ndarray
+    own: np.ndarray
 
     def metrics(self, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         """Means over the queries; of documents found with equal scores, lower grades go first."""
         there = (found >= 0) & self.sayable[:, None]
         documents = np.where(there, self.findable[found], -1)
+        documents, scores = without_own(documents, scores, self.own, self.config.depth)
         grades = _against(grades_of(documents, self.judged, self.grades), scores)
         c = self.config
         return mean_metrics(graded_metrics(grades, self.grades, c.metrics, c.err_gain))

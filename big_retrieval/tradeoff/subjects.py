@@ -18,6 +18,7 @@ from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.fields import average
 from big_retrieval.evals.graded import parse_metric
 from big_retrieval.evals.modes import Mode, Side, parse_mode
+from big_retrieval.evals.own import depth_with_own
 from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.loading import TrainedModel
@@ -41,7 +42,8 @@ class Subject:
         documents those that can be found.
       judge: of what is found.
       metrics: that it gives.
-      depth: documents of a query that they look at, at most.
+      depth: documents of a query that they look at, at most; one more where a query's own document
+        is found and left out.
       samples: query field -> texts of some queries, None of images.
       records: documents that there are, found or not.
     """
@@ -185,7 +187,7 @@ def ranked(
         weighed = evaluator.weights_of(side)
         return average(evaluator.topology, part.points, weighed, part.there)[kept[side]]
 
-    judged, grades = source.judgements.of(asked)
+    own, (judged, grades) = evaluator.own[asked], source.judgements.of(asked)
     sayable = encoded["query"].any(evaluator.weights_of("query"))[asked]
     specs = {n: evaluator.specs[n] for n in side_fields(config, c)["query"]}
     samples = {}
@@ -197,9 +199,9 @@ def ranked(
         topology=config.topology,
         gates=gates,
         rows=rows,
-        judge=Graded(c, findable, sayable, judged, grades),
+        judge=Graded(c, findable, sayable, judged, grades, own),
         metrics=metrics_of(c),
-        depth=depth_of(c),
+        depth=depth_with_own(depth_of(c), own),
         samples=samples,
         records=len(source.documents),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.class_names import read_names
+from big_retrieval.evals.class_names import filled, read_names
 
 KEY = "config.evals.<name>.file"
 GOOD = {"classes_openai": ["cat", "dog"], "templates_80": ["a photo of a {}."], "other": 1}
@@ -35,7 +35,9 @@ def test_a_file_of_several(tmp_path: Path) -> None:
         ([1], "", "no object"),
         ({"classes": ["cat"]}, "", "no list of prompts"),
         ({"classes": [], "prompts": ["{}"]}, "", "no list of classes"),
-        ({"classes": ["cat", ["dog"]], "prompts": ["{}"]}, "", "is no text"),
+        ({"classes": ["cat", ["dog", 2]], "prompts": ["{}"]}, "", "has 2, which is no text"),
+        ({"classes": ["cat", []], "prompts": ["{}"]}, "", "is no text"),
+        ({"classes": [["a"] * 3, ["a"] * 5], "prompts": ["{}"]}, "", "one name, or all of them"),
         ({"classes": ["cat"], "prompts": ["a photo"]}, "", "needs a {}"),
     ],
 )
@@ -45,6 +47,20 @@ def test_what_is_wrong(tmp_path: Path, content: Any, place: str, words: str) -> 
     assert words in str(caught.value)
 
 
-def test_no_file() -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        read_names("nowhere.json", KEY)
+def test_classes_with_several_names(tmp_path: Path) -> None:
+    content = {"classes": [["angry"], ["happy", "smiling"], "sad"], "templates": ["{}!", "{}?"]}
+    classes, prompts = read_names(write(tmp_path, content), KEY)
+    assert (classes, prompts) == (("angry", ("happy", "smiling"), "sad"), ("{}!", "{}?"))
+    assert filled(classes, ("{}!",)) == ["angry!", "angry!", "happy!", "smiling!", "sad!", "sad!"]
+    assert filled(("a", "b"), prompts) == ["a!", "a?", "b!", "b?"]
+
+
+def test_no_file_says_what_it_would_hold(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read_names(str(tmp_path / "nowhere.json#sets/pets"), "config.evals.pets.file")
+    text = str(caught.value)
+    assert "nowhere.json cannot be read: No such file" in text
+    assert text.endswith("or set config.evals.pets.classes and .prompts instead.")
+    form = text[text.index("form: ") + 6 : text.index(", or set")]
+    path = write(tmp_path, form)
+    assert read_names(f"{path}#sets/pets", KEY) == (("cat", "dog"), ("a photo of a {}.",))

@@ -24,6 +24,7 @@ from big_retrieval.evals.ranks import best, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.evals.zeroshot import class_scores
+from big_retrieval.report.matched import has_matched
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.build import build_model
 from tests.evals.test_ranks import ENCODERS, plain
@@ -252,3 +253,30 @@ def test_ways_to_search_of_rankings() -> None:
         assert ours == pytest.approx(wanted), mode
         assert ours != {name: found[name] for name in wanted}, mode
     assert len(found) == 2 * (1 + len(changed))
+
+
+def test_examples_of_rankings_show_the_words_that_matched() -> None:
+    """Of documents as they are ranked: two fields by their weights, of which one may be missing."""
+    source = graded_scenes("in_domain", size=16, count=12)
+    rng, width = np.random.default_rng(5), len(COLUMNS)
+    rows = {"query": len(source.queries), "title": 12, "image": 12}
+    points = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}
+    fields = FIELDS | {"image": configs.ImageField(side="document", weight=0.5)}
+    shown: list[Any] = []
+    task = configs.Ranking(metrics=("nDCG@10",))
+    how = source, fields, SPECS | {"image": IMAGE}, INNER, Preset(**points)
+    RankingEvaluator(task, *how).run({}, show=lambda make: shown.append(make()))
+    documents = (points["title"] + 0.5 * points["image"]) / 1.5
+    seen = 0
+    for group in shown[0]["directions"][0]["groups"]:
+        for example in group["examples"]:
+            for answer in example["answers"]:
+                products = points["query"][example["place"]] * documents[answer["record"]]
+                best = np.argsort(-products)[:5]
+                assert [word for word, _ in answer["matched"]] == [COLUMNS.words[b] for b in best]
+                wanted = products[best] / products.sum()
+                assert [x for _, x in answer["matched"]] == pytest.approx(wanted, abs=1e-4)
+                assert answer["score"] == pytest.approx(products.sum(), rel=1e-4)
+                seen += 1
+    assert seen > 20
+    assert has_matched(shown)

@@ -135,6 +135,29 @@ def test_run_files_against_trec_eval_with_ties_and_missing_queries(tmp_path: Pat
         values_of_run({"other": [("d1", 1.0)]}, qrels, METRICS)
 
 
+def test_scores_that_differ_by_less_than_a_float32_tie_as_in_trec_eval(tmp_path: Path) -> None:
+    text = "q Q0 a 1 1.00000002 x\nq Q0 b 2 1.00000001 x\nr Q0 a 1 2e300 x\nr Q0 b 2 1e300 x\n"
+    (tmp_path / "run.trec").write_text(text)
+    run, qrels = read_run(tmp_path / "run.trec"), {"q": {"a": 1}, "r": {"a": 1}}
+    _, values = values_of_run(run, qrels, METRICS)  # type: ignore
+    expected = trec(qrels, {query: dict(found) for query, found in run.items()})
+    for metric in set(METRICS) - {"MRR@10"}:  # `trec` cuts before trec_eval sees the scores
+        wanted = [expected[query][metric] for query in qrels]
+        np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
+    assert values["nDCG@10"].tolist() == pytest.approx([1 / np.log2(3)] * 2)
+    assert values["MRR@10"].tolist() == [0.5, 0.5]
+
+
+def test_the_evaluators_scores_are_float32_so_that_its_run_has_its_order() -> None:
+    each = RankingEvaluator(
+        Ranking(depth=5), judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset()
+    )
+    queries, documents = each.encode({}, "query"), each.encode({}, "document")
+    asked = np.arange(len(each.source.queries))
+    (ranked,) = each.rank(queries.points["query"], queries, documents, {"image": 1.0}, asked)
+    assert ranked.scores.dtype == np.float32
+
+
 def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     qrels = {"q1": {"d1": 1.0}, "q2": {"d2": 1.0}}
     values_of_run({"q1": [("d2", 1.0)]}, qrels, ["MRR"])  # it finds nothing right, but knows ids

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import parallel
+from big_retrieval import parallel, recipe
 from big_retrieval.data.build import make_source
 from big_retrieval.data.pipeline import FieldSpec
 from big_retrieval.data.sources import Source
@@ -18,6 +18,7 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.evals import zeroshot
+from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
@@ -166,6 +167,31 @@ def test_labels_may_be_names(folder: Path) -> None:
     task = evaluator(labelled(folder, names), Preset({}), classes=())
     assert task.prompts()[0] == ("blue", "red")
     assert task.labels(("blue", "red")).tolist() == [0, 1, 0]
+
+
+def test_classes_of_several_names_in_a_file(folder: Path) -> None:
+    content = {"classes": ["red", ["green", "lime"]], "prompts": ["{}"]}
+    (folder / "names.json").write_text(json.dumps(content))
+    own = {"classes": (), "prompts": (), "file": str(folder / "names.json")}
+    images, points = draw("geodesic", 2), draw("geodesic", 4, seed=1)
+    encoder = Preset({"image": images, "text": points})
+    task = evaluator(labelled(folder, ["lime", "red"]), encoder, **own)
+    shown: list[Any] = []
+    found = task.run({}, show=lambda make: shown.append(make()))
+    assert task.labels(task.prompts()[0]).tolist() == [1, 0]
+    scores = plain_class_scores("geodesic", images, points.reshape(2, 2, M, N))
+    assert found["accuracy"] == np.mean(scores.argmax(axis=1) == [1, 0])
+    assert "green" in json.dumps(shown[0])
+    assert "lime" not in json.dumps(shown[0])
+
+
+def test_a_missing_file_of_prompts_is_said_with_the_evaluators_name(folder: Path) -> None:
+    config = configs.ZeroShot(data=configs.Pairs(), label="label", file="no.json#pets")
+    made = make_evaluators(
+        tiny(evals={"pets": recipe.entry(config)}), {"pets": labelled(folder, [0])}, {}, Preset({})
+    )
+    with pytest.raises(UserError, match=r"^config\.evals\.pets\.file: no\.json cannot be read"):
+        made["zeroshot/pets"].prompts()  # type: ignore
 
 
 def test_labels_decode_no_image(folder: Path) -> None:

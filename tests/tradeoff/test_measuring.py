@@ -125,7 +125,9 @@ def test_what_is_not_found_and_what_ties() -> None:
     found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
     scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
     judged, grades = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
-    judge = Graded(task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades)
+    judge = Graded(
+        task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades, np.full(3, -1)
+    )
     # The first's right document ties with a wrong one; the third query has no text.
     assert judge.metrics(found, scores)["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     pairs = Paired((1, 2), queries=np.array([7, 8, 9]), documents=np.array([7, 5, 8]))

@@ -1,0 +1,126 @@
+"""Queries that are documents, too: what BEIR's evaluator leaves out, we leave out everywhere."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from big_retrieval.config import Beir, Config, ImageField, Ranking, TextField
+from big_retrieval.data.build import make_source
+from big_retrieval.data.fields import FieldSpec
+from big_retrieval.evals.bm25_evaluator import Bm25Evaluator, text_columns
+from big_retrieval.evals.own import left_out, own_documents, without_own
+from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.retrieval.trec import read_run
+from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.tradeoff import by_words, subjects
+from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
+from tests.tradeoff.test_measuring import searched
+
+DEPTH = 6
+FIELDS: dict[str, ImageField | TextField] = {
+    "query": TextField(column="query"),
+    "text": TextField(side="document", column="text"),
+}
+SPECS = {
+    name: FieldSpec(kind="text", column=field.column, length=8, tokenizer=TOKENIZER)
+    for name, field in FIELDS.items()
+}
+CORPUS = {  # of different lengths, so that no scores tie
+    f"d{i}": f"common word{i} word{(i * 7) % 5}" + i * " more" for i in range(12)
+}
+QUERIES = {"d3": CORPUS["d3"], "q1": "common word4", "d7": CORPUS["d7"], "d0": CORPUS["d0"]}
+QRELS = {"d3": {"d4": 2, "d5": 1}, "q1": {"d4": 1}, "d7": {"d7": 1, "d2": 1}, "d0": {"d9": 1}}
+
+
+def task(folder: Path, **changes: Any) -> Ranking:
+    """An evaluator of a folder in BEIR's form."""
+    for name, texts in (("corpus", CORPUS), ("queries", QUERIES)):
+        rows = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()]
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+    pairs = [f"{q}\t{d}\t{grade}\n" for q, found in QRELS.items() for d, grade in found.items()]
+    (folder / "qrels").mkdir(exist_ok=True)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(pairs))
+    data = Beir(path=str(folder))
+    keys: dict[str, Any] = {"metrics": ("nDCG@10", "R@5"), "depth": DEPTH}
+    return Ranking(data=data, **(keys | changes))
+
+
+def ranking(config: Ranking) -> RankingEvaluator:
+    """A model that finds every query's own document first."""
+    encoder, source = Preset(), make_source(config.data)
+    rng, names = np.random.default_rng(0), list(CORPUS)
+    documents = rng.normal(size=(len(CORPUS), 1, 6)).astype(np.float32)
+    queries = rng.normal(size=(len(QUERIES), 1, 6)).astype(np.float32)
+    for number, query in enumerate(QUERIES):
+        if query in names:
+            queries[number] = 3 * documents[names.index(query)]
+    encoder.table = {"query": queries, "text": documents}
+    return RankingEvaluator(config, source, FIELDS, SPECS, TOPOLOGIES["inner"], encoder)  # type: ignore
+
+
+def trec(run: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
+    """trec_eval's means over all judged queries."""
+    kept = {query: dict(found) for query, found in run.items()}
+    rows = pytrec_eval.RelevanceEvaluator(QRELS, {"ndcg_cut.10", "recall.5"}).evaluate(kept)
+    names = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5"}
+    return {ours: float(np.mean([rows[q][name] for q in QRELS])) for ours, name in names.items()}
+
+
+def bm25(config: Ranking) -> Bm25Evaluator:
+    source: Any = make_source(config.data)
+    return Bm25Evaluator(config, source, text_columns(Config(fields=FIELDS)))
+
+
+@pytest.mark.parametrize("make", [ranking, bm25])
+def test_a_query_does_not_find_itself(make: Any, tmp_path: Path) -> None:
+    said: list[str] = []
+    found = make(task(tmp_path)).run({}, said.append, rankings=tmp_path / "new")
+    assert said[0].endswith("; 3 of the queries are documents, too, which they do not find")
+    run = read_run(tmp_path / "new" / "run.trec")
+    assert found == pytest.approx(trec(run))
+    make(task(tmp_path, same_id="keep", depth=20)).run({}, rankings=tmp_path / "whole")
+    whole = read_run(tmp_path / "whole" / "run.trec")
+    for query, documents in run.items():
+        assert [d for d, _ in whole[query]].count(query) == (query in CORPUS)
+        assert documents == [pair for pair in whole[query] if pair[0] != query][:DEPTH]
+        assert len(documents) == DEPTH
+
+
+def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
+    evaluator = ranking(task(tmp_path))
+    config = Config(fields=FIELDS, evals={"test": evaluator.config}, topology="inner")
+    gates = subjects.sweep(config, evaluator.config, (), ())
+    subject = subjects.ranked("test", evaluator, {}, config, gates)
+    assert subject.depth == DEPTH + 1
+    (tmp_path / "dense").mkdir()
+    (found,) = searched(tmp_path / "dense", subject).values()
+    assert found == pytest.approx(evaluator.run({}))
+    words = by_words.make_bm25_subject(config, "test")
+    (tmp_path / "words").mkdir()
+    (found,) = searched(tmp_path / "words", words).values()
+    assert found == pytest.approx(bm25(evaluator.config).run())
+
+
+def test_when_they_are_left_out(tmp_path: Path) -> None:
+    beir = task(tmp_path)
+    source: Any = make_source(beir.data)
+    assert own_documents(beir, source).tolist() == [3, -1, 7, 0]
+    keep = own_documents(task(tmp_path, same_id="keep"), source)
+    other = own_documents(Ranking(), source)  # of data in another form
+    assert keep.tolist() == other.tolist() == [-1] * 4
+    assert own_documents(Ranking(same_id="drop"), source).tolist() == [3, -1, 7, 0]
+    assert left_out(keep) == ""
+
+
+def test_rankings_close_up() -> None:
+    found, scores = np.array([[4, 2, 1], [0, 4, -1]]), np.array([[3.0, 2, 1], [2, 1, -np.inf]])
+    kept, values = without_own(found, scores, np.array([2, -1]), 2)
+    assert kept.tolist() == [[4, 1], [0, 4]]
+    assert values.tolist() == [[3, 1], [2, 1]]
+    kept, values = without_own(found, scores, np.array([2, -1]), 3)
+    assert kept.tolist() == [[4, 1, -1], [0, 4, -1]]
+    assert values.tolist() == [[3, 1, -np.inf], [2, 1, -np.inf]]
