@@ -12,12 +12,14 @@ from configs import dpr_msmarco
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; those of dpr_msmarco.py (encoder, batch, microbatch, negatives, data,
-    beir); query (3e-4) and document (1e-4): factors of the regulariser; untrained: the
-    masked-language head as it is published, without training.
+    beir); query (3e-4) and document (1e-4): factors of the regulariser.
+
+    The masked-language head as it is published, without training:
+    python -m big_retrieval.evaluate --untrained --config=configs/splade_msmarco.py
     """
     args = recipe.parse_arg(
         arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
-        beir="data/beir", query=3e-4, document=1e-4, untrained=False,
+        beir="data/beir", query=3e-4, document=1e-4,
     )  # fmt: skip
     shared = ("encoder", "batch", "microbatch", "negatives", "data", "beir")
     c = dpr_msmarco.get_config(",".join(f"{key}={getattr(args, key)}" for key in shared))
@@ -35,6 +37,4 @@ def get_config(arg: str = "") -> recipe.Editable:
     steps = 20 * dpr_msmarco.TRAIN_QUERIES // args.batch
     c.loss = recipe.entry(config.Contrastive())
     c.loss.sparsity.update(query=args.query, document=args.document, warmup_steps=steps // 3)
-    if args.untrained:
-        c.optimizer.lr, c.total_epochs, c.total_steps = 0.0, None, 1
     return recipe.runlocal(c) if args.runlocal else c

@@ -1,5 +1,6 @@
 """The configuration: strict, typed, the same after a journey through JSON; every file is valid."""
 
+import ast
 import dataclasses
 import json
 from typing import Any
@@ -43,6 +44,29 @@ def test_every_config_file_is_valid(name: str, arg: str) -> None:
     check(c)
     assert c.fields
     assert c.towers
+
+
+def switches() -> list[tuple[str, str]]:
+    """Arguments of all config files that are on or off, and choices between a few words."""
+    found = []
+    for name in FILES:
+        tree = ast.parse((ROOT / "configs" / f"{name}.py").read_text())
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            kind = getattr(call.func, "attr", "")
+            if kind == "parse_arg":
+                off = [each.arg for each in call.keywords if ast.unparse(each.value) == "False"]
+                found += [(name, str(key)) for key in off]
+            if kind == "one_of" and isinstance(call.args[2], ast.Tuple):
+                words = [each for each in call.args[2].elts if isinstance(each, ast.Constant)]
+                key = ast.literal_eval(call.args[0])
+                found += [(name, f"{key}={each.value}") for each in words]
+    return found
+
+
+@pytest.mark.parametrize(("name", "arg"), switches())
+def test_every_argument_of_a_config_file_is_valid(name: str, arg: str) -> None:
+    for each in (arg, f"runlocal,{arg}"):
+        check(configs.load(get_config(name, each)))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -25,6 +25,8 @@ from big_retrieval.losses.contrastive import Execution, Negatives, contrastive_l
 from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
+from big_retrieval.spreading import column_axis
+from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import make_schedule
 from tests.golden.conftest import golden_folder
 from tests.golden.vdr_models import (
@@ -248,12 +250,52 @@ def test_loss(case: Case) -> None:
         check_loss(case, mode)
 
 
-def check_loss(case: Case, mode: str) -> None:
-    """Means of directions and terms, as the reference takes them; each term by itself, too."""
-    names = TERMS if mode.startswith("semi") else ("gated", "bag")
+@pytest.mark.golden("vdr", "vdr_loss_case*.npz")
+@pytest.mark.parametrize("form", ["slices", pytest.param("gather", marks=pytest.mark.slow), "ring"])
+def test_loss_in_other_forms(case: Case, form: str) -> None:
+    """Rows in slices on one device; slices, blocks, rows and columns spread over eight."""
+    modes = [mode for mode in MODES if f"{mode}/loss" in case]
+    for mode in modes if form == "gather" else modes[-1:]:
+        check_form(case, mode, form)
+
+
+def check_form(case: Case, mode: str, form: str) -> None:
+    """The loss and its gradients."""
+    n, exchange = int(case["n"]), "auto" if form == "slices" else form
+    half = 2 if n % 2 == 0 else 1
+    config = config_of(case, mode)
+
+    def value(q: Any, p: Any) -> Any:
+        sides = sides_of(case, q, p)
+        points = {str(k): side.points for k, side in enumerate(sides) if side is not None}
+        encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
+                               jnp.ones(()), points, n // half)  # fmt: skip
+        sides = [side and side.replace(points=encoded[str(k)]) for k, side in enumerate(sides)]
+        execution: Any = Execution(exchange, 2, column_axis())
+        return vdr_loss(config, *sides, scale=1.0, execution=execution)[0]
+
+    devices = np.array(jax.devices()[: 1 if form == "slices" else 8])
+    shape = (min(half, len(devices)), 1, -1)
+    mesh = jax.sharding.Mesh(devices.reshape(shape), ("data", "fsdp", "tensor"))
+    with jax.set_mesh(mesh):
+        run = jax.jit(jax.value_and_grad(value, (0, 1)))
+        found, grads = jax.device_get(run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"])))
+    close(found, case[f"{mode}/loss"])
+    for side, grad in zip("qp", grads, strict=True):
+        close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
+
+
+def config_of(case: Case, mode: str) -> Vdr:
+    """Means of directions and terms, as the reference takes them."""
     normed = bool(np.any((case["q_bow"] > 0) & (case["q_bow"] < 1)))
     how = {"top": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
-    config = Vdr(**how, reduction="mean")  # type: ignore
+    return Vdr(**how, reduction="mean")  # type: ignore
+
+
+def check_loss(case: Case, mode: str) -> None:
+    """The loss and each term by itself, with all gradients."""
+    names = TERMS if mode.startswith("semi") else ("gated", "bag")
+    config = config_of(case, mode)
 
     @jax.jit
     def run(q: Any, p: Any) -> Any:
