@@ -251,7 +251,9 @@ def test_loss(case: Case) -> None:
 
 
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz")
-@pytest.mark.parametrize("form", ["slices", pytest.param("gather", marks=pytest.mark.slow), "ring"])
+@pytest.mark.parametrize(
+    "form", ["ring", *(pytest.param(each, marks=pytest.mark.slow) for each in ("slices", "gather"))]
+)
 def test_loss_in_other_forms(case: Case, form: str) -> None:
     """Rows in slices on one device; slices, blocks, rows and columns spread over eight."""
     modes = [mode for mode in MODES if f"{mode}/loss" in case]
