@@ -144,6 +144,7 @@ ENCODERS = {  # vocabulary, positions and width; parameters as published, withou
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_text_encoders(encoder: str) -> None:
     """Ours have 77 positions, and a temperature."""

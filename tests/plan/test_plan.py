@@ -47,6 +47,7 @@ def test_the_large_model_on_one_h200() -> None:
     assert parts["parameters"] == 4 * 139_368_449
 
 
+@pytest.mark.slow
 def test_without_slices_it_does_not_fit_and_the_remedy_does() -> None:
     plan = make(full("batch=24576"), at("h200-1"), compiling=False)
     assert plan["fits"] is False

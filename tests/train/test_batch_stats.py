@@ -185,6 +185,7 @@ def test_eight_devices(whole: Path, tmp_path: Path, mesh: dict[str, int]) -> Non
     same(stats(tmp_path, 20), stats(whole, 20), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path) -> None:
     train(resnet(total_steps=20, checkpoint_every=20, stop_after=7), tmp_path, ONE)
     train(resnet(total_steps=20, checkpoint_every=20), tmp_path, ONE)
