@@ -17,7 +17,6 @@ from big_retrieval import cli
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.retrieval.documents import Chunk, LeftOut
     from big_retrieval.retrieval.searching import Searcher
 
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
@@ -81,6 +80,7 @@ def _check_flags() -> None:
 def run_file(searcher: "Searcher") -> None:
     """Answers all queries of files and writes a run file."""
     from big_retrieval.retrieval.documents import LeftOut, Reader, open_records, read
+    from big_retrieval.retrieval.encode import usable
     from big_retrieval.retrieval.progress import Progress
     from big_retrieval.retrieval.trec import RunWriter
 
@@ -95,7 +95,7 @@ def run_file(searcher: "Searcher") -> None:
             try:
                 answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
             except Damaged:
-                chunk = _usable(searcher, chunk, left_out)
+                chunk = usable(chunk, [searcher.field], lambda x, _: searcher.encode(x), left_out)
                 answers = (
                     searcher.ids(chunk.values[searcher.field], DEPTH.value) if len(chunk) else []
                 )
@@ -106,19 +106,6 @@ def run_file(searcher: "Searcher") -> None:
     progress.close()
     left_out.close()
     print(f"written to {OUT.value}")
-
-
-def _usable(searcher: "Searcher", chunk: "Chunk", left_out: "LeftOut") -> "Chunk":
-    """A chunk without the queries whose image cannot be decoded, which are counted."""
-    kept = []
-    for row, value in enumerate(chunk.values[searcher.field]):
-        try:
-            searcher.encode([value])
-        except Damaged as problem:
-            left_out.add(problem)
-        else:
-            kept.append(row)
-    return chunk.take(kept)
 
 
 def answer(searcher: "Searcher", query: str) -> None:

@@ -1,13 +1,13 @@
 """The model's part: which of its fields are searched, and rows or points from texts and images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from big_retrieval.config import Config, TextField
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.documents import Chunk
+from big_retrieval.retrieval.documents import Chunk, LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -97,17 +97,25 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     return average(similarity.topology(model.config.topology), points, fields, there)
 
 
-def usable(model: "TrainedModel", chunk: Chunk) -> tuple[Chunk, list[Damaged]]:
-    """A chunk without the rows whose image cannot be decoded, and what is wrong with those."""
+def usable(
+    chunk: Chunk, fields: Iterable[str], encode: Callable[[list[Any], str], Any], left_out: LeftOut
+) -> Chunk:
+    """A chunk without the rows that cannot be encoded, which are counted.
+
+    Args:
+      chunk: documents or queries.
+      fields: whose values may be damaged.
+      encode: of a list of values and their field.
+      left_out: told what is wrong with each row.
+    """
     wrong: dict[int, Damaged] = {}
-    for name, values in chunk.values.items():
-        if isinstance(model.config.fields[name], TextField):
-            continue
-        for row, value in enumerate(values):
+    for name in fields:
+        for row, value in enumerate(chunk.values[name]):
             try:
                 if value is not None:
-                    model.encode_images([value], name)
+                    encode([value], name)
             except Damaged as problem:
                 wrong[row] = problem
-    kept = [row for row in range(len(chunk)) if row not in wrong]
-    return chunk.take(kept), list(wrong.values())
+    for problem in wrong.values():
+        left_out.add(problem)
+    return chunk.take([row for row in range(len(chunk)) if row not in wrong])

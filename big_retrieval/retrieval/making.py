@@ -198,9 +198,7 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
             try:
                 found = encode_chunk(work.model, chunk, work.fields)
             except Damaged:
-                chunk, problems = usable(work.model, chunk)
-                for problem in problems:
-                    left_out.add(problem)
+                chunk = usable(chunk, work.reader.images, work.model.encode_images, left_out)
                 if not len(chunk):
                     continue
                 found = encode_chunk(work.model, chunk, work.fields)
