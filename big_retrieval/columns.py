@@ -83,6 +83,20 @@ class Columns:
         found.data[:] = 1  # what a text has twice was added up
         return found
 
+    def names(self, tokenizer: Words | None) -> tuple[str, ...]:
+        """What the V columns are called; rows beyond the tokenizer's by their number.
+
+        Args:
+          tokenizer: of the model; None: unknown.
+        """
+        if self.words:
+            return self.words
+        size = 0 if tokenizer is None else tokenizer.vocab_size
+        return tuple(
+            tokenizer.id_to_token(i) if tokenizer is not None and i < size else f"[{i}]"
+            for i in self.ids
+        )
+
     def fingerprint(self) -> str:
         """A name for the columns and their order: the SHA-256 of words and ids."""
         content = repr((list(self.ids), self.words)).encode()

@@ -128,7 +128,7 @@ def _files(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
     """Both run files, measured by the same judgements."""
     from big_retrieval.evals.graded import parse_metric
     from big_retrieval.evals.run_files import read_qrels, values_of_run
-    from big_retrieval.retrieval.trec import read_run
+    from big_retrieval.evals.trec import read_run
 
     for metric in METRICS.value:
         parse_metric(metric)

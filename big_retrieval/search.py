@@ -79,10 +79,11 @@ def _check_flags() -> None:
 
 def run_file(searcher: "Searcher") -> None:
     """Answers all queries of files and writes a run file."""
-    from big_retrieval.retrieval.documents import LeftOut, Reader, open_records, read
+    from big_retrieval.data.left_out import LeftOut
+    from big_retrieval.evals.trec import RunWriter
+    from big_retrieval.retrieval.documents import Reader, open_records, read
     from big_retrieval.retrieval.encode import usable
     from big_retrieval.retrieval.progress import Progress
-    from big_retrieval.retrieval.trec import RunWriter
 
     column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
     texts = {} if searcher.image else {searcher.field: column.split(",")}

@@ -23,7 +23,6 @@ from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.explain.listing import shared
-from big_retrieval.explain.words import names_of
 from big_retrieval.manifest import to_json, write_bytes
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
@@ -282,4 +281,4 @@ def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical points are called; () of dense ones."""
     columns = encoder.columns(first.field) if scipy.sparse.issparse(first.points) else None
     tokenizer = first.spec.tokenizer or second.spec.tokenizer
-    return () if columns is None else names_of(columns, tokenizer)
+    return () if columns is None else columns.names(tokenizer)

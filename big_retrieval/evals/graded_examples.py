@@ -16,7 +16,6 @@ from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, sp
 from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.explain.words import names_of
 from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up
@@ -98,7 +97,7 @@ def matching(
     if columns is None:
         return None
     tokenizers = (spec.tokenizer for spec in specs.values() if spec.tokenizer is not None)
-    words = names_of(columns, next(tokenizers, None))
+    words = columns.names(next(tokenizers, None))
 
     def matched(query: int, document: int) -> list[list[Any]]:
         points = {name: found[[document]] for name, found in documents.points.items()}

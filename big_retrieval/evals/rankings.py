@@ -17,7 +17,7 @@ import numpy as np
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.trec import RunWriter
+from big_retrieval.evals.trec import RunWriter
 
 FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
 

@@ -18,7 +18,7 @@ from big_retrieval.data.pairing import Pairing
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_order import order
-from big_retrieval.retrieval.trec import Run
+from big_retrieval.evals.trec import Run
 
 NAMES = ("query", "document", "score")
 Qrels = dict[str, dict[str, float]]  # query -> document -> grade

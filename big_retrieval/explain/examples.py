@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.data.fields import source_texts
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain import listing
@@ -18,7 +19,6 @@ from big_retrieval.explain.items import open_data, spec_of, values_of
 from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import bags_of, check_mode
 from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
-from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

@@ -11,9 +11,9 @@ from big_retrieval.config import Config, Pairs
 from big_retrieval.data import images
 from big_retrieval.data.build import field_specs, make_source
 from big_retrieval.data.fields import FieldSpec, source_texts
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.sources import Source, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

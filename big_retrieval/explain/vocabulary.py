@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.explain import pictures
 from big_retrieval.explain.items import evenly, open_data, spec_of, values_of
 from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
 from big_retrieval.report.numbers import count_of, number
-from big_retrieval.retrieval.documents import LeftOut
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from big_retrieval.columns import Columns
 from big_retrieval.config import Config, ImageField, Lexical
-from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.explain import listing
 from big_retrieval.explain.listing import Listed, Shared
@@ -18,29 +16,13 @@ if TYPE_CHECKING:
 AT_A_TIME = 256  # texts or images of which all representations are held
 
 
-def names_of(columns: Columns, tokenizer: Tokenizer | None) -> tuple[str, ...]:
-    """What the columns are called; rows of a word table beyond the tokenizer's by their number.
-
-    Args:
-      columns: of a lexical field.
-      tokenizer: of the model; None: unknown.
-    """
-    if columns.words:
-        return columns.words
-    size = 0 if tokenizer is None else tokenizer.vocab_size
-    return tuple(
-        tokenizer.id_to_token(i) if tokenizer is not None and i < size else f"[{i}]"
-        for i in columns.ids
-    )
-
-
 def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
     """What the V columns of a lexical field are called.
 
     Raises:
       UserError: no such field, or it has no lexical head.
     """
-    return names_of(model.columns(field), model.tokenizer)
+    return model.columns(field).names(model.tokenizer)
 
 
 def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:

@@ -20,7 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import best_of
 from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
 from big_retrieval.retrieval.folder import AGAIN, DENSE, About
-from big_retrieval.retrieval.top import check_depth
+from big_retrieval.top import check_depth
 
 CHUNK = 256  # queries at a time
 CELLS = 2**24  # numbers that a block of scores may hold

@@ -12,13 +12,13 @@ from big_retrieval.data import open_files
 from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.columns import as_text
 from big_retrieval.data.files.tables import Table, check_columns
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.records import IMAGE, Records
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
 
 SHOWN = 120  # characters of a text that are kept to be shown
 TRIES = 100  # records, none of which can be read, after which it is no use
-NAMED = 3  # records left out that are named
 IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
 TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
 HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no header line
@@ -119,38 +119,6 @@ class Row:
             if isinstance(value, str):
                 return f"{self.titles.get(field, '')} {value}"
         return ""
-
-
-class LeftOut:
-    """Counts records that cannot be used, and names the first ones on standard error.
-
-    Attributes:
-      count: of them.
-      last: what is wrong with the last one.
-    """
-
-    def __init__(self, what: str):
-        self._what, self.count = what, 0
-        self.last: Damaged | None = None
-
-    def add(self, problem: Damaged) -> None:
-        """Counts one."""
-        self.count, self.last = self.count + 1, problem
-        if self.count <= NAMED:
-            print(f"left out: {problem}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Says how many there were."""
-        if self.count:
-            print(f"{self.count:,} {self._what} left out", file=sys.stderr, flush=True)
-
-    def check(self, total: int) -> None:
-        """Raises a UserError where all were left out, so that there is nothing to write."""
-        if self.count == total:
-            raise UserError(
-                f"none of the {self._what} can be used: mend them, or name other files; the last "
-                f"one: {self.last}"
-            )
 
 
 def open_records(flag: str, patterns: str, reader: Reader) -> tuple[Records, Reader]:

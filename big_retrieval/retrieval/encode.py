@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config, TextField
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.documents import Chunk, LeftOut
+from big_retrieval.retrieval.documents import Chunk
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

@@ -11,11 +11,12 @@ import numpy as np
 
 from big_retrieval import loading
 from big_retrieval.config import Config, TextField, is_lexical
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval import dense, exports, folder, inverted
-from big_retrieval.retrieval.documents import Chunk, LeftOut, Reader, open_records, read
+from big_retrieval.retrieval.documents import Chunk, Reader, open_records, read
 from big_retrieval.retrieval.encode import (
     IMAGES,
     TEXTS,

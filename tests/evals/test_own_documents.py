@@ -14,7 +14,7 @@ from big_retrieval.data.fields import FieldSpec
 from big_retrieval.evals.bm25_evaluator import Bm25Evaluator, text_columns
 from big_retrieval.evals.own import left_out, own_documents, without_own
 from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.retrieval.trec import read_run
+from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff import by_words, subjects
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset

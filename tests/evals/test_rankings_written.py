@@ -22,7 +22,7 @@ from big_retrieval.evals.bm25_evaluator import Bm25Evaluator
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.run_files import read_qrels, values_of_run
-from big_retrieval.retrieval.trec import read_run
+from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset, source
 

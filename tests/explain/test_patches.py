@@ -12,7 +12,7 @@ from big_retrieval import explain
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.explain import patch_list, rectangle
-from big_retrieval.explain.words import names_of, represent
+from big_retrieval.explain.words import represent
 from big_retrieval.loading import TrainedModel
 from tests.explain.conftest import TOP, make
 
@@ -107,8 +107,8 @@ def test_usage_of_a_model_is_the_mean_of_its_rows(model: TrainedModel, scenes: S
 def test_columns_without_names_are_named_by_the_tokenizer(model: TrainedModel) -> None:
     columns = model.columns("text")
     bare = dataclasses.replace(columns, words=())
-    assert names_of(bare, model.tokenizer) == columns.words
-    assert names_of(bare, None)[0] == f"[{columns.ids[0]}]"
+    assert bare.names(model.tokenizer) == columns.words
+    assert bare.names(None)[0] == f"[{columns.ids[0]}]"
 
 
 @pytest.mark.parametrize("text", ["0:0,0:1", "0:5,0:1", "1:2", "a:b,c:d", "2:1,0:1", "-1:2,0:1"])

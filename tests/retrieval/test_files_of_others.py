@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.documents import LeftOut, Reader, open_records, read
+from big_retrieval.retrieval.documents import Reader, open_records, read
 
 OWN = Reader("queries", {"query": ("query",)}, own=True)
 

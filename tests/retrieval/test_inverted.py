@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from big_retrieval import top as tops
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval import top as tops
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.runs import BYTES_PER_ENTRY, Runs
 from tests.retrieval.index_cases import cut, expected, make_inverted, random_rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.trec import RunWriter, read_run, write_run
+from big_retrieval.evals.trec import RunWriter, read_run, write_run
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from big_retrieval import config as configs
 from big_retrieval import recipe, search
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
+from big_retrieval.evals.trec import read_run
 from big_retrieval.interop.folder import write
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import open_searcher
-from big_retrieval.retrieval.trec import read_run
 from big_retrieval.retrieval.vocabulary import Vocabulary
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, lexical_texts, tiny
