@@ -28,7 +28,7 @@ class LeftOut:
     def close(self) -> None:
         """Says how many there were."""
         if self.count:
-            print(f"{self.count:,} {self._what} left out", file=sys.stderr, flush=True)
+            print(f"left out: {self.count:,} of the {self._what}", file=sys.stderr, flush=True)
 
     def check(self, total: int) -> None:
         """Raises a UserError where all were left out, so that there is nothing to write."""

@@ -73,7 +73,7 @@ def test_a_sheet_leaves_damaged_records_out(
     codes = json.loads(key.read_text())["codes"].values()
     assert {each["record"] for each in codes} == {0, 1, 3}
     assert len(sheet(path)) == 3 * 2
-    assert "1 records left out" in capsys.readouterr().err
+    assert "left out: 1 of the records" in capsys.readouterr().err
 
 
 def test_a_sheet_of_two_models(
