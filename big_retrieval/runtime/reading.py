@@ -1,0 +1,130 @@
+"""Which record or file every thread is reading now, so that the watchdog can name it.
+
+A file system that hangs, or a decoder that does not come to an end, shows only as a process that
+stopped moving. Whoever reads a record therefore notes its place first:
+
+    with reading("pairs.jsonl, line 7"):
+        ...
+
+A note costs less than a microsecond. Data workers are processes of their own: each one also
+writes its notes into a small file (`publish`), which the process that started the worker reads.
+"""
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SLOTS, SLOT = 64, 512  # threads of a worker process that are told apart, and bytes for each
+_HEAD = struct.Struct("<dH")  # since when, and the length of the place in bytes
+_notes: dict[int, tuple[str, float]] = {}  # thread -> place and start of its innermost note
+_board: "_Board | None" = None  # where this process's notes are published, if anywhere
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one thread is reading.
+
+    Attributes:
+      place: the record or file, such as `pairs.jsonl, line 7`.
+      since: when the thread began to read it, by `time.monotonic()`, which all processes of a
+        machine share.
+    """
+
+    place: str
+    since: float
+
+    @property
+    def seconds(self) -> float:
+        """For how long the thread has been reading it."""
+        return max(0.0, time.monotonic() - self.since)
+
+    def __str__(self) -> str:
+        return f"{self.place} (for {self.seconds:.0f} s)"
+
+
+class reading:
+    """A context in which this thread reads something; contexts nest, the innermost one counts.
+
+    Args:
+      place: the record or file, for messages.
+    """
+
+    __slots__ = ("_outer", "_place", "_thread")
+
+    def __init__(self, place: str):
+        self._place = place
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        self._outer = _notes.get(self._thread)
+        _set(self._thread, (self._place, time.monotonic()))
+
+    def __exit__(self, *exc: object) -> None:
+        _set(self._thread, self._outer)
+
+
+def current(folder: str | os.PathLike[str] | None = None) -> list[Note]:
+    """What the threads of this process are reading, the longest first.
+
+    Args:
+      folder: where worker processes publish what they read; theirs count too.
+    """
+    found = list(_notes.copy().values())
+    for path in sorted(Path(folder).iterdir()) if folder is not None else ():
+        with contextlib.suppress(OSError, struct.error):
+            found += _published(path.read_bytes())
+    return sorted((Note(*each) for each in found), key=lambda note: note.since)
+
+
+def publish(path: str | os.PathLike[str]) -> None:
+    """From now on writes every note of this process into a file, too.
+
+    The file is mapped into memory, so that its content outlives a process that is killed.
+
+    Args:
+      path: the file; it is made anew.
+    """
+    global _board
+    _board = _Board(path)
+
+
+class _Board:
+    """A file with a slot for every thread: since when, and what the thread is reading."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        with open(path, "w+b") as file:
+            file.truncate(SLOTS * SLOT)
+            self._map = mmap.mmap(file.fileno(), SLOTS * SLOT)
+        self._slots: dict[int, int] = {}
+
+    def write(self, thread: int, note: tuple[str, float] | None) -> None:
+        """Puts a note into the slot of a thread; None empties the slot."""
+        start = self._slots.setdefault(thread, len(self._slots) % SLOTS) * SLOT
+        place, since = note or ("", 0.0)
+        text = place.encode("utf-8", "replace")[: SLOT - _HEAD.size]
+        self._map[start : start + _HEAD.size + len(text)] = _HEAD.pack(since, len(text)) + text
+
+
+def _set(thread: int, note: tuple[str, float] | None) -> None:
+    if note is None:
+        _notes.pop(thread, None)
+    else:
+        _notes[thread] = note
+    if _board is not None:
+        _board.write(thread, note)
+
+
+def _published(content: bytes) -> list[tuple[str, float]]:
+    """The notes in the content of a published file."""
+    found = []
+    for start in range(0, len(content) - SLOT + 1, SLOT):
+        since, length = _HEAD.unpack_from(content, start)
+        text = content[start + _HEAD.size :][:length]
+        if length:
+            found.append((text.decode("utf-8", "replace"), since))
+    return found

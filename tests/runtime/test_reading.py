@@ -1,0 +1,76 @@
+"""What threads and worker processes say that they read."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime.reading import current, reading
+
+
+@pytest.fixture(autouse=True)
+def _unpublished(monkeypatch):
+    monkeypatch.setattr(notes, "_board", None)
+
+
+def test_the_innermost_place_counts_and_the_outer_one_comes_back():
+    with reading("pairs.jsonl, line 7"):
+        with reading("7.jpg"):
+            assert [note.place for note in current()] == ["7.jpg"]
+        assert [note.place for note in current()] == ["pairs.jsonl, line 7"]
+    assert current() == []
+
+
+def test_a_note_goes_when_its_reader_fails():
+    with pytest.raises(OSError, match="gone"), reading("a"), reading("b"):
+        raise OSError("gone")
+    assert current() == []
+
+
+def test_the_thread_that_reads_the_longest_comes_first():
+    started, done = threading.Event(), threading.Event()
+
+    def other():
+        with reading("slow.png"):
+            started.set()
+            done.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    started.wait()
+    with reading("quick.png"):
+        assert [note.place for note in current()] == ["slow.png", "quick.png"]
+    done.set()
+    thread.join()
+    assert current() == []
+
+
+def test_a_note_says_for_how_long():
+    note = notes.Note("a.jpg", time.monotonic() - 62)
+    assert str(note) == "a.jpg (for 62 s)"
+
+
+def test_published_notes_are_read_by_another_process(tmp_path):
+    notes.publish(tmp_path / "worker_0")
+    long = "ü" * 1000
+    with reading("pairs.jsonl, line 7"), reading(long):
+        notes._notes.clear()  # what another process sees is the file alone
+        (note,) = current(tmp_path)
+        assert note.place.startswith("ü" * 200)
+        assert long.startswith(note.place.rstrip("�"))
+        assert note.seconds < 60
+    assert current(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_was_reading_stays_known(tmp_path):
+    code = (
+        "import os, signal; from big_retrieval.runtime import reading as notes;"
+        f"notes.publish({str(tmp_path / 'worker_0')!r});"
+        "notes.reading('bad.tiff').__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert [note.place for note in current(tmp_path)] == ["bad.tiff"]
