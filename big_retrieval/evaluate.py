@@ -75,7 +75,8 @@ def main() -> None:
     from big_retrieval.evals import evaluators as evals
     from big_retrieval.evals.examples import Folder
     from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
-    from big_retrieval.manifest import to_json, write_bytes
+    from big_retrieval.io.durable import write_bytes
+    from big_retrieval.manifest import to_json
     from big_retrieval.train.logging import say, table
 
     folder = _folder(mode)

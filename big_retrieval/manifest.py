@@ -12,23 +12,13 @@ folder counts only with a manifest, and is used only after every checksum in it 
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
 
 MANIFEST = "manifest.json"
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that it is there either whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def to_json(value: Any) -> bytes:

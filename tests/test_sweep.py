@@ -20,7 +20,8 @@ import pytest
 
 from big_retrieval import clock
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all
 from big_retrieval.sweep.locks import locked, try_lock

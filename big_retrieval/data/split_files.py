@@ -31,7 +31,8 @@ from big_retrieval.data.four_way import (
 from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_sides import Side
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 
 PAIRS, QUERIES, DOCUMENTS = "pairs.parquet", "queries.parquet", "documents.parquet"
 SUMMARY = "split.json"

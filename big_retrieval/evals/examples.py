@@ -23,7 +23,8 @@ from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.explain.listing import shared
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example

@@ -11,7 +11,7 @@ from big_retrieval.evals.thumbnails import data_uri
 from big_retrieval.explain.examples import TOP, Example, shown
 from big_retrieval.explain.pictures import percent
 from big_retrieval.explain.show import make_folder, page
-from big_retrieval.manifest import write_bytes
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.matched import matched
 from big_retrieval.report.numbers import count_of, number

@@ -20,7 +20,8 @@ from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import UserError
 from big_retrieval.explain.items import open_data, spec_of, values_of
 from big_retrieval.explain.words import check_field, lexical_fields, strongest
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel

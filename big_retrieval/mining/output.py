@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 from big_retrieval.mining.task import Task
 
 LOOKED_AT = 1000  # documents by which `data_sha256` tells data apart

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from big_retrieval.manifest import write_bytes
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.report import curves, examples, results, settings, verdict
 from big_retrieval.report.html import Html, document, join, tag
 from big_retrieval.report.read import RunFiles, read_run

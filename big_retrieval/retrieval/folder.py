@@ -20,6 +20,7 @@ from pathlib import Path
 
 from big_retrieval import manifest
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
@@ -89,7 +90,7 @@ def begin(folder: Path) -> Path:
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
     """Writes index.json and the manifest, and gives the folder its name."""
     if about is not None:
-        manifest.write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
+        write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
     (partial / MARK).unlink()  # before the manifest, which would list it
     manifest.write_manifest(partial)
     _rename(partial, folder)

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CHUNK = 1024  # queries that are searched at a time where nothing is timed

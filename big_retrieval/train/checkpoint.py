@@ -13,13 +13,13 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.manifest import (
     MANIFEST,
     complete_steps,
     damage,
     read_meta,
     to_json,
-    write_bytes,
     write_manifest,
 )
 

@@ -15,7 +15,8 @@ from big_retrieval import config as configs
 from big_retrieval import schema
 from big_retrieval.config import Config, ResNet
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 from big_retrieval.parallel import fetch
 from big_retrieval.train.optimizer import names_of
 

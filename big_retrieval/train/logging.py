@@ -18,7 +18,8 @@ import jax
 from tensorboardX import SummaryWriter
 
 from big_retrieval.clock import duration
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 from big_retrieval.plan.chips import peak_flops
 
 

@@ -30,7 +30,8 @@ from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import Evaluator, make_evaluators
-from big_retrieval.manifest import read_meta, to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import read_meta, to_json
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions

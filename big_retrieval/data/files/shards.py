@@ -23,7 +23,8 @@ from big_retrieval.data.files.tables import Chain
 from big_retrieval.data.records import IMAGE
 from big_retrieval.data.sources import Record, Source, place_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.manifest import to_json, write_bytes
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.manifest import to_json
 
 INDEX = "dataset.json"
 FORMAT = 1

@@ -16,7 +16,7 @@ import numpy as np
 from big_retrieval.data.files.plain import Parts
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.manifest import write_bytes
+from big_retrieval.io.durable import write_bytes
 
 VERSION = 1  # of the index files
 MAX_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything

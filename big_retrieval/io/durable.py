@@ -1,0 +1,96 @@
+"""Files, folders and renames that are on the disk, not only in the memory of the operating system.
+
+After a power loss a file system gives back what was synced (`fsync`). What was merely written may
+be missing, empty, or cut short, even where a file that was written later is whole. Three things are
+synced separately: the content of a file, the names in a folder, and a rename, which belongs to the
+folder of the old name and to the folder of the new name.
+
+Some file systems (network mounts, Windows) cannot sync a folder; there, names are as durable as the
+file system makes them, and nothing is said. A file that cannot be synced is always an error.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+# What a file system answers that cannot sync folders at all. EIO and ENOSPC are never among them.
+_UNSUPPORTED = {errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR}
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file that survives a power loss whole, with the old or with the new content.
+
+    Args:
+      path: of the file; its folder exists.
+      data: the new content.
+
+    Raises:
+      OSError: the file cannot be written or synced; an old file stays as it was.
+    """
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    replace(partial, path)
+
+
+def replace(old: Path, new: Path) -> None:
+    """Renames a file or a folder, over a file of the new name, and syncs the folders of both names.
+
+    The content is not synced: `sync_file` or `sync_tree` come before.
+
+    Raises:
+      OSError: the rename or the sync failed.
+    """
+    os.replace(old, new)
+    sync_folder(new.parent)
+    if old.parent != new.parent:
+        sync_folder(old.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Syncs the content of a file.
+
+    Raises:
+      OSError: the file cannot be opened or synced (EIO, ENOSPC): its content may be lost.
+    """
+    # Windows syncs only files that are open for writing; elsewhere a read-only file can be synced.
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Syncs the names in a folder, where the file system can do that.
+
+    Raises:
+      OSError: the disk failed (EIO, ENOSPC).
+    """
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in _UNSUPPORTED:
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and its missing parents, each of which is synced into its own parent.
+
+    Raises:
+      OSError: a folder cannot be made, or a file has its name.
+    """
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync_folder(each.parent)
