@@ -1,0 +1,280 @@
+"""Locks: an output folder, or an output file, has one owner at a time.
+
+    with holding(in_folder(folder), of=folder, flag="--out"):
+        ...  # only this process writes into the folder
+
+A second process is refused with one sentence, or waits. The lock of a process that is gone is taken
+over. On the same machine the kernel says whether a process is gone. The process of another machine
+is gone when it has not renewed its lease (`big_retrieval.runtime.lease`) for `LEASE` seconds, which
+the waiting process counts by its own clock: clocks that jump or disagree do no harm.
+
+An owner that stood still for longer (a suspended machine) may have lost its lock. It notices before
+its next heartbeat, or when it calls `check`, and then must not write any more.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import lease
+from big_retrieval.runtime.lease import LEASE, LOOK, Lease, Observer, Owner
+
+BEAT = 5.0  # seconds between two heartbeats
+TICK = 1.0  # seconds after which an owner that was suspended notices that it was, at the latest
+HELD = "held"
+# Unlike the monotonic clock this one goes on while the machine is suspended; Linux has it.
+_AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_held: list["Lock"] = []
+
+
+def in_folder(folder: Path) -> Path:
+    """The lock of a folder whose files are written one by one."""
+    return folder / "folder.lock"
+
+
+def beside(path: Path) -> Path:
+    """The lock of a file, or of a folder that gets its name when it is complete."""
+    return path.with_name(path.name + ".lock")
+
+
+def say(text: str) -> None:
+    """Tells the user; the standard output belongs to the command."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Lock:
+    """The right to write to one output."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        of: Path | str,
+        flag: str = "--out",
+        wait: bool = False,
+        lost: Callable[[UserError], object] | None = None,
+        look: float = LOOK,
+    ) -> None:
+        """Takes nothing yet.
+
+        Args:
+          path: the lock's file, see `in_folder` and `beside`.
+          of: the output as the user calls it.
+          flag: by which the user names another output.
+          wait: wait for another owner instead of refusing.
+          lost: is called, in any thread, when the lock turns out to be another's; where it returns,
+            or is missing, `check` raises the error.
+          look: seconds between two looks at another's lock.
+        """
+        self._path, self._of, self._flag = path, of, flag
+        self._wait, self._on_loss, self._pause = wait, lost, look
+        self._lease, self._observer = Lease(path), Observer(path)
+        self._made: list[Path] = []  # folders that were made for the lock, the innermost first
+        self._said: set[str] = set()
+        self._rights: dict[Path, Observer] = {}  # to remove stale locks, as others have them
+        self._guard = threading.RLock()  # the heartbeat, checks and the release exclude each other
+        self._closed = threading.Event()
+        self._renewed = 0.0
+        self._problem: UserError | None = None
+
+    def acquire(self, agree: Callable[[str], str] = lambda word: word) -> None:
+        """Takes the lock, at once or after waiting.
+
+        Args:
+          agree: tells the other processes of a run how it stands, see `follow`.
+
+        Raises:
+          UserError: another process is the owner, or the folder cannot be written.
+        """
+        while True:
+            try:
+                word = self._attempt()
+            except UserError as problem:
+                word = str(problem)
+            except OSError as problem:
+                word = self._cannot_write(problem)
+            if word == HELD:  # before the others are told: that may take longer than a lease
+                self._renewed = time.clock_gettime(_AWAKE)
+                threading.Thread(target=self._keep, daemon=True).start()
+                _held.append(self)
+            word = agree(word)
+            if word == HELD:
+                return
+            if word:
+                self._remove_made()
+                raise UserError(word)
+            time.sleep(self._pause)
+
+    def _attempt(self) -> str:
+        """`HELD`; "" when it has to be tried again; or a sentence that says why it cannot be."""
+        for parent in (self._path.parent, *self._path.parent.parents):
+            if parent.exists():
+                break
+            self._made.append(parent)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        left = None
+        while not self._lease.create():
+            state, owner = self._observer.look(), self._observer.owner
+            whose = owner or "a process that cannot be read"
+            if state == "gone" and self._clear(self._observer):
+                left = whose
+            elif state == "alive" and not self._wait:
+                return (
+                    f"{self._of} is in use by {whose}: wait for it with --wait, or give another "
+                    f"{self._flag}."
+                )
+            elif state == "alive":
+                self._say_once(f"waiting for {whose}, which uses {self._of}", owner)
+                return ""
+            elif state == "undecided":
+                if self._observer.unchanged:
+                    how = f"waiting up to {LEASE:.0f} s to see whether it is still alive"
+                    self._say_once(f"{self._of} belongs to {whose}: {how}", owner)
+                return ""
+        if left:
+            say(f"{self._of} was left by {left}, which is gone; this process takes it over")
+        return HELD
+
+    def _clear(self, stale: Observer) -> bool:
+        """Removes a stale lock; False where another process was quicker, or is at it."""
+        content = stale.content or b""
+        # Only one process may remove a lock that several found stale: the others would remove the
+        # new owner's. That right is a lease, too, named after the lock that it is the right to.
+        name = hashlib.sha256(content).hexdigest()[:12]
+        right = Lease(stale.path.with_name(f"{stale.path.name}.{name}"))
+        if right.create():
+            try:
+                return self._lease.remove(stale.path, content)
+            finally:
+                right.release()
+        other = self._rights.setdefault(right.path, Observer(right.path))
+        if other.look() == "gone":  # it was killed in the middle
+            self._clear(other)
+        else:
+            time.sleep(self._pause / 100)
+        return False
+
+    def _say_once(self, text: str, owner: Owner | None) -> None:
+        key = f"{text.split()[0]} {owner and owner.token}"
+        if key not in self._said:
+            self._said.add(key)
+            say(text)
+
+    def _cannot_write(self, problem: OSError) -> str:
+        if isinstance(problem, FileExistsError | NotADirectoryError):
+            return f"{self._flag} {self._of}: {problem.filename} is a file; give another folder."
+        return f"{self._flag} {self._of} cannot be written: {problem.strerror}; choose another."
+
+    def _keep(self) -> None:
+        """Renews the lease until the lock is released or lost."""
+        while not self._closed.wait(TICK):
+            if time.clock_gettime(_AWAKE) - self._renewed >= BEAT:
+                self._verify(self._lease.renew)
+
+    def check(self) -> None:
+        """Makes sure that this process still owns the output; costs reading one small file.
+
+        Raises:
+          UserError: it does not.
+        """
+        self._verify(self._lease.is_ours)
+        if self._problem is not None:
+            raise self._problem
+
+    def _verify(self, look: Callable[[], bool | None]) -> None:
+        if os.getpid() != self._lease.owner.pid:  # a fork, whose copy of the guard may be taken
+            return
+        with self._guard:
+            if self._closed.is_set():
+                return
+            now = time.clock_gettime(_AWAKE)
+            try:
+                ours = look()
+                # Whoever lacks the file while its lease cannot have run out lost it by a mistake.
+                if ours is None and now - self._renewed < LEASE / 2:
+                    ours = self._lease.create()
+            except OSError:
+                return  # nothing is known; where this file cannot be read, nothing can be written
+            if ours:
+                if look == self._lease.renew:
+                    self._renewed = now
+                return
+            self._closed.set()
+            content = self._lease.read()
+            new = None if content is None else lease.parse(content)
+            self._problem = UserError(
+                f"{self._of} belongs to {new or 'nobody'} now: this process stood still for too "
+                f"long, or {self._path} was removed; this process writes nothing more."
+            )
+        if self._on_loss is not None:
+            self._on_loss(self._problem)
+
+    def release(self) -> None:
+        """Gives the lock back, if this process still has it."""
+        if os.getpid() != self._lease.owner.pid:
+            return
+        with self._guard:
+            if self in _held:
+                _held.remove(self)
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            with contextlib.suppress(OSError):
+                self._lease.release()
+            self._remove_made()
+
+    def _remove_made(self) -> None:
+        """Removes the folders that were made for the lock and have stayed empty."""
+        with contextlib.suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def holding(
+    path: Path,
+    *,
+    of: Path | str,
+    flag: str = "--out",
+    wait: bool = False,
+    lost: Callable[[UserError], object] | None = None,
+    look: float = LOOK,
+) -> Iterator[Lock]:
+    """A context in which this process owns an output; the arguments are those of `Lock`.
+
+    Raises:
+      UserError: another process is the owner, or the folder cannot be written.
+    """
+    lock = Lock(path, of=of, flag=flag, wait=wait, lost=lost, look=look)
+    lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def follow(agree: Callable[[str], str]) -> None:
+    """Waits until the first process of a run has the lock, or is refused.
+
+    Args:
+      agree: gives all processes the word of the first one; each calls it equally often.
+
+    Raises:
+      UserError: the first process was refused.
+    """
+    while not (word := agree("")):
+        pass
+    if word != HELD:
+        raise UserError(word)
+
+
+def check() -> None:
+    """`Lock.check` of every lock that this process holds; nothing where it holds none."""
+    for lock in list(_held):
+        lock.check()
