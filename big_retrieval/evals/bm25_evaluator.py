@@ -18,7 +18,8 @@ from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of
 from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
 from big_retrieval.evals.ranking import chosen_queries
-from big_retrieval.evals.rankings import Rankings
+from big_retrieval.evals.rankings import open_rankings
+from big_retrieval.runtime.extras import Extras
 
 SIDES = ("query", "document")
 
@@ -61,6 +62,7 @@ class Bm25Evaluator:
         say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
         rankings: Path | None = None,
+        extras: Extras | None = None,
     ) -> dict[str, float]:
         """Ranks the documents for all queries that are asked.
 
@@ -69,6 +71,7 @@ class Bm25Evaluator:
           say: prints a line to the user.
           show: not called: there are no examples of words.
           rankings: folder for the rankings; None: they are not written.
+          extras: says that rankings cannot be written; None: that is an error.
 
         Returns:
           `nDCG@10` and so on.
@@ -93,7 +96,7 @@ class Bm25Evaluator:
             f"{left_out(own)}"
         )
         if rankings is not None:
-            with Rankings(rankings, self.source) as writer:
+            with open_rankings(rankings, self.source, extras) as writer:
                 writer.add(asked, found, scores, values)
         return mean_metrics(values)
 

@@ -18,6 +18,7 @@ from big_retrieval.evals.ranking import RankingEvaluator, traffic
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator
+from big_retrieval.runtime.extras import Extras
 
 Say = Callable[[str], None]
 
@@ -92,6 +93,7 @@ def run(
     say: Say,
     examples: example_files.Folder | None = None,
     rankings: Path | None = None,
+    extras: Extras | None = None,
 ) -> dict[str, float]:
     """Runs some evaluators.
 
@@ -102,6 +104,7 @@ def run(
       say: prints a line to the user.
       examples: where examples of what was found go; None: nowhere.
       rankings: the folder where those that are to write their rankings do so; None: nowhere.
+      extras: says that rankings cannot be written; None: that is an error.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
@@ -111,9 +114,9 @@ def run(
         start = time.monotonic()
         show = None if examples is None else examples.show(prefix)
         evaluator: Any = evaluators[prefix]
-        more: dict[str, Path] = {}
+        more: dict[str, Any] = {}
         if rankings is not None and _writes_rankings(evaluator):
-            more["rankings"] = rankings / name_of(prefix)
+            more |= {"rankings": rankings / name_of(prefix), "extras": extras}
         tell = partial(_tell, say, prefix)
         found = evaluator.run(weights, tell, show, **more)
         out |= {f"{prefix}/{name}": value for name, value in found.items()}

@@ -18,12 +18,12 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.encoding import Encoder, Points
-from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.explain.listing import shared
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.space import reason
 from big_retrieval.manifest import to_json
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
@@ -65,8 +65,8 @@ class Folder:
                 self._root.mkdir(parents=True, exist_ok=True)
                 found = {"evaluator": evaluator, "step": self._step, **make()}
                 write_bytes(path, to_json(found))
-            except (OSError, UserError) as problem:
-                self._say(f"{evaluator}: no examples are written to {path} ({problem})")
+            except Exception as problem:  # a bug in the examples is no reason to lose the run
+                self._say(f"{evaluator}: no examples are written to {path} ({reason(problem)})")
 
         return write
 

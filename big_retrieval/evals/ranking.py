@@ -24,9 +24,10 @@ from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import Ranked, grades_of
 from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
-from big_retrieval.evals.rankings import Rankings
+from big_retrieval.evals.rankings import OptionalRankings, Rankings, open_rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Topology
 
 QUERIES = 4096  # whose rankings are held at a time
@@ -73,6 +74,7 @@ class RankingEvaluator:
         say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
         rankings: Path | None = None,
+        extras: Extras | None = None,
     ) -> dict[str, float]:
         """Encodes all fields once and ranks the documents for every way to weigh them.
 
@@ -81,6 +83,7 @@ class RankingEvaluator:
           say: prints a line to the user.
           show: takes examples of what was found, where they are wanted.
           rankings: folder for the rankings by the config's weights; None: they are not written.
+          extras: says that rankings cannot be written; None: that is an error.
 
         Returns:
           `nDCG@10` and so on; `<weights>/nDCG@10` of every other way, `<mode>/nDCG@10` of modes.
@@ -99,7 +102,7 @@ class RankingEvaluator:
         shown: list[Any] = []
         for way, shares in ways.items():
             values = []
-            with self._writer(None if way else rankings) as writer:
+            with self._writer(None if way else rankings, extras) as writer:
                 for ranked in self.rank(points, queries, documents, shares, asked):
                     values.append(self.metrics(ranked))
                     if show is not None and not way and not shown:
@@ -158,11 +161,13 @@ class RankingEvaluator:
         """The document of each query that it does not find, [Q]; -1: none."""
         return own_documents(self.config, self.source)
 
-    def _writer(self, folder: Path | None) -> contextlib.AbstractContextManager[Rankings | None]:
+    def _writer(
+        self, folder: Path | None, extras: Extras | None
+    ) -> contextlib.AbstractContextManager[Rankings | OptionalRankings | None]:
         """What writes rankings to a folder; nothing without one, and on all processes but one."""
         if folder is None or jax.process_index() != 0:
             return contextlib.nullcontext()
-        return Rankings(folder, self.source)
+        return open_rankings(folder, self.source, extras)
 
     def metrics(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Metric -> its value for each of some queries, [q]."""

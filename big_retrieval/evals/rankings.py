@@ -6,6 +6,7 @@
 `python -m big_retrieval.compare` reads them again.
 """
 
+import contextlib
 import csv
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
+from big_retrieval.runtime.extras import Extras
 
 FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
 
@@ -81,6 +83,63 @@ class Rankings:
             documents = [id_of(self._source.documents, x) for x in found[place][there].tolist()]
             self._run.add(_word(query), list(map(_word, documents)), scores[place][there].tolist())
             self._rows.writerow([query, *(repr(float(each[place])) for each in values.values())])
+
+
+class OptionalRankings:
+    """Rankings that the evaluation does without from the first error on.
+
+    Args:
+      folder: of the evaluator.
+      source: knows the ids of queries and documents.
+      extras: says the error.
+    """
+
+    def __init__(self, folder: Path, source: JudgedSource, extras: Extras):
+        self._folder, self._source, self._extras = folder, source, extras
+        self._name = f"{folder.parent.name}/{folder.name}"
+        self._rankings: Rankings | None = None
+
+    def __enter__(self) -> "OptionalRankings":
+        with self._extras(self._name):
+            self._rankings = Rankings(self._folder, self._source).__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        rankings, self._rankings = self._rankings, None
+        if rankings is not None:
+            with self._extras(self._name):
+                rankings.__exit__(kind, error, at)
+
+    def add(
+        self,
+        queries: np.ndarray,
+        found: np.ndarray,
+        scores: np.ndarray,
+        values: Mapping[str, np.ndarray],
+    ) -> None:
+        """Writes some queries, see `Rankings.add`."""
+        if self._rankings is None:
+            return
+        with self._extras(self._name):
+            try:
+                self._rankings.add(queries, found, scores, values)
+            except Exception as problem:
+                broken, self._rankings = self._rankings, None
+                with contextlib.suppress(OSError):
+                    broken.__exit__(type(problem), problem, None)
+                raise
+
+
+def open_rankings(
+    folder: Path, source: JudgedSource, extras: Extras | None
+) -> Rankings | OptionalRankings:
+    """Rankings of one evaluator, without which the evaluation goes on where `extras` are given."""
+    return Rankings(folder, source) if extras is None else OptionalRankings(folder, source, extras)
 
 
 def id_of(source: Source, number: int) -> str:

@@ -1,1 +1,1 @@
-"""Files that survive a power loss, and their checksums. Imports nothing of the package."""
+"""Files: durable writes, checksums, free space. Imports nothing of the package but its errors."""

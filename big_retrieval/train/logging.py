@@ -1,9 +1,11 @@
 """The run folder's numbers and what the user sees while waiting.
 
-metrics.jsonl gets a line per logged step, flushed at once; curves.csv is the same as a table;
-TensorBoard gets the same scalars; results.json holds the last value of every metric at the end.
+metrics.jsonl gets a line per logged step, flushed at once; a run ends where metrics.jsonl cannot be
+written. curves.csv is the same as a table and TensorBoard gets the same scalars; a run goes on
+without these. results.json holds the last value of every metric at the end.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -11,16 +13,20 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-from tensorboardX import SummaryWriter
 
 from big_retrieval.clock import duration
+from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.space import cannot_write
 from big_retrieval.manifest import to_json
 from big_retrieval.plan.chips import peak_flops
+from big_retrieval.runtime.extras import Extras
+from big_retrieval.train.trackers import Guarded, TensorBoard
 
 
 def say(text: str) -> None:
@@ -54,9 +60,13 @@ class Metrics:
         Args:
           workdir: the run folder.
           restored_step: the step that the run goes on from; None starts anew.
+
+        Raises:
+          UserError: metrics.jsonl cannot be written.
         """
         self._path = workdir / "metrics.jsonl"
         self._csv = workdir / "curves.csv"
+        self._extras = Extras(say)
         self.last: dict[str, Any] = {}
         rows = [row for row in read_rows(self._path) if row["step"] <= (restored_step or 0)]
         rows = rows if restored_step else []
@@ -65,11 +75,12 @@ class Metrics:
         self._active = jax.process_index() == 0
         if not self._active:
             return
-        write_bytes(self._path, b"".join(_line(row) for row in rows))
-        self._file = self._path.open("ab")
-        self._board = SummaryWriter(
-            str(workdir / "tensorboard"), purge_step=(restored_step or 0) + 1, flush_secs=10
-        )
+        self._rows, self._in_csv = len(rows), 0
+        with needed(self._path):
+            write_bytes(self._path, b"".join(_line(row) for row in rows))
+            self._file = self._path.open("ab")
+        board = partial(TensorBoard, workdir / "tensorboard")
+        self._board = Guarded("TensorBoard", board, say, start=(restored_step or 0) + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Adds one row.
@@ -77,27 +88,65 @@ class Metrics:
         Args:
           step: finished steps.
           values: name -> number or string.
+
+        Raises:
+          UserError: metrics.jsonl cannot be written.
         """
         self.last.update(values)
         if not self._active:
             return
-        self._file.write(_line({"step": step, **values}))
-        self._file.flush()
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._board.add_scalar(name, value, step)
+        with needed(self._path):
+            self._file.write(_line({"step": step, **values}))
+            self._file.flush()
+        self._rows += 1
+        self._board.write(step, dict(values))
 
-    def write_curves(self) -> None:
-        """Writes curves.csv anew: a row per step, a column per metric."""
-        if self._active:
+    def write_curves(self, *, last: bool = False) -> None:
+        """Writes curves.csv anew: a row per step, a column per metric.
+
+        Every writing reads all rows. Before the end of a run curves.csv is written only when a
+        tenth of its rows is new, so that a long run does not spend its time on it.
+
+        Args:
+          last: whether the run ends, so that every row must be there.
+        """
+        if not self._active or not (last or self._rows > 1.1 * self._in_csv):
+            return
+        with self._extras("curves.csv"):
             write_bytes(self._csv, curves(read_rows(self._path)).encode())
+            self._in_csv = self._rows
 
     def close(self) -> None:
-        """Flushes everything."""
-        if self._active:
-            self.write_curves()
+        """Flushes everything.
+
+        Raises:
+          UserError: metrics.jsonl cannot be written.
+        """
+        if not self._active:
+            return
+        self.write_curves(last=True)
+        self._board.close()
+        with needed(self._path):
             self._file.close()
-            self._board.close()
+
+
+@contextlib.contextmanager
+def needed(path: Path) -> Iterator[None]:
+    """A context that writes a file without which the run cannot go on.
+
+    Args:
+      path: the file.
+
+    Raises:
+      UserError: the file cannot be written; names the file and the free space of its disk.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise UserError(
+            f"{cannot_write(path, problem)}; make room for it, then repeat the same command: it "
+            "goes on from the newest checkpoint."
+        ) from problem
 
 
 def keep_old(workdir: Path) -> None:
@@ -142,9 +191,14 @@ def curves(rows: Iterator[dict[str, Any]]) -> str:
 
 
 def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
-    """Writes results.json, flat, on the first process."""
+    """Writes results.json, flat, on the first process.
+
+    Raises:
+      UserError: results.json cannot be written.
+    """
     if jax.process_index() == 0:
-        write_bytes(workdir / "results.json", to_json(dict(values)))
+        with needed(workdir / "results.json"):
+            write_bytes(workdir / "results.json", to_json(dict(values)))
 
 
 class Progress:

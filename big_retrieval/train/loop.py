@@ -21,6 +21,7 @@ from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
 from big_retrieval.report import page
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
@@ -58,20 +59,18 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         say(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
     metrics = Metrics(workdir, restored_step=restored)
+    extras = Extras(say)  # what the run writes and can do without
     if restored:
         say(f"resumed from checkpoints/{restored}")
-    record_start(run, restored)
+    with extras("environment.json"):
+        record_start(run, restored)
 
     # ---- Turn the crank.
     first = restored or 0
     last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
-    try:
-        with StopSignal() as stop:
-            state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop)
-            checkpoints.wait()  # a signal must not cut the last one short
-    finally:
-        checkpoints.close()
-        metrics.close()
+    with closing(metrics), closing(checkpoints), StopSignal() as stop:
+        state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
+        checkpoints.wait()  # a signal must not cut the last one short
 
     # ---- Done, or interrupted with everything saved.
     if step < run.total_steps:
@@ -93,7 +92,8 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     say(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
     announce.damage(run)
     if config.report and jax.process_index() == 0:
-        say(f"report in {page.write(workdir)}")
+        with extras("the report"):
+            say(f"report in {page.write(workdir)}")
     return results
 
 
@@ -104,6 +104,7 @@ def _steps(
     metrics: Metrics,
     checkpoints: Checkpoints,
     stop: StopSignal,
+    extras: Extras,
 ) -> tuple[TrainState, int]:
     """Runs the steps behind `steps.start` up to `steps.stop`; returns state and last step."""
     step, previous, values, config = steps.start, None, {}, run.config
@@ -144,7 +145,7 @@ def _steps(
                 for warning in alarms(run.parts.objective.warnings(row)):
                     say(warning)
             progress.pause()
-            found = _evaluate(run, state, step, due, metrics)
+            found = _evaluate(run, state, step, due, metrics, extras)
             if saving:
                 checkpoints.save(step, state, run.meta(step, found))
             progress.resume()
@@ -166,7 +167,7 @@ def _read(
 
 
 def _evaluate(
-    run: Run, state: TrainState, step: int, due: set[str], metrics: Metrics
+    run: Run, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
 ) -> dict[str, float]:
     """Runs the evaluators that are due after this step."""
     if not due:
@@ -174,7 +175,7 @@ def _evaluate(
     shown = run.config.report and step == run.total_steps
     examples = Folder(run.workdir, step, say) if shown else None
     rankings = run.workdir / RANKINGS if step == run.total_steps else None
-    found = evals.run(run.evaluators, due, state.weights, say, examples, rankings)
+    found = evals.run(run.evaluators, due, state.weights, say, examples, rankings, extras)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

@@ -1,5 +1,6 @@
 """Rankings as files: the evaluator's metrics are those of trec_eval on the run that it writes."""
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +21,10 @@ from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals import paired
 from big_retrieval.evals.bm25_evaluator import Bm25Evaluator
 from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.evals.rankings import read_values
+from big_retrieval.evals.rankings import Rankings, read_values
 from big_retrieval.evals.run_files import read_qrels, values_of_run
 from big_retrieval.evals.trec import read_run
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset, source
 
@@ -78,6 +80,29 @@ def test_the_evaluator_agrees_with_trec_eval_on_its_own_run(tmp_path: Path) -> N
         wanted = [expected[query][metric] for query in queries]
         np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
         assert found[f"ranking/a b/{metric}"] == pytest.approx(np.mean(wanted))
+
+
+@pytest.mark.parametrize("when", ["at once", "midway", "at the end"])
+def test_a_run_does_without_rankings_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = Ranking(metrics=METRICS, depth=25, chunk=4, rankings=True)
+    each = RankingEvaluator(task, judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
+    whole = evals.run({"ranking/x": each}, {"ranking/x"}, {}, print, None, tmp_path / "whole")
+    method = {"at once": "__enter__", "midway": "add", "at the end": "__exit__"}[when]
+    monkeypatch.setattr(Rankings, method, full)
+    said: list[str] = []
+    arguments: Any = ({"ranking/x": each}, {"ranking/x"}, {}, print, None, tmp_path)
+    assert evals.run(*arguments, Extras(said.append)) == whole
+    assert said == [
+        f"warning: {tmp_path.name}/ranking-x is not written (No space left on device); the run "
+        "goes on"
+    ]
+    with pytest.raises(OSError, match="No space left"):
+        evals.run(*arguments)
 
 
 def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:

@@ -1,7 +1,13 @@
 """Curves on the disk: what is damaged is left out, the rest stays."""
 
+import errno
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.train import logging
 from big_retrieval.train.logging import Alarms, Metrics, curves, keep_old, read_rows
 
 
@@ -59,3 +65,57 @@ def test_a_warning_is_said_when_it_begins_and_now_and_then() -> None:
     assert alarms(["warning: 4 columns."]) == []
     assert alarms([]) == []
     assert alarms(["warning: 4 columns."]) == ["warning: 4 columns."]
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_space(
+    tmp_path: Path,
+) -> None:
+    metrics = Metrics(tmp_path, restored_step=None)
+    metrics.write(1, {"loss": 2.0})
+    metrics._file.close()
+    metrics._file = Path("/dev/full").open("ab")  # noqa: SIM115
+    with pytest.raises(UserError) as problem:
+        metrics.write(2, {"loss": 1.0})
+    assert str(problem.value).startswith(
+        f"{tmp_path / 'metrics.jsonl'} cannot be written: No space left on device ("
+    )
+    assert " are free); make room for it, then repeat the same command" in str(problem.value)
+
+
+def test_curves_of_a_long_run_are_rewritten_only_where_a_tenth_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All writings together cost no more than eleven times the last one."""
+    read: list[int] = []
+
+    def counted(path: Path) -> Any:
+        found = list(read_rows(path))
+        read.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(logging, "read_rows", counted)
+    metrics = Metrics(tmp_path, restored_step=None)
+    for step in range(1, 301):
+        metrics.write(step, {"loss": 1.0})
+        metrics.write_curves()
+    metrics.close()
+    assert sum(read) <= 12 * 300
+    assert read[-1] == 300
+    assert len((tmp_path / "curves.csv").read_text().splitlines()) == 301
+
+
+def test_curves_that_cannot_be_written_as_a_table_are_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = Metrics(tmp_path, restored_step=None)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(logging, "write_bytes", full)
+    for step in range(1, 4):
+        metrics.write(step, {"loss": 1.0})
+        metrics.write_curves()
+    metrics.close()
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["warning: curves.csv is not written (No space left on device); the run goes on"]

@@ -1,0 +1,176 @@
+"""Where the curves of a run go besides metrics.jsonl. No tracker may end or stall the run.
+
+A tracker writes to what the run can do without: a disk that may be full for a moment, a file system
+that may hang, a server. `Guarded` puts a tracker behind a thread and a bounded queue: a tracker
+that fails is opened again later, a tracker that hangs loses rows, and both are said once.
+"""
+
+import contextlib
+import itertools
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2 as _event_pb2
+from tensorboardX.summary import scalar
+
+from big_retrieval.io.space import reason
+
+ROWS = 1000  # that wait for a tracker at most
+RETRY = 60.0  # seconds after which a tracker that failed is opened again
+CLOSING = 10.0  # seconds that a tracker has at the end of a run
+
+event_pb2: Any = _event_pb2  # made when it is imported, so that type checkers know nothing of it
+Tell = Callable[[str], None]
+Row = tuple[int, Mapping[str, Any]]
+
+
+class Tracker(Protocol):
+    """What `Guarded` guards. Every method may raise or hang."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes the values of a step by name; all of them are on their way when it returns."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the tracker holds."""
+        ...
+
+
+class Guarded:
+    """A tracker that neither raises nor blocks."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], Tracker],
+        tell: Tell,
+        *,
+        start: int,
+        rows: int = ROWS,
+        retry: float = RETRY,
+    ) -> None:
+        """Starts the tracker's thread.
+
+        Args:
+          name: of the tracker, for messages.
+          make: opens the tracker, given the first step that it will get.
+          tell: prints a line to the user.
+          start: the first step.
+          rows: that wait for the tracker at most; what comes on top is dropped.
+          retry: seconds between a failure and the next try.
+        """
+        self._name, self._make, self._tell = name, make, tell
+        self._start, self._rows, self._retry = start, rows, retry
+        self._queue: queue.Queue[Row | None] = queue.Queue()
+        self._tracker: Tracker | None = None
+        self._again: float | None = None  # when to try again after a failure
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Hands a row to the tracker's thread, or drops the row where too many wait already."""
+        if self._queue.qsize() < self._rows:
+            self._queue.put((step, values))
+        else:
+            self._once(
+                "slow",
+                f"warning: {self._name} does not keep up since step {step}; rows are left out of "
+                "it, and the run goes on",
+            )
+
+    def settle(self) -> None:
+        """Waits until the tracker has been given every row so far; for tests."""
+        self._queue.join()
+
+    def close(self) -> None:
+        """Gives the tracker `CLOSING` seconds to write the rest."""
+        self._queue.put(None)
+        self._thread.join(CLOSING)
+        if self._thread.is_alive():  # a daemon: the thread does not keep the process from ending
+            self._once(
+                "close",
+                f"warning: {self._name} did not end within {CLOSING:g} s; its last rows may be "
+                "missing",
+            )
+
+    def _run(self) -> None:
+        while (row := self._queue.get()) is not None:
+            self._pass_on(*row)
+            self._queue.task_done()
+        self._drop()
+
+    def _pass_on(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes a row; a failure closes the tracker, and later rows open the tracker again."""
+        if self._again is not None and time.monotonic() < self._again:
+            return
+        try:
+            if self._tracker is None:
+                self._tracker = self._make(self._start if self._again is None else step)
+            self._tracker.write(step, values)
+        except Exception as problem:  # whatever a tracker does, the run does not depend on it
+            self._drop()
+            self._again = time.monotonic() + self._retry
+            self._once(
+                "failed",
+                f"warning: {self._name} failed at step {step} ({reason(problem)}); the run goes on "
+                f"without it and tries again every {self._retry:g} s",
+            )
+            return
+        if self._again is not None:
+            self._again = None
+            self._once("back", f"{self._name} is written again from step {step} on")
+
+    def _drop(self) -> None:
+        tracker, self._tracker = self._tracker, None
+        with contextlib.suppress(Exception):
+            if tracker is not None:
+                tracker.close()
+
+    def _once(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            self._tell(text)
+
+
+class TensorBoard:
+    """Scalars in a file for TensorBoard, written in the thread of the caller.
+
+    `tensorboardX.SummaryWriter` has a thread of its own behind a queue of ten events. An error ends
+    that thread with a traceback, and the eleventh event then waits for ever.
+    """
+
+    _numbers = itertools.count()  # no second writer of a process may overwrite the first one's file
+
+    def __init__(self, folder: Path, first: int) -> None:
+        """Opens a new file.
+
+        Args:
+          folder: where TensorBoard looks for the files of the run.
+          first: the first step; what older files have of this step and later ones is void.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        suffix = f".{os.getpid()}.{next(self._numbers)}"
+        self._writer = EventsWriter(str(folder / "events"), suffix)
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._event(first, session_log=start)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes the numbers among the values."""
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._event(step, summary=scalar(name, value))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+    def _event(self, step: int, **content: Any) -> None:
+        self._writer.write_event(event_pb2.Event(step=step, wall_time=time.time(), **content))

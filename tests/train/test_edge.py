@@ -1,0 +1,44 @@
+"""What lies at the edge of a run may fail: the run goes on, or ends with one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.report import page
+from big_retrieval.train import loop
+from big_retrieval.train.loop import train
+from tests.helpers import losses, results, tiny
+
+ONE = jax.devices()[:1]
+
+
+@pytest.mark.slow
+def test_a_run_finishes_where_nothing_but_its_curves_and_checkpoints_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20))
+    config = tiny(total_steps=4, evals={"test": test}, eval_every=2, report=True)
+    train(config, tmp_path / "whole", ONE)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("tensorboard", "examples"):
+        (folder / name).write_text("a file where a folder should be")
+    (folder / "curves.csv").mkdir()
+
+    def fail(*args: Any) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(page, "write", fail)
+    monkeypatch.setattr(loop, "record_start", fail)
+    train(config, folder, ONE)
+    said = capsys.readouterr().out.splitlines()
+    for name in ("environment.json", "curves.csv", "the report"):
+        assert sum(line.startswith(f"warning: {name} is not written (") for line in said) == 1
+    assert sum(line.startswith("warning: TensorBoard failed at step 1 (") for line in said) == 1
+    assert any("no examples are written" in line for line in said)
+    assert losses(folder) == losses(tmp_path / "whole")
+    assert results(folder)["params_sha256"] == results(tmp_path / "whole")["params_sha256"]

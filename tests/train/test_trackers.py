@@ -1,0 +1,168 @@
+"""Trackers of curves fail without ending or stalling the run, and say so once."""
+
+import errno
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboardX import event_file_writer
+
+from big_retrieval.runtime.extras import Extras
+from big_retrieval.train import trackers
+from big_retrieval.train.logging import Metrics, read_rows
+from big_retrieval.train.trackers import Guarded
+
+
+class Fragile:
+    """A tracker in memory whose disk is full while `full` is set, and that hangs on demand."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.starts: list[int] = []
+        self.full = False
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def open(self, step: int) -> "Fragile":
+        self.starts.append(step)
+        return self
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        self.answers.wait()
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.rows.append(step)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def written(tracker: Guarded, *steps: int) -> None:
+    for step in steps:
+        tracker.write(step, {"loss": 1.0})
+        tracker.settle()
+
+
+def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines_are_said() -> None:
+    board, said = Fragile(), []
+    tracker = Guarded("TensorBoard", board.open, said.append, start=1, retry=0.0)
+    written(tracker, 1, 2)
+    board.full = True
+    written(tracker, 3, 4)
+    board.full = False
+    written(tracker, 5, 6)
+    board.full = True
+    written(tracker, 7)
+    board.full = False
+    written(tracker, 8)
+    tracker.close()
+    assert board.rows == [1, 2, 5, 6, 8]
+    assert board.starts == [1, 4, 5, 8]
+    assert said == [
+        "warning: TensorBoard failed at step 3 (No space left on device); the run goes on without "
+        "it and tries again every 0 s",
+        "TensorBoard is written again from step 5 on",
+    ]
+
+
+def test_rows_are_left_out_until_the_next_try() -> None:
+    board = Fragile()
+    tracker = Guarded("TensorBoard", board.open, lambda _: None, start=1, retry=3600.0)
+    board.full = True
+    written(tracker, 1)
+    board.full = False
+    written(tracker, 2, 3)
+    tracker.close()
+    assert (board.rows, board.starts) == ([], [1])
+
+
+def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trackers, "CLOSING", 0.05)
+    board, said = Fragile(), []
+    board.answers.clear()
+    tracker = Guarded("TensorBoard", board.open, said.append, start=1, rows=5)
+    for step in range(100):
+        tracker.write(step, {"loss": 1.0})
+    tracker.close()
+    assert len(said) == 2
+    assert said[0].startswith("warning: TensorBoard does not keep up since step ")
+    assert said[1].startswith("warning: TensorBoard did not end within ")
+    board.answers.set()
+
+
+def test_a_tracker_that_cannot_be_opened_is_said_once() -> None:
+    def refuse(step: int) -> Fragile:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    said: list[str] = []
+    tracker = Guarded("TensorBoard", refuse, said.append, start=1, retry=0.0)
+    written(tracker, 1, 2, 3)
+    tracker.close()
+    assert len(said) == 1
+    assert "(Permission denied)" in said[0]
+
+
+def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real board: its writer fails as on a full disk, then more rows follow than any queue."""
+
+    def full(self: Any, event: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    metrics = Metrics(tmp_path, restored_step=None)
+    metrics.write(1, {"loss": 1.0})
+    monkeypatch.setattr(event_file_writer.EventsWriter, "write_event", full)
+    done = threading.Event()
+
+    def log() -> None:
+        for step in range(2, 60):
+            metrics.write(step, {"loss": 1.0, "accuracy": 0.5})
+        metrics.close()
+        done.set()
+
+    threading.Thread(target=log, daemon=True).start()
+    assert done.wait(60)
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == list(range(1, 60))
+    assert capsys.readouterr().out.count("warning: TensorBoard") == 1
+
+
+def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    from tensorboardX.proto import event_pb2
+    from tensorboardX.record_writer import RecordWriter  # noqa: F401  # the format read below
+
+    board = trackers.TensorBoard(tmp_path, 7)
+    board.write(7, {"loss": 0.5, "records": "ab12", "step": 7})
+    board.close()
+    [path] = tmp_path.iterdir()
+    data, events = path.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        events.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    assert events[0].file_version == "brain.Event:2"
+    assert (events[1].session_log.status, events[1].step) == (event_pb2.SessionLog.START, 7)
+    values = [(e.step, v.tag, v.simple_value) for e in events for v in e.summary.value]
+    assert values == [(7, "loss", 0.5), (7, "step", 7.0)]
+
+
+def test_what_a_run_can_do_without_is_said_once_for_each_name() -> None:
+    said: list[str] = []
+    extras = Extras(said.append)
+    for _ in range(3):
+        with extras("curves.csv"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    with extras("the report"):
+        raise ValueError("a bug")
+    with extras("rankings"):
+        pass
+    assert said == [
+        "warning: curves.csv is not written (No space left on device); the run goes on",
+        "warning: the report is not written (ValueError: a bug); the run goes on",
+    ]
