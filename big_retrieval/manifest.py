@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 
 MANIFEST = "manifest.json"
 
@@ -33,15 +33,25 @@ def sha256_file(path: Path) -> str:
 
 
 def write_manifest(folder: Path) -> None:
-    """Records every file below `folder`, and a digest of the record itself."""
+    """Records every file below `folder`, and a digest of the record itself.
+
+    The manifest vouches for what survives a power loss: every file that it lists, every folder in
+    between and `folder` itself are synced first. Afterwards the manifest and the name of `folder`
+    in its parent are synced, so that older data may be removed once this function returns.
+
+    Raises:
+      OSError: a file cannot be read or synced; there is no manifest then.
+    """
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
         if name == MANIFEST:
             continue
         files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    durable.sync_tree(folder)
     digest = hashlib.sha256(to_json(files)).hexdigest()
-    write_bytes(folder / MANIFEST, to_json({"files": files, "sha256": digest}))
+    durable.write_bytes(folder / MANIFEST, to_json({"files": files, "sha256": digest}))
+    durable.sync_folder(folder.parent)
 
 
 def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
@@ -72,12 +82,19 @@ def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
     return None
 
 
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint folder's name, or None: `012`, `²` and `3.damaged` are no steps."""
+    step = int(name) if name.isascii() and name.isdecimal() else None
+    return step if str(step) == name else None
+
+
 def complete_steps(root: Path) -> list[int]:
     """Steps whose folder has a manifest, ascending."""
     if not root.is_dir():
         return []
+    found = {step_of(path.name): path for path in root.iterdir()}
     return sorted(
-        int(p.name) for p in root.iterdir() if p.name.isdigit() and (p / MANIFEST).is_file()
+        step for step, path in found.items() if step is not None and (path / MANIFEST).is_file()
     )
 
 

@@ -31,7 +31,7 @@ from big_retrieval.data.four_way import (
 from big_retrieval.data.graded import GradedPairs
 from big_retrieval.data.graded_sides import Side
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 from big_retrieval.manifest import to_json
 
 PAIRS, QUERIES, DOCUMENTS = "pairs.parquet", "queries.parquet", "documents.parquet"
@@ -97,8 +97,9 @@ def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -
                 "such); nothing was written, please report this."
             )
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
+    durable.sync_folder(folder)  # an old summary must not come back for new files
     renamed = _write(source, config, parts, folder)
     summary = {
         **dataclasses.asdict(wish),
@@ -110,7 +111,9 @@ def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -
         "document_texts_on_both_sides": _shared_texts(source.documents, parts.document_trains),
         "read": {split: schema.to_plain(reading(config, folder, split)) for split in SPLITS},
     }
-    write_bytes(folder / SUMMARY, to_json(summary))
+    for name in (PAIRS, QUERIES, DOCUMENTS):
+        durable.sync_file(folder / name)
+    durable.write_bytes(folder / SUMMARY, to_json(summary))
     return summary
 
 

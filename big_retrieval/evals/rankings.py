@@ -19,6 +19,7 @@ from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
+from big_retrieval.io.durable import publish
 from big_retrieval.runtime.extras import Extras
 
 FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
@@ -59,7 +60,7 @@ class Rankings:
         self._run.__exit__(kind, error, at)
         self._file.close()
         if kind is None:
-            self._partial.replace(self._folder / QUERIES)
+            publish(self._partial, self._folder / QUERIES)
 
     def add(
         self,

@@ -15,6 +15,7 @@ from types import TracebackType
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import publish
 
 TAG = "big_retrieval"
 Run = dict[str, list[tuple[str, float]]]
@@ -65,7 +66,7 @@ class RunWriter:
     ) -> None:
         self._file.close()
         if kind is None:
-            self._partial.replace(self._path)
+            publish(self._partial, self._path)
         else:
             self._partial.unlink(missing_ok=True)
 

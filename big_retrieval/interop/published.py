@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import publish
 
 SECONDS = 30.0  # to wait for an answer
 _CHUNK = 1 << 20
@@ -127,7 +128,7 @@ def _download(file: File, path: Path) -> None:
                 f"{file.url} has other bytes than those published (SHA-256 {found[:12]}... instead "
                 f"of {file.sha256[:12]}...); nothing was kept."
             )
-        part.rename(path)
+        publish(part, path)
     except (OSError, urllib.error.URLError) as problem:
         reason = getattr(problem, "reason", None) or problem
         raise UserError(

@@ -11,6 +11,7 @@ file system makes them, and nothing is said. A file that cannot be synced is alw
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 # What a file system answers that cannot sync folders at all. EIO and ENOSPC are never among them.
@@ -49,6 +50,16 @@ def replace(old: Path, new: Path) -> None:
         sync_folder(old.parent)
 
 
+def publish(partial: Path, path: Path) -> None:
+    """Gives a finished file its name: syncs the content, then renames, then syncs the folder.
+
+    Raises:
+      OSError: the content or the name may be lost.
+    """
+    sync_file(partial)
+    replace(partial, path)
+
+
 def sync_file(path: Path) -> None:
     """Syncs the content of a file.
 
@@ -79,6 +90,33 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Syncs every file and every folder below `folder`, from the leaves up, then `folder` itself.
+
+    Links are names in their folder; what they point to is not synced.
+
+    Raises:
+      OSError: the disk failed.
+    """
+    for parent, _, names in os.walk(folder, topdown=False):
+        for path in (Path(parent, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                sync_file(path)
+        sync_folder(Path(parent))
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a folder with its content, or a link, whose target stays; or nothing.
+
+    Raises:
+      OSError: something could not be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)  # which follows no link inside of the folder
+    else:
+        path.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:

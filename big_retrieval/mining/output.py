@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 from big_retrieval.manifest import to_json
 from big_retrieval.mining.task import Task
 
@@ -37,7 +37,7 @@ class Output:
     def __init__(self, path: Path, made_of: Mapping[str, Any]):
         self._path, self._partial = path, path.with_name(path.name + ".partial")
         self._state, self._made_of = path.with_name(path.name + ".partial.json"), dict(made_of)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent)
         known = self._known()
         self.done = int(known.get("queries", 0))
         self.counts = Counter({int(n): count for n, count in known.get("counts", {}).items()})
@@ -70,12 +70,14 @@ class Output:
         os.fsync(self._file.fileno())
         self.done += queries
         state = {"made_of": self._made_of, "queries": self.done, "bytes": self._file.tell()}
-        write_bytes(self._state, to_json({**state, "counts": self.counts, "dropped": self.dropped}))
+        durable.write_bytes(
+            self._state, to_json({**state, "counts": self.counts, "dropped": self.dropped})
+        )
 
     def finish(self) -> None:
         """Gives the file its name."""
         self.close()
-        os.replace(self._partial, self._path)
+        durable.publish(self._partial, self._path)
         self._state.unlink(missing_ok=True)
 
     def close(self) -> None:

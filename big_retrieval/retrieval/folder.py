@@ -14,13 +14,12 @@ at all.
 
 import dataclasses
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval import manifest
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
@@ -79,18 +78,19 @@ def begin(folder: Path) -> Path:
         raise UserError(f"--out {folder} is there and not empty; give a new folder.")
     partial = folder.with_name(folder.name + ".partial")
     if (partial / MARK).exists():
-        shutil.rmtree(partial)  # of a build that was interrupted
+        durable.remove(partial)  # of a build that was interrupted
     if partial.exists():
         raise UserError(f"{partial} is there and is needed to build --out {folder}; remove it.")
-    partial.mkdir(parents=True)
+    durable.make_folder(partial.parent)
+    partial.mkdir()
     (partial / MARK).touch()
     return partial
 
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
-    """Writes index.json and the manifest, and gives the folder its name."""
+    """Writes index.json and the manifest, and gives the folder its name, all of it durably."""
     if about is not None:
-        write_bytes(partial / ABOUT, manifest.to_json(dataclasses.asdict(about)))
+        (partial / ABOUT).write_bytes(manifest.to_json(dataclasses.asdict(about)))
     (partial / MARK).unlink()  # before the manifest, which would list it
     manifest.write_manifest(partial)
     _rename(partial, folder)
@@ -99,13 +99,14 @@ def finish(partial: Path, folder: Path, about: About | None = None) -> None:
 def give_name(partial: Path, folder: Path) -> None:
     """As `finish`, of a folder that is no index and needs no manifest."""
     (partial / MARK).unlink()
+    durable.sync_tree(partial)
     _rename(partial, folder)
 
 
 def _rename(partial: Path, folder: Path) -> None:
     if folder.exists():
         folder.rmdir()  # empty, as `begin` saw
-    partial.rename(folder)
+    durable.replace(partial, folder)
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:

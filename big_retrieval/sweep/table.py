@@ -184,7 +184,7 @@ def _is_number(value: Any) -> bool:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sorts R@5 before R@10."""
-    return [(int(p), "") if p.isdigit() else (0, p) for p in re.split(r"(\d+)", name)]
+    return [(int(p), "") if p.isdecimal() else (0, p) for p in re.split(r"(\d+)", name)]
 
 
 def _configs_table(entries: Sequence[Entry]) -> str:

@@ -1,24 +1,26 @@
 """Saving and resuming: Orbax writes the arrays, `big_retrieval.manifest` says what counts."""
 
+import contextlib
 import dataclasses
-import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 from big_retrieval.manifest import (
     MANIFEST,
     complete_steps,
     damage,
     read_meta,
+    step_of,
     to_json,
     write_manifest,
 )
@@ -37,6 +39,7 @@ class Checkpoints:
         root: Path,
         *,
         files: Mapping[str, bytes],
+        logs: Sequence[Path] = (),
         best_metric: str = "",
         best_mode: str = "max",
         say: Callable[[str], None] = print,
@@ -46,13 +49,15 @@ class Checkpoints:
         Args:
           root: `RUN/checkpoints`.
           files: small files that every checkpoint carries (config.json, tokenizer.json).
+          logs: files of the run that a checkpoint relies on: what was written to them before
+            `save` is on the disk before the checkpoint counts.
           best_metric: name in a checkpoint's metrics whose best is kept; empty for none.
           best_mode: `max` or `min`.
           say: prints a line to the user.
         """
         self.root = root
         self.damaged = False
-        self._files = dict(files)
+        self._files, self._logs = dict(files), tuple(logs)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
         self._say = say
         self._orbax = ocp.StandardCheckpointer()
@@ -73,8 +78,11 @@ class Checkpoints:
         self.wait()
         folder = self.root / str(step)
         if jax.process_index() == 0:
-            shutil.rmtree(folder, ignore_errors=True)  # left over from a killed run
-            folder.mkdir(parents=True)
+            durable.remove(folder)  # left over from a killed run
+            durable.make_folder(
+                self.root
+            )  # syncs at the first save only, as this is the loop's time
+            folder.mkdir()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"checkpoint {step}")
         self._orbax.save(folder.resolve() / "state", state)
@@ -86,9 +94,12 @@ class Checkpoints:
             self._orbax.wait_until_finished()
             if jax.process_index() == 0:
                 for name, data in {**self._files, "meta.json": to_json(meta)}.items():
-                    write_bytes(folder / name, data)
+                    (folder / name).write_bytes(data)  # the manifest syncs them
+                for path in self._logs:
+                    with contextlib.suppress(FileNotFoundError):
+                        durable.sync_file(path)
                 write_manifest(folder)
-                self._prune()
+                self._prune()  # from here on this checkpoint survives a power loss
         except BaseException as problem:  # told by the main thread
             self._failure = problem
 
@@ -125,13 +136,20 @@ class Checkpoints:
             return None
 
     def _prune(self) -> None:
-        """Removes all but the newest two and the best, and older incomplete folders."""
+        """Removes all but the newest two and the best, and older incomplete folders.
+
+        Of a step that is a link to a folder elsewhere only the link goes.
+        """
         steps = complete_steps(self.root)
         kept = self._kept(steps)
         for path in list(self.root.iterdir()):
-            if path.name.isdigit() and int(path.name) not in kept and int(path.name) < steps[-1]:
-                (path / MANIFEST).unlink(missing_ok=True)  # from here on it is incomplete
-                shutil.rmtree(path, ignore_errors=True)
+            step = step_of(path.name)
+            if step is None or step in kept or step > steps[-1]:
+                continue
+            with contextlib.suppress(OSError):  # what stays is tried again after the next save
+                if path.is_dir() and not path.is_symlink():
+                    (path / MANIFEST).unlink(missing_ok=True)  # from here on it is incomplete
+                durable.remove(path)
 
     def newest(self) -> int | None:
         """The newest intact step, the same on every process; damaged ones are moved aside."""
@@ -160,11 +178,20 @@ class Checkpoints:
         """The state of a verified step, placed as `abstract` says, on any mesh.
 
         Empty parts of the state that an older version did not have yet stay empty.
+
+        Raises:
+          UserError: an array that is missing, not wanted, or of another shape or type.
         """
         folder = (self.root / str(step) / "state").resolve()
         saved: Any = self._orbax.metadata(folder)
         parts = {f.name: getattr(abstract, f.name) for f in dataclasses.fields(abstract)}
         names = saved.item_metadata.tree
+        problem = _misfit(names, abstract)
+        if problem is not None:
+            raise UserError(
+                f"{folder.parent} does not fit this run: {problem}. Use the version of the code "
+                "that wrote it, or start anew in another --workdir."
+            )
         later = [k for k, x in parts.items() if k not in names and not jax.tree.leaves(x)]
         if not later:
             return self._orbax.restore(folder, abstract)
@@ -175,3 +202,19 @@ class Checkpoints:
         """Waits for the last save and frees Orbax's threads."""
         self.wait()
         self._orbax.close()
+
+
+def _misfit(saved: Any, abstract: Any) -> str | None:
+    """The first array in which a saved tree differs from the wanted one, in words."""
+    have, want = ocp.tree.to_flat_dict(saved, sep="/"), ocp.tree.to_flat_dict(abstract, sep="/")
+    for name, array in want.items():
+        if name not in have:
+            return f"it has no {name}"
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            continue  # a random key, which is saved as its numbers
+        if tuple(have[name].shape) != array.shape:
+            return f"{name} has shape {tuple(have[name].shape)} instead of {array.shape}"
+        if have[name].dtype != array.dtype:
+            return f"{name} has type {have[name].dtype} instead of {array.dtype}"
+    unknown = [name for name in have if name not in want]
+    return f"it has {unknown[0]}, which the run does not have" if unknown else None

@@ -15,7 +15,7 @@ from big_retrieval import config as configs
 from big_retrieval import schema
 from big_retrieval.config import Config, ResNet
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.manifest import to_json
 from big_retrieval.parallel import fetch
 from big_retrieval.train.optimizer import names_of
@@ -57,17 +57,16 @@ def claim(workdir: Path, config: Config) -> None:
     path = workdir / "config.json"
     mine = json.loads(to_json(schema.to_plain(config)))
     theirs = _saved(workdir)
-    changed = [] if theirs is None else schema.differences(theirs, mine)
-    changed = [c for c in changed if not _free(c[0], config)]
-    if changed and _begun(workdir):
-        key, old, new = changed[0]
+    changed = None if theirs is None else difference(theirs, config)
+    if changed is not None and _begun(workdir):
+        key, old, new = changed
         raise UserError(
             f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
             "another --workdir, or the same config to resume."
         )
     if jax.process_index() == 0:
         try:
-            workdir.mkdir(parents=True, exist_ok=True)
+            make_folder(workdir)
             if not _begun(workdir):  # a failed start may have learned it from other captions
                 (workdir / "tokenizer.json").unlink(missing_ok=True)
             write_bytes(path, to_json(mine))
@@ -77,6 +76,18 @@ def claim(workdir: Path, config: Config) -> None:
             ) from None
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the run folder is claimed")
+
+
+def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
+    """The first key that a resumed run may not change but did: key, saved value, value now.
+
+    Args:
+      saved: the plain form of a saved configuration of this version.
+      config: of the run.
+    """
+    mine = json.loads(to_json(schema.to_plain(config)))
+    changed = schema.differences(saved, mine)
+    return next((c for c in changed if not _free(c[0], config)), None)
 
 
 def _free(key: str, config: Config) -> bool:

@@ -31,11 +31,12 @@ from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import Evaluator, make_evaluators
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import read_meta, to_json
+from big_retrieval.manifest import to_json
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions
 from big_retrieval.train.logging import keep_old, say
+from big_retrieval.train.resume import check_fits
 from big_retrieval.train.start import first_state, run_length
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import Step, abstract_batch, compile_step
@@ -124,6 +125,7 @@ class Run:
         return Checkpoints(
             self.workdir / "checkpoints",
             files=files,
+            logs=[self.workdir / "metrics.jsonl"],
             best_metric=c.best_metric,
             best_mode=c.best_mode,
             say=say,
@@ -154,7 +156,7 @@ class Run:
         """The newest intact state with its step, or a fresh state with None.
 
         Raises:
-          UserError: the data or the tokenizer are not those that the checkpoint was made with.
+          UserError: the checkpoint is of another step, configuration, data or tokenizer.
         """
         step = checkpoints.newest()
         if step is None:
@@ -162,19 +164,8 @@ class Run:
                 say("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
             return self.start(), None
-        folder = checkpoints.root / str(step)
-        meta, records = read_meta(folder), len(self.source)
-        if (meta["records"], meta["next_records"]) != (records, self.digest(step)):
-            raise UserError(
-                f"{folder} goes on with other records than config.data gives now (it had "
-                f"{meta['records']:,}, now {records:,}): restore the data, or start anew in "
-                "another --workdir."
-            )
-        if (folder / "tokenizer.json").read_text() != self.tokenizer.to_json():
-            raise UserError(
-                f"{folder} was trained with another tokenizer than config.tokenizer gives now: "
-                "restore it, or start anew in another --workdir."
-            )
+        folder, words = checkpoints.root / str(step), self.tokenizer.to_json()
+        check_fits(folder, step, self.config, words, len(self.source), self.digest)
         return checkpoints.restore(step, self.parts.abstract), step
 
 

@@ -23,7 +23,7 @@ from big_retrieval.data.files.tables import Chain
 from big_retrieval.data.records import IMAGE
 from big_retrieval.data.sources import Record, Source, place_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io import durable
 from big_retrieval.manifest import to_json
 
 INDEX = "dataset.json"
@@ -123,8 +123,9 @@ def write_folder(
     Raises:
       UserError: no record could be read, or the records have different columns.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     (folder / INDEX).unlink(missing_ok=True)
+    durable.sync_folder(folder)  # an old index must not come back for new shards
     total = max(1, -(-len(source) // shard_records))
     shards, columns = [], set()
     rows = _rows(source, skip, progress, verify)
@@ -140,7 +141,7 @@ def write_folder(
             writer.write(msgpack.packb(row))
             count += 1
         writer.close()
-        (folder / f"{name}.partial").replace(folder / name)
+        durable.publish(folder / f"{name}.partial", folder / name)
         shards.append({"file": name, "records": count})
     records = sum(shard["records"] for shard in shards)
     if not records:
@@ -153,7 +154,7 @@ def write_folder(
         "classes": {key: list(names) for key, names in source.classes.items()},
         "origin": origin,
     }
-    write_bytes(folder / INDEX, to_json(index))
+    durable.write_bytes(folder / INDEX, to_json(index))
     return index
 
 
