@@ -8,13 +8,14 @@ over batches (pipeline.py) takes the note out and counts.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from big_retrieval.config import PairLabels
 from big_retrieval.data import images
-from big_retrieval.data.damage import Lost, note
+from big_retrieval.data.damage import Lost, note, of_data, record_at
 from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, source_texts, stack
 from big_retrieval.data.labels import Label, label_types, read_labels
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
@@ -89,13 +90,13 @@ def try_record(
         unseen["config.negatives.column"] = negatives.column
     for index in range(min(TRIES, len(source))):
         try:
-            record = source[index]
-            found = _drawn(record, place_of(source, index), source.name, wanted)
-        except Damaged as problem:
+            with record_at(place_of(source, index)) as place:
+                record = source[index]
+                found = _drawn(record, place, source.name, wanted)
+                _alone(wanted, found)
+        except UserError as problem:
             first = first or problem
             continue
-        for name, value in found.values.items():
-            stack(fields[name], [value])
         untitled = {key: title for key, title in untitled.items() if title not in record}
         unseen = {key: name for key, name in unseen.items() if is_absent(record.get(name))}
         read = True
@@ -110,6 +111,8 @@ def try_record(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
             f"name a column that they have{mine if 'negatives' in key else ''}."
         )
+    if first is not None and not isinstance(first, Damaged):
+        raise first  # a mistake in the configuration
     raise UserError(
         f"{source.name} has no usable record among its first {tried:,}; the first one: {first}"
         if tried > 1
@@ -135,12 +138,33 @@ def train_batch(
     source: Source, wanted: Wanted, order: Order, batch_size: int, rows: np.ndarray, number: int
 ) -> Batch:
     """The rows [b] of batch `number`; see `pipeline.train_batches`."""
+    make = partial(_train_batch, source, wanted, order, batch_size, rows, number)
+    try:
+        return make(alone=False)
+    except BaseException as problem:
+        if not of_data(problem):
+            raise
+    # Texts are tokenised together, so that one that no tokenizer bears fails all. Which record it
+    # is shows when each is tokenised alone.
+    return make(alone=True)
+
+
+def _train_batch(
+    source: Source,
+    wanted: Wanted,
+    order: Order,
+    batch_size: int,
+    rows: np.ndarray,
+    number: int,
+    *,
+    alone: bool,
+) -> Batch:
     examples: list[Example] = []
     records = np.empty(len(rows), np.int64)  # [b]
     lost: list[Lost] = []
     for place, row in enumerate(rows.tolist()):
         epoch, index = order.record(int(number) * batch_size + row)
-        records[place], example, found = _usable(source, epoch, index, order.seed, wanted)
+        records[place], example, found = _usable(source, epoch, index, order.seed, wanted, alone)
         examples.append(example)
         lost += found
     batch: Batch = {
@@ -156,20 +180,33 @@ def train_batch(
 
 
 def _usable(
-    source: Source, epoch: int, index: int, seed: int, wanted: Wanted
+    source: Source, epoch: int, index: int, seed: int, wanted: Wanted, alone: bool
 ) -> tuple[int, Example, list[Lost]]:
     """(record, its example, damaged ones on the way): this record, or one that stands in for it."""
     lost: list[Lost] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
-            record, place = source[candidate], place_of(source, candidate)
-            return candidate, _drawn(record, place, source.name, wanted, rng), lost
+            with record_at(place_of(source, candidate)) as place:
+                example = _drawn(source[candidate], place, source.name, wanted, rng)
+                if alone:
+                    _alone(wanted, example)
+                return candidate, example, lost
         except Damaged as problem:
             lost.append(note(candidate, problem))
+        except UserError as problem:  # a column that other records have; see `try_record`
+            lost.append((candidate, place_of(source, candidate), str(problem).rstrip(".")))
     raise UserError(
         f"{source.name}: {TRIES} records in a row are damaged, the last one: {lost[-1][1]}, "
         f"{lost[-1][2]}; mend the data."
     )
+
+
+def _alone(wanted: Wanted, example: Example) -> None:
+    """Makes arrays of one example, to see whether that works."""
+    for name, value in example.values.items():
+        stack(wanted.fields[name], [value])
+    if wanted.negatives is not None:
+        stack_negatives(wanted.negatives, wanted.fields, [example.negatives])
 
 
 def _drawn(
@@ -251,12 +288,38 @@ def eval_batch(
     for row in np.flatnonzero(valid).tolist():
         index, text = items[places[row]].tolist()
         try:
-            values[row] = _item(source, spec, index, text)
+            with record_at(place_of(source, index)):
+                values[row] = _item(source, spec, index, text)
             valid[row] = values[row] is not None
         except Damaged as problem:
             lost.append(note(index, problem))
-    batch: Batch = {field: stack(spec, values), "record": records, "valid": valid}
+    arrays = _stack_apart(source, spec, values, records, valid, lost)
+    batch: Batch = {field: arrays, "record": records, "valid": valid}
     return batch | ({"damaged": lost} if lost else {})
+
+
+def _stack_apart(
+    source: Source,
+    spec: FieldSpec,
+    values: list[Any],
+    records: np.ndarray,
+    valid: np.ndarray,
+    lost: list[Lost],
+) -> dict[str, np.ndarray]:
+    """`stack`; a value that it cannot bear is damaged, and neither there nor valid."""
+    try:
+        return stack(spec, values)
+    except BaseException as problem:
+        if not of_data(problem):
+            raise
+    for row, value in enumerate(values):
+        try:
+            with record_at(place_of(source, int(records[row]))):
+                stack(spec, [value])
+        except Damaged as problem:
+            lost.append(note(int(records[row]), problem))
+            values[row], valid[row] = None, False
+    return stack(spec, values)
 
 
 def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
@@ -275,6 +338,7 @@ def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
 
 def _text_count(source: Source, index: int, spec: FieldSpec) -> int:
     try:
-        return len(source_texts(source, index, spec))
+        with record_at(place_of(source, index)):
+            return len(source_texts(source, index, spec))
     except Damaged:
         return 0

@@ -7,9 +7,49 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime.reading import reading
 
 LEAST_READS = 1000  # a share is of so many reads at least: one of the first ten is not yet 10%
 Lost = tuple[int, str, str]  # record, place, what is wrong
+
+
+class record_at(reading):
+    """A context in which one record is read: whatever goes wrong there, the record is `Damaged`.
+
+    Data are untrusted, and libraries that decode them raise anything. So this one place turns every
+    exception into the record's, errors of memory among them: a file can ask for more memory than
+    any machine has. A mistake of ours is not hidden by that: the reason keeps the exception's type,
+    a run does not start where none of the first records can be used (`batches.try_record`), and
+    `Damage` ends a run with too many of them. Interrupts, exits and `UserError`s go through.
+
+    Args:
+      place: where the record stands, for messages.
+    """
+
+    __slots__ = ()
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        problem: BaseException | None = exc[1]
+        if problem is not None and of_data(problem):
+            raise Damaged(self._place, f"it cannot be used ({told(problem)})") from problem
+
+
+def of_data(problem: BaseException) -> bool:
+    """Whether an exception may come from the data: no `UserError`, interrupt or exit.
+
+    Rust code that panics, such as a tokenizer's, raises what is no `Exception`.
+    """
+    if isinstance(problem, UserError):
+        return False
+    return isinstance(problem, Exception) or type(problem).__name__ == "PanicException"
+
+
+def told(problem: BaseException) -> str:
+    """An exception in one line, with its type."""
+    kind, lines = type(problem), str(problem).strip().splitlines()
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return f"{name}: {lines[0].rstrip('.')[:200]}" if lines else name
 
 
 class Damage:

@@ -1,32 +1,50 @@
 """From the bytes of an image file to pixels.
 
-Files are untrusted: only bitmap formats are opened, sizes are looked at before anything is decoded,
-and whatever is wrong with a file is a `ValueError` in words that follow "is".
+Files are untrusted: only bitmap formats are opened, sizes and the memory that decoding would take
+are looked at before anything is decoded (`image_limits`), and whatever is wrong with a file is a
+`ValueError` in words that follow "is".
 """
 
+import contextlib
+import ctypes
 import io
+import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
+from big_retrieval.data.damage import told
+from big_retrieval.data.image_limits import LARGEST, TURNED, Unreasonable, check_size
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
 Box = tuple[int, int, int, int]  # top, left, height, width
 
-LARGEST = 80_000_000  # pixels
-SMALLEST = 2  # pixels; dead links are often stored as a picture of one
-LONGEST = 100  # times the short side: resizing the short side would fill the memory
+BAND = 2**21  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
 _ORIENTATION = 0x0112  # EXIF tag
-_TURNED = (5, 6, 7, 8)  # its values that swap height and width
+_TURN = {  # its values -> what makes the image upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open` refuses those sizes
+# Pillow and libtiff warn of every odd tag of a file; what matters is an exception, and a crawl of
+# the web has millions of such tags.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -167,19 +185,32 @@ def as_array(value: Any, place: str) -> np.ndarray:
 
 def from_pil(image: Image.Image) -> np.ndarray:
     """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
-    return np.asarray(_upright(image))  # [H, W, 3]
+    upright = _upright(image)
+    pixels = np.empty((upright.height, upright.width, 3), np.uint8)  # [H, W, 3]
+    for top, band in _bands(upright):  # as a whole, Pillow would hold the pixels three times
+        pixels[top : top + band.height] = np.asarray(band)
+    return pixels
 
 
 def _upright(image: Image.Image) -> Image.Image:
     """An open image, upright and in RGB; perhaps the same."""
-    if image.getexif().get(_ORIENTATION, 1) != 1:
-        image = ImageOps.exif_transpose(image)
-    return _to_rgb(image)
+    image.load()
+    turn = _TURN.get(_orientation(image))
+    return _to_rgb(image if turn is None else image.transpose(turn))
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation; 1, which is upright, where the EXIF data cannot be read."""
+    try:
+        found = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # bytes of any kind, read by Python code of Pillow's
+        return 1
+    return found if isinstance(found, int) else 1
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
     """(height, width) behind the EXIF orientation."""
-    turned = image.getexif().get(_ORIENTATION, 1) in _TURNED
+    turned = _orientation(image) in TURNED
     return (image.width, image.height) if turned else (image.height, image.width)
 
 
@@ -192,43 +223,64 @@ def _open(data: bytes) -> Iterator[Image.Image]:
         raise ValueError("an HTML page")
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(*image.size)
+            check_size(image, data, _orientation(image))
             yield image
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None
     except UnidentifiedImageError:
         raise ValueError("not an image in a known format") from None
-    except _Size as problem:
+    except Unreasonable as problem:
         raise ValueError(str(problem)) from None
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as problem:
         raise ValueError(f"not a readable image ({problem})") from problem
+    except Exception as problem:  # decoders raise whatever the bytes of a file lead them to
+        raise ValueError(f"not a readable image ({told(problem)})") from problem
 
 
-class _Size(Exception):
-    """An image of an absurd size."""
-
-
-def _check_size(width: int, height: int) -> None:
-    size, short = f"{width:,} x {height:,} pixels", max(1, min(width, height))
-    if width * height > LARGEST:
-        raise _Size(f"{size}, more than {LARGEST // 10**6} megapixels")
-    if width * height < SMALLEST:
-        raise _Size(f"{size}, too small to show anything")
-    if max(width, height) > LONGEST * short:
-        raise _Size(f"{size}, more than {LONGEST} times as long as wide")
+def _bands(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    """(top, part): an image as parts of all its width, of some `BAND` pixels each."""
+    rows = max(1, BAND // max(1, image.width))
+    for top in range(0, image.height, rows):
+        bottom = min(top + rows, image.height)
+        yield top, image.crop((0, top, image.width, bottom))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    deep = image.mode.startswith("I;16")
+    if image.mode in ("I", "F"):  # which do not say how many bits count
+        deep = bool(max(np.asarray(band).max() for _, band in _bands(image)) > 255)
+    out = Image.new("RGB", image.size)
+    for top, band in _bands(image):
+        out.paste(_band_to_rgb(band, deep), (0, top))
+    return out
+
+
+def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:
+    """RGB from any mode; `deep`: of numbers that go to 65,535."""
     if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image).astype(np.float64)  # [H, W]
-        deep = image.mode.startswith("I;16") or values.max() > 255  # I and F do not say
+        values = np.nan_to_num(np.asarray(image).astype(np.float64))  # [H, W]
         scale = 255.0 / 65535.0 if deep else 1.0
         grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return image.convert("RGB")
+
+
+def _silence_libtiff() -> None:
+    """Keeps libtiff from printing, where the system tells which library Pillow has loaded."""
+    with contextlib.suppress(OSError, AttributeError):
+        found = re.search(r"(/\S*libtiff\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+        if found:
+            library = ctypes.CDLL(found[1])
+            library.TIFFSetErrorHandler(None)
+            library.TIFFSetWarningHandler(None)
+
+
+_silence_libtiff()
 
 
 def _opencv(data: bytes, scale: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.build import make_negatives, make_order, make_reading
-from big_retrieval.data.damage import kind_of
+from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.fields import Text, lacks, source_texts, stack
 from big_retrieval.data.images import resize
@@ -77,7 +77,8 @@ def present(source: Source, specs: Mapping[str, FieldSpec], tries: int) -> dict[
     """
     for index in spread(len(source), tries):
         try:
-            columns = source[index].keys()
+            with record_at(place_of(source, index)):
+                columns = source[index].keys()
         except Damaged:
             continue
         return {name: spec for name, spec in specs.items() if spec.column in columns} or dict(specs)
@@ -97,10 +98,11 @@ def take(
     for number, index in enumerate(indices):
         found.read += 1
         try:
-            _look(source, index, specs, found, seen, number in shown)
-            if negatives is not None:
-                value, place = source[index].get(negatives.column), place_of(source, index)
-                found.negatives.append(len(read_negatives(value, negatives.column, place)))
+            with record_at(place_of(source, index)) as place:
+                _look(source, index, specs, found, seen, number in shown)
+                if negatives is not None:
+                    value = source[index].get(negatives.column)
+                    found.negatives.append(len(read_negatives(value, negatives.column, place)))
         except Damaged as problem:
             found.damaged[kind_of(problem.why)] += 1
     return found

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.decoding import Encoded
 from big_retrieval.data.files.tables import Table, check_columns
-from big_retrieval.data.sources import Record, as_texts, is_absent
+from big_retrieval.data.sources import Record, as_texts, is_absent, texts_of
 from big_retrieval.errors import Damaged
 
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
@@ -61,7 +62,13 @@ class Records:
         return len(self.table)
 
     def __getitem__(self, index: int) -> Record:
-        row = self._row(index)
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        with record_at(self.place(index)):
+            return self._record(index)
+
+    def _record(self, index: int) -> Record:
+        row = self.table.row(index)
         found = {IMAGE: self._image_of(index, row)} if self._image else {}
         texts = self._texts(row, index) if self._text else None
         for key in self._image:
@@ -77,7 +84,7 @@ class Records:
         """All texts of the text column, in order; opens no image, leaves damaged records out."""
         for index in range(len(self) if self._text else 0):
             try:
-                yield from self.texts(index, TEXT)
+                yield from texts_of(self, index, TEXT)
             except Damaged:
                 continue
 
@@ -88,7 +95,7 @@ class Records:
           Damaged: it has none.
         """
         if column == TEXT and self._text:
-            return self._texts(self._row(index, (self._text,)), index)
+            return self._texts(self.table.row(index, (self._text,)), index)
         return as_texts(self.value(index, column), column, self.place(index))
 
     def value(self, index: int, column: str) -> Any:
@@ -97,13 +104,7 @@ class Records:
         Raises:
           Damaged: it has no such column.
         """
-        row = self._row(index, (column,))
-        return self._column(row, index, column)
-
-    def _row(self, index: int, columns: Sequence[str] | None = None) -> Record:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
-        return self.table.row(index, columns)
+        return self._column(self.table.row(index, (column,)), index, column)
 
     def _column(self, row: Record, index: int, column: str) -> Any:
         if column not in row:

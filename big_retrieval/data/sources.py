@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from big_retrieval.data.damage import record_at
 from big_retrieval.errors import Damaged, UserError
 
 Record = dict[str, Any]
@@ -162,9 +163,10 @@ def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
       UserError: the record has no such column or it holds no texts.
     """
     texts = getattr(source, "texts", None)
-    if texts is not None:
-        return texts(index, column)
-    return as_texts(column_of(source[index], column, source.name), column, place_of(source, index))
+    with record_at(place_of(source, index)) as place:
+        if texts is not None:
+            return texts(index, column)
+        return as_texts(column_of(source[index], column, source.name), column, place)
 
 
 def value_of(source: Source, index: int, column: str) -> Any:
@@ -174,9 +176,10 @@ def value_of(source: Source, index: int, column: str) -> Any:
       UserError: the record has no such column.
     """
     value = getattr(source, "value", None)
-    if value is not None:
-        return value(index, column)
-    return column_of(source[index], column, source.name)
+    with record_at(place_of(source, index)):
+        if value is not None:
+            return value(index, column)
+        return column_of(source[index], column, source.name)
 
 
 def title_of(source: Source, index: int, column: str) -> Any:

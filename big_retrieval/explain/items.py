@@ -10,6 +10,7 @@ import numpy as np
 from big_retrieval.config import Config, Pairs
 from big_retrieval.data import images
 from big_retrieval.data.build import field_specs, make_source
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.fields import FieldSpec, source_texts
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.sources import Source, column_of, place_of
@@ -83,7 +84,8 @@ def values_of(
     """
     for record in records.tolist():
         try:
-            values = _values(source, spec, record)
+            with record_at(place_of(source, record)):
+                values = _values(source, spec, record)
         except Damaged as problem:
             left_out.add(problem)
             continue

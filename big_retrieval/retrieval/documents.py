@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.data import open_files
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.columns import as_text
 from big_retrieval.data.files.tables import Table, check_columns
@@ -170,7 +171,8 @@ def _fitting(reader: Reader, table: Table) -> Reader:
     The id is looked for here, as `Records` adds one where there is none.
     """
     try:
-        known = table.columns or frozenset(table.row(0))
+        with record_at(table.place(0)):
+            known = table.columns or frozenset(table.row(0))
     except Damaged:
         return reader
     name = reader.id or next((name for name in IDS if name in known), "")
@@ -193,7 +195,9 @@ def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iter
     chunk = Chunk()
     for index in range(len(records)):
         try:
-            chunk.add(*_row(records, reader, index))
+            with record_at(records.place(index)):
+                name, row = _row(records, reader, index)
+            chunk.add(name, row)
         except Damaged as problem:
             left_out.add(problem)
             if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):

@@ -9,6 +9,7 @@ from big_retrieval.config import Config, TextField
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import Chunk
+from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -114,7 +115,8 @@ def usable(
         for row, value in enumerate(chunk.values[name]):
             try:
                 if value is not None:
-                    encode([value], name)
+                    with reading(chunk.ids[row]):
+                        encode([value], name)
             except Damaged as problem:
                 wrong[row] = problem
     for problem in wrong.values():

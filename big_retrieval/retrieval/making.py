@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from big_retrieval.retrieval.encode import (
     document_fields,
     encode_chunk,
     query_field,
+    rows_of,
     usable,
 )
 from big_retrieval.retrieval.files import Texts, TextsWriter
@@ -199,7 +201,7 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
             try:
                 found = encode_chunk(work.model, chunk, work.fields)
             except Damaged:
-                chunk = usable(chunk, work.reader.images, work.model.encode_images, left_out)
+                chunk = usable(chunk, work.fields, partial(rows_of, work.model), left_out)
                 if not len(chunk):
                     continue
                 found = encode_chunk(work.model, chunk, work.fields)

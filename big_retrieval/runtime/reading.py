@@ -59,10 +59,11 @@ class reading:
     def __init__(self, place: str):
         self._place = place
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> str:
         self._thread = threading.get_ident()
         self._outer = _notes.get(self._thread)
         _set(self._thread, (self._place, time.monotonic()))
+        return self._place
 
     def __exit__(self, *exc: object) -> None:
         _set(self._thread, self._outer)

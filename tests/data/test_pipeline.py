@@ -187,8 +187,8 @@ def test_no_crop_and_no_flip_give_the_image_itself():
     "reading",
     [{"threads": 0}, {"threads": 2}, pytest.param({"workers": 1}, id="worker process")],
 )
-def test_errors_come_through_as_they_are(reading):
-    with pytest.raises(ZeroDivisionError, match="record"):
+def test_an_error_of_the_source_is_damage_that_names_its_type(reading):
+    with pytest.raises(UserError, match=r"100 records in a row .* \(ZeroDivisionError: record"):
         run(Broken(), **reading)
 
 

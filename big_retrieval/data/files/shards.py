@@ -18,6 +18,7 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from PIL import Image
 
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.decoding import Encoded, picture
 from big_retrieval.data.files.tables import Chain
 from big_retrieval.data.records import IMAGE
@@ -172,10 +173,12 @@ def _rows(
     """The rows to write; None for a damaged one."""
     for index in range(len(source)):
         try:
-            record = source[index]
-            if verify and IMAGE in record:
-                picture(record[IMAGE], place_of(source, index))
-            yield {key: plain(value) for key, value in record.items()}
+            with record_at(place_of(source, index)) as place:
+                record = source[index]
+                if verify and IMAGE in record:
+                    picture(record[IMAGE], place)
+                row = {key: plain(value) for key, value in record.items()}
+            yield row
         except Damaged as problem:
             skip(index, problem)
             yield None

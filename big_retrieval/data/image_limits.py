@@ -1,0 +1,113 @@
+"""How large an image file, and what it unfolds to, may be.
+
+A file of some kilobytes can unfold to gigabytes, so that the memory which decoding will take is
+estimated from the header, before anything is decoded. The numbers of bytes a pixel are those of the
+decoders in Pillow: what they hold beside the image, and the conversions to upright RGB.
+"""
+
+import struct
+from typing import Any
+
+from PIL import Image
+
+LARGEST = 80_000_000  # pixels
+MOST_BYTES = 640 * 2**20  # of memory for one image: `LARGEST` pixels in RGB that are turned
+MOST_FILE = 256 * 2**20  # bytes of an image file
+SMALLEST = 2  # pixels; dead links are often stored as a picture of one
+LONGEST = 100  # times the short side: resizing the short side would fill the memory
+TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+# Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
+_BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
+_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
+_TILE_WIDTH, _TILE_LENGTH, _STRIP_ROWS, _BITS = 322, 323, 278, 258  # TIFF tags
+
+
+class Unreasonable(Exception):
+    """An image of an absurd size."""
+
+
+def check_size(image: Image.Image, data: bytes, orientation: int) -> None:
+    """Refuses an open image that is too large or too small, before it is decoded.
+
+    Args:
+      image: opened and not yet decoded.
+      data: the content of its file.
+      orientation: of its EXIF data.
+
+    Raises:
+      Unreasonable: it is; in words that follow "the image is".
+    """
+    for width, height in (image.size, *_inner_sizes(image, data)):
+        _check_sides(width, height)
+        needed = width * height * _bytes_a_pixel(image, data, orientation) + _tile_bytes(image)
+        if needed > MOST_BYTES:
+            raise Unreasonable(
+                f"{width:,} x {height:,} pixels ({image.format} {image.mode}), which would take "
+                f"{needed // 2**20:,} MiB to decode, more than {MOST_BYTES // 2**20}"
+            )
+
+
+def _check_sides(width: int, height: int) -> None:
+    size, short = f"{width:,} x {height:,} pixels", max(1, min(width, height))
+    if width * height > LARGEST:
+        raise Unreasonable(f"{size}, more than {LARGEST // 10**6} megapixels")
+    if width * height < SMALLEST:
+        raise Unreasonable(f"{size}, too small to show anything")
+    if max(width, height) > LONGEST * short:
+        raise Unreasonable(f"{size}, more than {LONGEST} times as long as wide")
+
+
+def _bytes_a_pixel(image: Image.Image, data: bytes, orientation: int) -> int:
+    found = _STORED.get(image.mode, 4) + _BESIDE.get(image.format or "", 0)
+    if image.mode != "RGB" or "transparency" in image.info:
+        found += 4  # the RGB image beside it
+    if orientation != 1:
+        found += 4  # the turned one
+    bands = len(image.getbands())
+    if image.format == "JPEG" and (image.info.get("progressive") or data.count(b"\xff\xda") > 1):
+        found += 2 * bands  # the coefficients of all the image, until its last scan is read
+    if image.format == "JPEG2000":
+        found += 5 * max(3, bands)  # whole numbers of 32 bits, and their bytes
+    if image.format == "TIFF":
+        found += _sample_bytes(image)  # a strip may be all of the image
+    return found
+
+
+def _inner_sizes(image: Image.Image, data: bytes) -> list[tuple[int, int]]:
+    """The sizes that the pictures in an icon have, whatever its directory says."""
+    found = []
+    for entry in getattr(getattr(image, "ico", None), "entry", ()):
+        head = data[entry.offset :][:24]
+        if head.startswith(b"\x89PNG") and len(head) == 24:
+            found.append(struct.unpack(">II", head[16:]))
+        elif len(head) == 24:
+            (length, width, height) = struct.unpack("<Iii", head[:12])
+            if length == 12:
+                width, height = struct.unpack("<HH", head[4:8])
+            found.append((abs(width), abs(height) // 2))
+    return found[:1]  # Pillow decodes the first
+
+
+def _tags(image: Image.Image) -> Any:
+    return getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
+
+
+def _number(value: Any, otherwise: int) -> int:
+    value = value[0] if isinstance(value, tuple) and value else value
+    return int(value) if isinstance(value, int) and value > 0 else otherwise
+
+
+def _sample_bytes(image: Image.Image) -> int:
+    """Bytes a pixel in a TIFF file, at least one."""
+    bits = _tags(image).get(_BITS, (8,))
+    bits = bits if isinstance(bits, tuple) else (bits,)
+    return max(1, sum(each for each in bits if isinstance(each, int) and each > 0) // 8)
+
+
+def _tile_bytes(image: Image.Image) -> int:
+    """Bytes of one tile of a TIFF file, which may be larger than the image."""
+    tags = _tags(image)
+    if _TILE_WIDTH not in tags and _TILE_LENGTH not in tags:
+        return 0
+    sides = _number(tags.get(_TILE_WIDTH), 1) * _number(tags.get(_TILE_LENGTH), 1)
+    return 2 * sides * _sample_bytes(image)

@@ -1,0 +1,229 @@
+"""The cases of the fuzzer: case `number` is a pure function of (seed, number).
+
+Nine of ten cases are image files with some bytes changed, the others are texts and lines of tables.
+A case fails by any exception but `ValueError` (what `decoding` promises) or `UserError`.
+"""
+
+import functools
+import random
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval import config
+from big_retrieval.data import decoding, text
+from big_retrieval.data.batches import Wanted, train_batch
+from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.files.arrow import Csv
+from big_retrieval.data.files.plain import JsonLines, json_object
+from big_retrieval.data.labels import read_labels
+from big_retrieval.data.negatives import read_negatives
+from big_retrieval.data.order import Order
+from big_retrieval.data.records import Records
+from big_retrieval.data.sources import as_texts
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import UserError
+from tests.fuzz import corpus
+
+NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+LABELS = config.PairLabels(query="query_id", score="score", s_max=5.0)
+WORDS = ["a red circle left of blue square half pair other e Z x c t"]
+
+
+def case(seed: int, number: int) -> tuple[str, bytes]:
+    """The kind of a case ("image", "text", "line", "table") and its bytes."""
+    rng = random.Random(f"{seed}/{number}")
+    kind = rng.choices(("image", "text", "line", "table"), (90, 5, 4.5, 0.5))[0]
+    if kind == "image":
+        names, files = _images()
+        return kind, mutated_image(rng, files[rng.randrange(len(names))], files)
+    seeds = _texts() if kind == "text" else _lines()
+    data = rng.choice(seeds)
+    for _ in range(rng.randint(1, 4)):
+        data = rng.choice(MUTATIONS)(rng, data, seeds)
+    if kind == "table":
+        rows = [rng.choice(seeds) for _ in range(rng.randint(0, 3))]
+        data = rng.choice([b"\n", b"\r\n", b",", b'"']).join([b"captions,score", data, *rows])
+    return kind, data[:100_000]
+
+
+def run(kind: str, data: bytes, number: int = 0) -> bool:
+    """Goes through the code of a run; whether the data could be used.
+
+    Raises:
+      Exception: anything that would end a run.
+    """
+    try:
+        RUN[kind](data, number)
+    except UserError:
+        return False
+    except ValueError:
+        if kind != "image":
+            raise
+        return False
+    return True
+
+
+def mutated_image(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    """An image file with some bytes changed; PNG checksums are mostly made right again."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        data = rng.choice(MUTATIONS)(rng, data, files)
+    if data.startswith(b"\x89PNG") and rng.random() < 0.7:
+        data = _checked(data)
+    return data
+
+
+def _flip(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    out = bytearray(data or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        out[_place(rng, len(out))] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+def _set(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    out = bytearray(data or b"\0")
+    out[_place(rng, len(out))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    return bytes(out)
+
+
+def _number(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    value = rng.choice((*NUMBERS, len(data), rng.getrandbits(32)))
+    form = rng.choice((">H", "<H", ">I", "<I"))
+    part = struct.pack(form, value & (0xFFFF if form[1] == "H" else 0xFFFFFFFF))
+    at = _place(rng, max(1, len(data)))
+    return data[:at] + part + data[at + len(part) :]
+
+
+def _cut(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    return data[: rng.randrange(len(data) + 1)]
+
+
+def _drop(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    at = _place(rng, max(1, len(data)))
+    return data[:at] + data[at + rng.choice((1, 2, 4, 12, 64)) :]
+
+
+def _repeat(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    at, length = _place(rng, max(1, len(data))), rng.choice((1, 4, 12, 64, 256))
+    return data[:at] + data[at : at + length] * rng.choice((2, 3, 50)) + data[at + length :]
+
+
+def _insert(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    at = _place(rng, max(1, len(data)))
+    return data[:at] + rng.randbytes(rng.choice((1, 2, 4, 32))) + data[at:]
+
+
+def _splice(rng: random.Random, data: bytes, files: list[bytes]) -> bytes:
+    other = rng.choice(files)
+    at, start = _place(rng, max(1, len(data))), rng.randrange(len(other) + 1)
+    part = other[start : start + rng.choice((4, 16, 64, 1000))]
+    return data[:at] + part + data[at + rng.choice((0, len(part))) :]
+
+
+MUTATIONS: tuple[Callable[[random.Random, bytes, list[bytes]], bytes], ...] = (
+    _flip, _flip, _set, _set, _number, _number, _cut, _drop, _repeat, _insert, _splice
+)  # fmt: skip
+
+
+def _place(rng: random.Random, length: int) -> int:
+    """A place, half of the time among the first 200 bytes, where headers are."""
+    return rng.randrange(min(length, 200) if rng.random() < 0.5 else length)
+
+
+def _checked(data: bytes) -> bytes:
+    """A PNG file whose chunks have the right checksums, as far as the chunks can be followed."""
+    out, at = bytearray(data), 8
+    while at + 12 <= len(out):
+        (length,) = struct.unpack_from(">I", out, at)
+        end = at + 8 + length
+        if end + 4 > len(out):
+            break
+        struct.pack_into(">I", out, end, zlib.crc32(out[at + 4 : end]))
+        at = end + 4
+    return bytes(out)
+
+
+def _image(data: bytes, number: int) -> None:
+    if number % 2:
+        decoding.decode(data)
+        return
+    decoder: decoding.Decoder = (
+        "opencv" if number % 4 and data.startswith(b"\xff\xd8") else "pillow"
+    )
+
+    def choose(rows: int, columns: int) -> decoding.Box:
+        return rows // 4, columns // 4, max(1, rows // 2), max(1, columns // 2)
+
+    np.asarray(decoding.decode_part(data, choose, 8, decoder=decoder))
+
+
+def _text(data: bytes, number: int) -> None:
+    words = data.decode("utf-8", ("replace", "surrogateescape")[number % 2])
+    if number % 3 == 0:  # any code points
+        whole = struct.iter_unpack("<I", data[: len(data) // 4 * 4])
+        words = "".join(chr(x % 0x110000) for (x,) in whole)
+    for spec in _specs():
+        arrays = stack(spec, list(as_texts([words, "a"], "captions", "here")))
+        assert arrays["ids"].shape[1] == spec.length
+
+
+def _line(data: bytes, number: int) -> None:
+    row = json_object(data, "here")
+    read_labels(row, LABELS, "here")
+    read_negatives(row.get("negatives"), "negatives", "here")
+    spec = _specs()[0]
+    stack(spec, list(as_texts(row.get("captions"), "captions", "here")))
+
+
+def _table(data: bytes, number: int) -> None:
+    lines = number % 2
+    path = _folder() / ("fuzz.jsonl" if lines else "fuzz.csv")
+    path.write_bytes(data)
+    table: Any = JsonLines(path) if lines else Csv(path, ",")
+    source = Records(table, image=())
+    wanted = Wanted({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
+    train_batch(source, wanted, Order(len(source), 0), 4, np.arange(4), 0)
+
+
+RUN: dict[str, Callable[[bytes, int], None]] = {
+    "image": _image, "text": _text, "line": _line, "table": _table
+}  # fmt: skip
+
+
+@functools.cache
+def _images() -> tuple[list[str], list[bytes]]:
+    made = corpus.images()
+    return list(made), list(made.values())
+
+
+@functools.cache
+def _texts() -> list[bytes]:
+    return [each.encode("utf-8", "surrogatepass") for each in corpus.texts()]
+
+
+@functools.cache
+def _lines() -> list[bytes]:
+    return corpus.lines()
+
+
+@functools.cache
+def _folder() -> Path:
+    room = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=room if room.is_dir() else None))
+
+
+@functools.cache
+def _specs() -> list[FieldSpec]:
+    """Text fields with a WordPiece tokenizer and CLIP's."""
+    merges = ["r e", "re d</w>", "c i", "l e", "f t</w>", "le ft</w>", "s q", "e x"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "merges.txt"
+        path.write_text("\n".join(["#version: 0.2", *merges]))
+        clip = text.clip_tokenizer(path, merges=len(merges))
+    wordpiece = text.wordpiece_tokenizer(learn_wordpiece(WORDS, 120))
+    return [FieldSpec("text", "captions", length=24, tokenizer=x) for x in (wordpiece, clip)]

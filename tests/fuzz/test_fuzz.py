@@ -1,0 +1,37 @@
+"""A short run of the fuzzer, and the cases that once failed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import cases, corpus, run
+
+REGRESSIONS = [
+    tuple(map(int, line.split()[:2]))
+    for line in (Path(__file__).parent / "regressions.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize(("seed", "number"), REGRESSIONS)
+def test_what_once_ended_a_run_no_longer_does(seed, number):
+    kind, data = cases.case(seed, number)
+    cases.run(kind, data, number)
+
+
+def test_a_case_is_a_function_of_its_number():
+    assert cases.case(0, 5) == cases.case(0, 5) != cases.case(1, 5)
+
+
+def test_what_is_mutated_can_be_decoded():
+    for name, data in corpus.images().items():
+        assert cases.run("image", data, 0), name
+        assert cases.run("image", data, 1), name
+
+
+@pytest.mark.slow
+def test_ten_thousand_mutations_end_no_run(capsys):
+    failures: list[dict] = []
+    (found,) = run.batch(20, 0, 10_000, failures)
+    assert failures == []
+    assert found["usable"] > 2000  # not everything fails early
