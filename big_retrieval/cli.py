@@ -4,6 +4,7 @@ ml_collections reads the config file and the overrides. Its errors, and those of
 become a `UserError` here; everything else that goes wrong is a bug and keeps its traceback.
 """
 
+import contextlib
 import difflib
 import errno
 import functools
@@ -23,6 +24,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config
 from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import screen
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file with an optional argument: configs/quickstart.py:runlocal"
@@ -42,13 +44,16 @@ WANTED = {  # what a message of absl says -> what the value must be
 }
 
 
-def run(main: Callable[..., Any], *, words: int = 0) -> None:
+def run(main: Callable[..., Any], *, words: int = 0, log: bool = False) -> None:
     """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
 
     Args:
       main: takes the words of the command line that are no flags.
       words: how many of them there may be.
+      log: whether the output only tells what the command does and its results are files, so that
+        the command goes on where the output cannot be written.
     """
+    screen.guard(log=log)
     prepare_environment()
     parser = functools.partial(parse, words=words)
     try:
@@ -58,10 +63,11 @@ def run(main: Callable[..., Any], *, words: int = 0) -> None:
 
 
 def fail(problem: Exception) -> None:
-    """Prints the sentence and exits with status 2."""
-    print(f"error: {problem}", file=sys.stderr, flush=True)
+    """Prints the sentence, as far as there is somebody to read it, and exits with status 2."""
+    screen.put(f"error: {problem}", sys.stderr)
     # Other threads (data, checkpoint) may still run; nothing of theirs is worth waiting for.
-    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
     os._exit(2)
 
 
@@ -76,6 +82,7 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
     try:
         main(*words)
+        sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
     except UserError as problem:
         fail(problem)
     except KeyboardInterrupt:

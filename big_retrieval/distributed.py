@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import screen
 
 AGAIN = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
@@ -79,8 +80,9 @@ def meet(place: str) -> None:
 
 def end(text: str) -> NoReturn:
     """Prints a sentence and ends this process with the status that asks for a new start."""
-    print(f"error: {text}.", file=sys.stderr, flush=True)
-    sys.stdout.flush()
+    screen.put(f"error: {text}.", sys.stderr)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
     os._exit(AGAIN)
 
 
@@ -111,7 +113,8 @@ def losing(processes: int, late: Callable[[], str]) -> Iterator[None]:
 
 def _end_at_once(kind: type[BaseException], value: BaseException, tb: TracebackType | None) -> None:
     """Ends a failed process without jax's farewell, which waits minutes for the others."""
-    traceback.print_exception(kind, value, tb)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # whatever the screen does, the process ends
+        traceback.print_exception(kind, value, tb)
+        sys.stderr.flush()
+        sys.stdout.flush()
     os._exit(1)

@@ -34,6 +34,7 @@ from big_retrieval.processes import (
     variables,
     watch,
 )
+from big_retrieval.runtime import screen
 
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 
@@ -155,4 +156,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    screen.guard(log=True)
     sys.exit(main(sys.argv[1:]))

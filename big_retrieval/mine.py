@@ -290,4 +290,4 @@ def _task(config: Config, tokenizer: Any) -> "Task":
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, log=True)

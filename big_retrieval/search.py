@@ -15,6 +15,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import screen
 
 if TYPE_CHECKING:
     from big_retrieval.retrieval.searching import Searcher
@@ -132,7 +133,8 @@ def answer(searcher: "Searcher", query: str) -> None:
 def converse(searcher: "Searcher") -> None:
     """Answers one line after the other, from a terminal or a pipe, to its end.
 
-    What is wrong with a line is said, and the next one read.
+    What is wrong with a line is said, and the next one read. Once nobody reads the answers any more
+    (`| head -1`) no further line is read.
     """
     terminal = sys.stdin.isatty()
     if terminal:
@@ -152,6 +154,8 @@ def converse(searcher: "Searcher") -> None:
                 answer(searcher, line)
         except UserError as problem:
             print(f"error: {problem}", file=sys.stderr, flush=True)
+        if screen.closed():
+            return
 
 
 if __name__ == "__main__":

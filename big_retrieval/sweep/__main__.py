@@ -127,4 +127,4 @@ def _load() -> Sweep:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, log=True)

@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -25,6 +24,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.space import cannot_write
 from big_retrieval.manifest import to_json
 from big_retrieval.plan.chips import peak_flops
+from big_retrieval.runtime import screen
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.trackers import Guarded, TensorBoard
 
@@ -32,7 +32,7 @@ from big_retrieval.train.trackers import Guarded, TensorBoard
 def say(text: str) -> None:
     """Prints to the user, on the first process only."""
     if jax.process_index() == 0:
-        print(text, flush=True)
+        screen.put(text)
 
 
 class Alarms:
@@ -267,4 +267,4 @@ def table(rows: Mapping[str, Any], stream: Any = None) -> None:
     width = max(len(name) for name in rows)
     for name, value in rows.items():
         text = f"{value:.4f}" if isinstance(value, float) else str(value)
-        print(f"  {name:<{width}}  {text}", file=stream or sys.stdout, flush=True)
+        screen.put(f"  {name:<{width}}  {text}", stream)

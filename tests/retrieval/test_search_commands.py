@@ -375,6 +375,31 @@ def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
     assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ascii", "closed pipe"])
+def test_a_terminal_without_utf8_and_a_closed_pipe_end_quietly(place: Path, how: str) -> None:
+    """Each ended in a traceback: UnicodeEncodeError, and BrokenPipeError at the exit."""
+    documents = place / "accents.jsonl"
+    texts = [f"a red circle, café 🙂 {number}" for number in range(3)]
+    lines = [json.dumps({"id": f"é{n}", "captions": [text]}) for n, text in enumerate(texts)]
+    documents.write_text("\n".join(lines))
+    folder = make(wish(place, "lexical", f"accents {how}", documents=str(documents)))
+    process = subprocess.Popen(
+        command("search", f"--index={folder}", "--mode=bag"), cwd=ROOT, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment() | ({"PYTHONIOENCODING": "ascii"} if how == "ascii" else {}),
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if how == "closed pipe":
+        process.stdout.close()
+        process.stdout = None
+    out, err = process.communicate("red circle caf\xe9\n".encode("latin-1") * 1000, timeout=300)
+    assert (process.returncode, err) == (0, b"")
+    if how == "ascii":
+        assert rb"\xe90  a red circle, caf\xe9 \U0001f642 0" in out
+
+
 @pytest.fixture
 def by_images(dense: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Searches the dense index by images, in this process: (file of queries) -> run file."""

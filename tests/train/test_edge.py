@@ -1,5 +1,6 @@
 """What lies at the edge of a run may fail: the run goes on, or ends with one sentence."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from big_retrieval import recipe
 from big_retrieval.report import page
 from big_retrieval.train import loop
 from big_retrieval.train.loop import train
-from tests.helpers import losses, results, tiny
+from tests.helpers import ROOT, command, environment, losses, results, tiny
 
 ONE = jax.devices()[:1]
 
@@ -42,3 +43,24 @@ def test_a_run_finishes_where_nothing_but_its_curves_and_checkpoints_can_be_writ
     assert any("no examples are written" in line for line in said)
     assert losses(folder) == losses(tmp_path / "whole")
     assert results(folder)["params_sha256"] == results(tmp_path / "whole")["params_sha256"]
+
+
+@pytest.mark.slow
+def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path) -> None:
+    """`| head -3` ended a run before its first step."""
+    process = subprocess.Popen(
+        command(
+            "main", "--config=configs/quickstart.py:runlocal", f"--workdir={tmp_path / 'run'}",
+            "--config.total_steps=2", "--config.report=False", "--config.log_every=1",
+        ),
+        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert err.count("warning: the output cannot be written (Broken pipe)") == 1
+    assert "Traceback" not in err
+    assert len(losses(tmp_path / "run")) == 2
+    assert (tmp_path / "run" / "results.json").exists()

@@ -1,0 +1,146 @@
+"""Standard output and error that end no command: closed pipes, full disks, narrow encodings.
+
+`guard` replaces both streams once, before anything is printed, so that every `print` is covered,
+those of libraries included. Behind a guarded stream
+
+* a closed pipe (`| head -3`) is replaced by the null device, and the command goes on;
+* characters that the terminal's encoding lacks come as `\\xe9` instead of an exception;
+* in a command whose output is only a log of its work, such as training, text that cannot be
+  written (a full disk under a log file, a terminal that is gone) or that nobody takes for
+  `PATIENCE` seconds (a paused pager) is dropped.
+
+In a command whose output is its result, a full disk stays an error: half a result must not look
+like a whole one.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import select
+import stat
+import sys
+from typing import Any, TextIO
+
+PATIENCE = 10.0  # seconds that a reader of a log may do nothing
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
+_closed: set[int] = set()  # file descriptors whose reader has gone away
+
+
+class _Guarded(io.FileIO):
+    """A file descriptor whose reader may go away.
+
+    Args:
+      number: the file descriptor; it stays open when this object is closed.
+      log: whether text that cannot be written is dropped.
+    """
+
+    def __init__(self, number: int, log: bool):
+        super().__init__(number, "wb", closefd=False)
+        self._log, self._stalled, self._told = log, False, False
+
+    def write(self, data: Any) -> int:
+        """Writes all of some bytes, or drops what cannot be written of them."""
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest:
+                if self._log and not self._takes():
+                    self._tell("nobody reads the output")
+                    break
+                rest = rest[super().write(rest[: self._piece()]) or 0 :]
+        except OSError as problem:
+            if problem.errno in GONE:
+                _closed.add(self.fileno())
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self.fileno())  # for C++ libraries and child processes, too
+                os.close(null)
+            elif not self._log:
+                raise
+            self._tell(f"the output cannot be written ({problem.strerror})")
+        return size
+
+    def _takes(self) -> bool:
+        """Whether the reader takes more text, after `PATIENCE` seconds at most."""
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        self._stalled = not poll.poll(0 if self._stalled else 1000 * PATIENCE)
+        return not self._stalled
+
+    def _piece(self) -> int | None:
+        """How many bytes can be written without blocking once `poll` says that any can."""
+        regular = stat.S_ISREG(os.fstat(self.fileno()).st_mode)
+        return select.PIPE_BUF if self._log and not regular else None
+
+    def _tell(self, text: str) -> None:
+        """Says once on standard error that standard output is lost; a result just ends."""
+        if self._told or not self._log or self.fileno() != 1:
+            return
+        self._told = True
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            print(f"warning: {text}; the command goes on without it", file=sys.stderr, flush=True)
+
+
+def guard(*, log: bool) -> None:
+    """Guards standard output and error, and reads standard input whatever its bytes.
+
+    Streams that somebody else has replaced (a notebook, a test) stay as they are.
+
+    Args:
+      log: whether the output only tells what the command does, so that losing some of it is no
+        error.
+    """
+    _open_missing()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__"):
+            setattr(sys, name, _guarded(stream, 1 if name == "stdout" else 2, log))
+    if sys.stdin is not None and isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+
+
+def closed() -> bool:
+    """Whether the reader of standard output has gone away, as far as is known."""
+    return 1 in _closed
+
+
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Prints a line of a log, wherever it is called from: nothing that happens ends the caller.
+
+    Args:
+      text: the line.
+      stream: standard output unless given.
+    """
+    stream = sys.stdout if stream is None else stream
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+        try:
+            print(text, file=stream, flush=True)
+        except UnicodeEncodeError:
+            encoding = getattr(stream, "encoding", None) or "ascii"
+            print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def _guarded(stream: Any, number: int, log: bool) -> TextIO:
+    """The same stream over a guarded file descriptor; stream is None where it was closed."""
+    raw: Any = _Guarded(number, log)
+    through = bool(getattr(stream, "write_through", False))
+    return io.TextIOWrapper(
+        raw if through else io.BufferedWriter(raw),
+        encoding=getattr(stream, "encoding", None) or "utf-8",
+        errors="backslashreplace",
+        line_buffering=number == 2 or bool(getattr(stream, "line_buffering", False)),
+        write_through=through,
+    )
+
+
+def _open_missing() -> None:
+    """Opens the null device where a standard stream was closed (`>&-`).
+
+    Otherwise the next file that is opened, a checkpoint perhaps, gets the number of the stream and
+    everything that a library prints.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one

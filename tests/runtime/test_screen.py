@@ -1,0 +1,124 @@
+"""The screen may go away, fill up, stall or lack characters: no command ends for that."""
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from big_retrieval import cli, distributed
+from big_retrieval.runtime import screen
+from big_retrieval.runtime.screen import _Guarded
+
+TEXT = "é ✓ 🙂 \udc80"
+
+
+@pytest.fixture
+def pipe() -> Any:
+    """The reader's and the writer's end of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+def text(number: int, *, log: bool, encoding: str = "utf-8") -> io.TextIOWrapper:
+    stream = io.TextIOWrapper(io.BufferedWriter(_Guarded(number, log)), encoding=encoding)
+    stream.reconfigure(errors="backslashreplace")
+    return stream
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_closed_pipe_becomes_the_null_device(pipe: tuple[int, int], log: bool) -> None:
+    reader, writer = pipe
+    stream = text(writer, log=log)
+    print("first", file=stream, flush=True)
+    assert os.read(reader, 100) == b"first\n"
+    os.close(reader)
+    for _ in range(3):
+        print("second", file=stream, flush=True)
+    assert os.readlink(f"/proc/self/fd/{writer}") == os.devnull  # for libraries and children, too
+    assert writer in screen._closed
+    screen._closed.discard(writer)
+
+
+def test_a_full_disk_under_a_log_is_no_error_and_under_a_result_is_one() -> None:
+    with Path("/dev/full").open("wb") as full:
+        print("a log line", file=text(full.fileno(), log=True), flush=True)
+        with pytest.raises(OSError, match="No space left"):
+            _Guarded(full.fileno(), log=False).write(b"a result")
+
+
+def test_a_reader_that_reads_nothing_stalls_no_log(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a paused pager does; once the reader goes on, so does the log."""
+    monkeypatch.setattr(screen, "PATIENCE", 0.01)
+    reader, writer = pipe
+    stream = text(writer, log=True)
+    done = threading.Event()
+
+    def log() -> None:
+        for number in range(20):
+            print(f"{number:>10000}", file=stream, flush=True)
+        done.set()
+
+    threading.Thread(target=log, daemon=True).start()
+    assert done.wait(60)
+    while len(os.read(reader, 65536)) == 65536:
+        continue
+    print("on again", file=stream, flush=True)
+    assert os.read(reader, 65536).endswith(b"on again\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_no_character_is_an_error(pipe: tuple[int, int], encoding: str) -> None:
+    reader, writer = pipe
+    print(TEXT, file=text(writer, log=False, encoding=encoding), flush=True)
+    expected = (TEXT + "\n").encode(encoding, "backslashreplace")
+    assert os.read(reader, 1000) == expected
+
+
+class Broken(io.StringIO):
+    """A stream on which nothing can be printed."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [Broken(), io.TextIOWrapper(io.BytesIO(), "ascii")])
+def test_a_line_of_a_log_ends_nobody_even_where_nothing_guards_the_stream(stream: Any) -> None:
+    """As in a notebook, or where `train` is called as a function."""
+    screen.put(TEXT, stream)
+    stream = io.StringIO()
+    stream.close()
+    screen.put(TEXT, stream)
+
+
+@pytest.mark.parametrize(("end", "status"), [(cli.fail, 2), (distributed.end, 75)])
+def test_a_process_ends_with_its_status_though_nobody_can_read_why(
+    end: Any, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watchdog must end a process whose standard error is gone."""
+
+    class Ended(BaseException):
+        pass
+
+    def ended(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr(os, "_exit", ended)
+    monkeypatch.setattr(sys, "stdout", Broken())
+    monkeypatch.setattr(sys, "stderr", Broken())
+    with pytest.raises(Ended) as found:
+        end("a reason")
+    assert found.value.args == (status,)
