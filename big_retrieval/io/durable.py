@@ -82,14 +82,15 @@ def sync_folder(folder: Path) -> None:
     """
     if os.name == "nt":
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        handle = os.open(folder, os.O_RDONLY)  # which needs the right to list the folder
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError as problem:
         if problem.errno not in _UNSUPPORTED:
             raise
-    finally:
-        os.close(handle)
 
 
 def sync_tree(folder: Path) -> None:

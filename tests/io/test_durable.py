@@ -1,0 +1,154 @@
+"""What was written is on the disk before anything vouches for it."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from big_retrieval import manifest
+from big_retrieval.io import durable
+from big_retrieval.retrieval import folder as index_folder
+from tests.io.recorded import disk_calls, synced_before
+
+
+def tree(folder: Path) -> list[Path]:
+    """A folder with files at three depths; returns every file and folder in it."""
+    (folder / "state" / "d").mkdir(parents=True)
+    for name in ("meta.json", "state/manifest", "state/d/array"):
+        (folder / name).write_text(name)
+    return [folder, *folder.rglob("*")]
+
+
+def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(tmp_path: Path) -> None:
+    with disk_calls() as calls:
+        durable.write_bytes(tmp_path / "a", b"content")
+    assert (tmp_path / "a").read_bytes() == b"content"
+    partial = tmp_path / "a.partial"
+    assert calls == [("sync", partial), ("rename", tmp_path / "a"), ("sync", tmp_path)]
+
+
+def test_everything_that_a_manifest_lists_is_synced_before_the_manifest(tmp_path: Path) -> None:
+    folder = tmp_path / "3"
+    everything = tree(folder)
+    with disk_calls() as calls:
+        manifest.write_manifest(folder)
+    place = calls.index(("rename", folder / "manifest.json"))
+    assert synced_before(calls, place) >= set(everything)
+    assert calls[place + 1 :] == [("sync", folder), ("sync", tmp_path)]
+    assert manifest.damage(folder) is None
+
+
+def test_folders_are_synced_after_what_lies_in_them(tmp_path: Path) -> None:
+    everything = tree(tmp_path / "3")
+    with disk_calls() as calls:
+        durable.sync_tree(tmp_path / "3")
+    order = [path for _, path in calls]
+    assert sorted(order) == sorted(everything)
+    assert all(order.index(path) < order.index(path.parent) for path in order[:-1])
+
+
+def test_an_index_is_on_the_disk_before_it_gets_its_name(tmp_path: Path) -> None:
+    out = tmp_path / "out" / "index"
+    with disk_calls() as began:
+        partial = index_folder.begin(out)
+    assert ("sync", tmp_path) in began  # the new folder `out`
+    (partial / "ids.npy").write_bytes(b"ids")
+    with disk_calls() as calls:
+        index_folder.finish(partial, out, index_folder.About("dense"))
+    whole = {partial, *(partial / path.name for path in out.iterdir())}
+    assert synced_before(calls, calls.index(("rename", out))) >= whole - {partial / "manifest.json"}
+    assert ("sync", partial / "manifest.json.partial") in calls
+    assert calls[-2:] == [("rename", out), ("sync", out.parent)]
+    index_folder.open_folder(out, verify=True)
+
+
+def test_a_folder_without_a_manifest_is_on_the_disk_before_it_gets_its_name(tmp_path: Path) -> None:
+    partial = index_folder.begin(tmp_path / "out")
+    (partial / "page.html").write_text("page")
+    with disk_calls() as calls:
+        index_folder.give_name(partial, tmp_path / "out")
+    place = calls.index(("rename", tmp_path / "out"))
+    assert synced_before(calls, place) == {partial, partial / "page.html"}
+    assert calls[place + 1 :] == [("sync", tmp_path)]
+
+
+def test_new_folders_are_synced_into_their_parents(tmp_path: Path) -> None:
+    with disk_calls() as calls:
+        durable.make_folder(tmp_path / "a" / "b")
+        durable.make_folder(tmp_path / "a" / "b")
+    assert calls == [("sync", tmp_path), ("sync", tmp_path / "a")]
+
+
+@pytest.mark.parametrize(
+    ("code", "on_folders", "fails"),
+    [
+        (errno.EINVAL, True, False),
+        (errno.ENOTSUP, True, False),
+        (errno.EACCES, True, False),
+        (errno.EIO, True, True),
+        (errno.EIO, False, True),
+        (errno.ENOSPC, False, True),
+        (errno.EINVAL, False, True),
+    ],
+)
+def test_only_a_folder_that_cannot_be_synced_at_all_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, on_folders: bool, fails: bool
+) -> None:
+    def fsync(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}") == on_folders:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    tree(tmp_path / "3")
+    if fails:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            manifest.write_manifest(tmp_path / "3")
+        assert not (tmp_path / "3" / "manifest.json").exists()
+    else:
+        manifest.write_manifest(tmp_path / "3")
+        assert manifest.damage(tmp_path / "3") is None
+
+
+def test_a_folder_that_may_not_be_listed_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.open
+
+    def open_file(path: object, *args: int, **more: int) -> int:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return original(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_file)
+    durable.write_bytes(tmp_path / "a", b"content")
+    assert (tmp_path / "a").read_bytes() == b"content"
+
+
+def test_removal_follows_no_links(tmp_path: Path) -> None:
+    outside = tree(tmp_path / "outside")
+    (tmp_path / "folder").mkdir()
+    for place in ("link", "folder/link"):
+        (tmp_path / place).symlink_to(tmp_path / "outside")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("link", "folder", "dangling", "never"):
+        durable.remove(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / "outside"]
+    assert all(path.exists() for path in outside)
+
+
+@pytest.mark.parametrize("name", ["²", "012", "٣", "3.damaged", "+3", "-3", " 3", "", "3_0", "x"])
+def test_other_names_are_no_steps(tmp_path: Path, name: str) -> None:
+    tree(tmp_path / "3")
+    manifest.write_manifest(tmp_path / "3")
+    if name:
+        shutil.copytree(tmp_path / "3", tmp_path / name)
+    assert manifest.step_of(name) is None
+    assert manifest.complete_steps(tmp_path) == [3]
+    assert manifest.newest_intact(tmp_path) == tmp_path / "3"
+
+
+@pytest.mark.parametrize("step", [0, 7, 100_000])
+def test_a_step_is_written_as_a_plain_number(step: int) -> None:
+    assert manifest.step_of(str(step)) == step

@@ -1,0 +1,207 @@
+"""Checkpoints without a run: what is synced before what goes, links, damage, what does not fit."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import flax.struct
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import manifest, schema
+from big_retrieval.errors import UserError
+from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.resume import check_fits
+from tests.helpers import tiny
+from tests.io.recorded import disk_calls, synced_before
+
+
+@flax.struct.dataclass
+class State:
+    """A state of two arrays."""
+
+    step: Any
+    params: Any
+
+
+def state(width: int = 3, **more: Any) -> State:
+    """A state; further parameters by name."""
+    return State(np.int32(0), {"kernel": np.zeros((2, width), np.float32), **more})
+
+
+def abstract(like: State) -> Any:
+    """Shapes and types of a state on one device."""
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), like)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
+    found = Checkpoints(
+        tmp_path / "checkpoints",
+        files={"config.json": b"{}", "tokenizer.json": b"{}"},
+        logs=[tmp_path / "metrics.jsonl"],
+    )
+    yield found
+    found.close()
+
+
+def save(checkpoints: Checkpoints, *steps: int) -> None:
+    for step in steps:
+        checkpoints.save(step, state(), {"step": step})
+        checkpoints.wait()
+
+
+def test_older_steps_go_only_when_the_new_one_is_on_the_disk(checkpoints: Checkpoints) -> None:
+    root = checkpoints.root
+    (root.parent / "metrics.jsonl").write_text('{"step": 1}\n')
+    save(checkpoints, 1, 2)
+    with disk_calls() as calls:
+        save(checkpoints, 3)
+    vouched = calls.index(("rename", root / "3" / "manifest.json"))
+    listed = {root / "3" / "manifest.json", *(root / "3").rglob("*")}
+    before = synced_before(calls, vouched)
+    assert before >= {root / "3", *listed} - {root / "3" / "manifest.json"}
+    assert root.parent / "metrics.jsonl" in before  # a resumed run relies on its rows
+    first_gone = calls.index(("remove", root / "1" / "manifest.json"))
+    assert calls[vouched + 1 : first_gone] == [("sync", root / "3"), ("sync", root)]
+    gone = [path for kind, path in calls[:first_gone] if kind == "remove"]
+    assert not any(path.is_relative_to(root / "1") for path in gone)
+    assert manifest.complete_steps(root) == [2, 3]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_file_that_cannot_be_synced_is_a_failed_save_and_nothing_is_pruned(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    save(checkpoints, 1, 2)
+
+    def fsync(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(UserError, match=os.strerror(code)):
+        save(checkpoints, 3)
+    assert manifest.complete_steps(checkpoints.root) == [1, 2]
+    assert all(manifest.damage(checkpoints.root / name) is None for name in "12")
+
+
+def test_of_a_linked_step_only_the_link_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    save(checkpoints, 1)
+    (checkpoints.root / "1").rename(tmp_path / "kept")
+    (checkpoints.root / "1").symlink_to(tmp_path / "kept")
+    save(checkpoints, 2, 3)
+    assert not (checkpoints.root / "1").is_symlink()
+    assert manifest.damage(tmp_path / "kept") is None
+
+
+def test_saving_over_a_linked_step_leaves_its_target(
+    checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    save(checkpoints, 1)
+    (checkpoints.root / "1").rename(tmp_path / "kept")
+    (checkpoints.root / "1").symlink_to(tmp_path / "kept")
+    inode = (tmp_path / "kept" / "manifest.json").stat().st_ino
+    save(checkpoints, 1)
+    assert not (checkpoints.root / "1").is_symlink()
+    assert (tmp_path / "kept" / "manifest.json").stat().st_ino == inode
+
+
+def test_folders_that_are_no_steps_survive_saves_and_stop_none(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1)
+    for name in ("²", "001", "notes"):
+        shutil.copytree(checkpoints.root / "1", checkpoints.root / name)
+    save(checkpoints, 2, 3)
+    assert {p.name for p in checkpoints.root.iterdir()} == {"²", "001", "notes", "2", "3"}
+    assert checkpoints.newest() == 3
+
+
+def test_files_of_no_bytes_behind_a_valid_manifest_are_noticed(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1, 2)
+    arrays = [p for p in (checkpoints.root / "2" / "state").rglob("*") if p.is_file()]
+    assert len(arrays) > 4
+    for path in arrays:
+        path.write_bytes(b"")
+    assert manifest.newest_intact(checkpoints.root) == checkpoints.root / "1"
+    assert checkpoints.newest() == 1
+    assert (checkpoints.root / "2.damaged").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (state(4), "params/kernel has shape (2, 3) instead of (2, 4)"),
+        (state(bias=np.zeros(3, np.float32)), "it has no params/bias"),
+        (State(np.int32(0), {}), "it has params/kernel, which the run does not have"),
+        (
+            State(np.int32(0), {"kernel": np.zeros((2, 3), np.float16)}),
+            "params/kernel has type float32 instead of float16",
+        ),
+    ],
+)
+def test_an_array_that_does_not_fit_is_named(
+    checkpoints: Checkpoints, wanted: State, words: str
+) -> None:
+    save(checkpoints, 1)
+    with pytest.raises(UserError) as problem:
+        checkpoints.restore(1, abstract(wanted))
+    assert words in str(problem.value)
+    assert str(checkpoints.root / "1") in str(problem.value)
+
+
+def test_what_fits_is_restored(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1)
+    found = checkpoints.restore(1, abstract(state()))
+    np.testing.assert_array_equal(found.params["kernel"], np.zeros((2, 3)))
+
+
+META = {"step": 6, "records": 100, "next_records": "ab"}
+
+
+@pytest.fixture
+def fits(tmp_path: Path) -> Callable[..., None]:
+    """Writes a checkpoint's small files, and compares them with the run of `tiny()`."""
+
+    def check(meta: Any = META, tokenizer: str = "words", **changes: Any) -> None:
+        saved = schema.to_plain(tiny(**changes))
+        (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
+        (tmp_path / "tokenizer.json").write_text(tokenizer)
+        (tmp_path / "meta.json").write_text(json.dumps(meta))
+        check_fits(tmp_path, 6, tiny(), "words", 100, lambda batch: "ab" if batch == 6 else "")
+
+    return check
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"checkpoint_every": 1}, {"mesh__fsdp": 2}, {"loss__block": 4}, {"loader__threads": 1}],
+)
+def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[str, Any]) -> None:
+    fits(**changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"optimizer__lr": 0.5}, ["config.optimizer.lr = 0.5, this run has 0.002"]),
+        ({"towers__image__width": 32}, ["config.towers.image.width = 32, this run has 16"]),
+        ({"seed": 7}, ["config.seed = 7, this run has "]),
+        ({"meta": {**META, "step": 3}}, ["holds the state of step 3, not of step 6"]),
+        ({"meta": {**META, "records": 99}}, ["other records", "99", "100"]),
+        ({"meta": {**META, "next_records": "cd"}}, ["other records"]),
+        ({"meta": {"step": 6}}, ["meta.json does not say"]),
+        ({"meta": []}, ["meta.json does not say"]),
+        ({"tokenizer": "other"}, ["another tokenizer"]),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_named_with_what_differs(
+    fits: Callable[..., None], tmp_path: Path, given: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(UserError) as problem:
+        fits(**given)
+    assert all(word in str(problem.value) for word in [*words, str(tmp_path)]), problem.value
