@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def prepare_environment() -> None:
 def _guarded(main: Callable[..., Any], *words: str) -> None:
     if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
         logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
+        logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
     try:
         main(*words)
         sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
@@ -106,6 +108,15 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
                 "with config.mesh.fsdp; --plan says what fits."
             )
         )
+
+
+def _is_told_by_nobody_else(record: LogRecord) -> bool:
+    """Whether a line of a library's log is shown: not the tracebacks of Orbax's threads.
+
+    Each thread of a save that fails logs its own traceback, hundreds of lines; the failure itself
+    reaches the main thread as an exception.
+    """
+    return record.exc_info is None or "orbax" not in record.pathname
 
 
 def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:

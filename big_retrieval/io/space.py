@@ -2,12 +2,14 @@
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 from big_retrieval.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+CODE = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which are long
 LITTLE = 2**20  # bytes; a file system with less space than this is full
 
 
@@ -17,6 +19,8 @@ def reason(problem: BaseException) -> str:
         return problem.strerror
     if isinstance(problem, UserError):
         return str(problem).rstrip(".")
+    if found := CODE.search(str(problem)):
+        return os.strerror(int(found[1]))
     first = str(problem).strip().partition("\n")[0]
     return f"{type(problem).__name__}: {first}" if first else type(problem).__name__
 

@@ -15,6 +15,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
+from big_retrieval.io.space import cannot_write
 from big_retrieval.manifest import (
     MANIFEST,
     complete_steps,
@@ -77,15 +78,16 @@ class Checkpoints:
         """
         self.wait()
         folder = self.root / str(step)
-        if jax.process_index() == 0:
-            durable.remove(folder)  # left over from a killed run
-            durable.make_folder(
-                self.root
-            )  # syncs at the first save only, as this is the loop's time
-            folder.mkdir()
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"checkpoint {step}")
-        self._orbax.save(folder.resolve() / "state", state)
+        try:
+            if jax.process_index() == 0:
+                durable.remove(folder)  # left over from a killed run
+                durable.make_folder(self.root)  # syncs at the first save only: the loop waits
+                folder.mkdir()
+            if jax.process_count() > 1:
+                multihost_utils.sync_global_devices(f"checkpoint {step}")
+            self._orbax.save(folder.resolve() / "state", state)
+        except OSError as problem:
+            raise self._cannot_save(problem) from problem
         self._thread = threading.Thread(target=self._finish, args=(folder, dict(meta)))
         self._thread.start()
 
@@ -101,7 +103,11 @@ class Checkpoints:
                 write_manifest(folder)
                 self._prune()  # from here on this checkpoint survives a power loss
         except BaseException as problem:  # told by the main thread
-            self._failure = problem
+            lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process: no mistake
+            self._failure = problem if lost else self._cannot_save(problem)
+            if jax.process_index() == 0 and not (folder / MANIFEST).exists():
+                with contextlib.suppress(OSError):  # half a checkpoint is worth less than its space
+                    durable.remove(folder)
 
     def wait(self) -> None:
         """Waits until the last save is complete.
@@ -115,9 +121,18 @@ class Checkpoints:
             self._thread = None
         if self._failure is not None:
             problem, self._failure = self._failure, None
-            if isinstance(problem, jax.errors.JaxRuntimeError):
-                raise problem  # another process is lost: nobody's mistake
-            raise UserError(f"saving to {self.root} failed: {problem}") from problem
+            raise problem
+
+    def _cannot_save(self, problem: BaseException) -> UserError:
+        """The error of a failed save: names the folder, the free space and what is left."""
+        steps = complete_steps(self.root)
+        kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
+        if isinstance(problem, UserError):
+            return problem
+        return UserError(
+            f"{cannot_write(self.root, problem)}; make room for a checkpoint, then repeat the same "
+            f"command: it goes on from {kept}."
+        )
 
     def _kept(self, steps: list[int]) -> set[int]:
         metric, sign = self._best

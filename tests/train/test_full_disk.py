@@ -1,0 +1,126 @@
+"""A full disk ends a run with one sentence, and what was saved before it is still there."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from absl import logging
+
+from big_retrieval import cli, manifest
+from big_retrieval.errors import UserError
+from big_retrieval.io.space import free_space, is_full, reason
+from big_retrieval.train import checkpoint
+from big_retrieval.train.checkpoint import Checkpoints
+from tests.helpers import ROOT, command, environment, results
+
+FULL = (
+    'RESOURCE_EXHAUSTED: Error writing local file "/x/_sharding": Failed writing: "/x/_sharding.'
+    "__lock\": Failed to write 78866 bytes to file 13: No space left on device [os_error_code='28']"
+)
+
+
+def test_a_failed_save_names_folder_and_space_and_leaves_the_older_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state: Any = {"a": np.zeros(3)}
+    checkpoints = Checkpoints(tmp_path / "checkpoints", files={})
+    checkpoints.save(1, state, {"step": 1})
+    checkpoints.wait()
+
+    def full(folder: Path) -> None:
+        raise ValueError(FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_manifest", full)
+        checkpoints.save(2, state, {"step": 2})
+        with pytest.raises(UserError) as problem:
+            checkpoints.wait()
+    assert re.fullmatch(
+        rf"{tmp_path}/checkpoints cannot be written: No space left on device \(.* are free\); make "
+        "room for a checkpoint, then repeat the same command: it goes on from checkpoint 1.",
+        str(problem.value),
+    )
+    assert [path.name for path in checkpoints.root.iterdir()] == ["1"]
+    assert manifest.damage(checkpoints.root / "1") is None
+    checkpoints.save(3, state, {"step": 3})  # nothing hangs, and a later save succeeds
+    checkpoints.close()
+    assert manifest.complete_steps(checkpoints.root) == [1, 3]
+
+
+def test_tracebacks_of_orbaxs_threads_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def record(path: str, exc_info: Any) -> Any:
+        return logging.get_absl_logger().makeRecord(
+            "absl", 40, path, 1, "_SignalingThread.run() raised an exception", (), exc_info
+        )
+
+    failed = (OSError, OSError("full"), None)
+    assert not cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", failed))
+    assert cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", None))
+    assert cli._is_told_by_nobody_else(record("/lib/jax/xla.py", failed))
+
+
+def test_reasons_are_short_and_space_is_known_before_a_file_exists(tmp_path: Path) -> None:
+    assert reason(ValueError(FULL)) == "No space left on device"
+    assert reason(OSError(13, "Permission denied")) == "Permission denied"
+    assert reason(UserError("a sentence.")) == "a sentence"
+    assert reason(KeyError("a\nb")) == "KeyError: 'a\\nb'"
+    assert reason(ValueError()) == "ValueError"
+    assert free_space(tmp_path / "a" / "b").endswith(" are free")
+    assert not is_full(tmp_path / "a" / "b")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1.5 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting needs the right to do so")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.slow
+def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space(
+    small: Path,
+) -> None:
+    run = command(
+        "main", "--config=configs/quickstart.py:runlocal", f"--workdir={small / 'run'}",
+        "--config.total_steps=8", "--config.log_every=1", "--config.checkpoint_every=2",
+        "--config.report=False",
+    )  # fmt: skip
+
+    def start() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            run, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600
+        )
+
+    found = start()
+    assert found.returncode == 2, found.stderr
+    [line] = found.stderr.splitlines()
+    assert line.startswith(f"error: {small / 'run'}")
+    assert " cannot be written: No space left on device (" in line
+    assert " of 1.5 MiB are free); make room for " in line
+    for step in manifest.complete_steps(small / "run" / "checkpoints"):
+        assert manifest.damage(small / "run" / "checkpoints" / str(step)) is None
+    subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
+    assert is_full(small) is False
+    found = start()
+    assert found.returncode == 0, found.stderr
+    assert results(small / "run")["steps"] == 8
+
+
+def test_a_file_system_without_space_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (4, 7):  # f_bavail of a full disk, f_favail of one without inodes
+        changed = list(os.statvfs("/"))
+        changed[place] = 0
+        monkeypatch.setattr(os, "statvfs", lambda _, v=tuple(changed): os.statvfs_result(v))
+        assert is_full(Path("/"))
+        monkeypatch.undo()
