@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
+# Compiled tests are kept: rewriting their assertions costs more than importing them.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes that share the tests; each takes up to 3 GB.
 WORKERS ?= 2
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,8 +115,9 @@ def results(workdir: Path) -> dict[str, Any]:
 
 def environment(devices: int = 1, **extra: str) -> dict[str, str]:
     """The environment of a subprocess with so many virtual devices."""
-    flag = f"--xla_force_host_platform_device_count={devices}"
-    return {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu", "NPROC": "16", **extra}
+    count = f"device_count={devices}"  # the other flags are those of this process
+    flags = re.sub(r"device_count=\d+", count, os.environ["XLA_FLAGS"])
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "NPROC": "16", **extra}
 
 
 def command(module: str, *flags: str) -> list[str]:
