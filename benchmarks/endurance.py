@@ -120,15 +120,24 @@ class Sampler:
                 following = (step // self._every + 1) * self._every
 
 
-def train(steps: int, every: int, workdir: Path, *, workers: int = 1) -> list[Sample]:
+def train(
+    steps: int,
+    every: int,
+    workdir: Path,
+    *,
+    workers: int = 1,
+    evaluations: int = 40,
+    checkpoints: int = 80,
+) -> list[Sample]:
     """Trains a tiny model with all that a run may have, and watches what the process holds.
 
     Args:
-      steps: of the run; a fortieth of them lies between two evaluations, half of that between two
-        checkpoints.
+      steps: of the run.
       every: steps between two samples.
       workdir: the run folder.
       workers: processes that make batches.
+      evaluations: of the run, at equal distances.
+      checkpoints: of the run, at equal distances.
     """
     import jax
 
@@ -140,7 +149,7 @@ def train(steps: int, every: int, workdir: Path, *, workers: int = 1) -> list[Sa
     c = quickstart.get_config("runlocal")
     c.unlock()
     c.total_steps, c.batch_size, c.log_every = steps, 8, 5
-    c.eval_every, c.checkpoint_every = max(steps // 40, 2), max(steps // 80, 1)
+    c.eval_every, c.checkpoint_every = steps // evaluations, steps // checkpoints
     c.data.count, c.loader.workers = 1000, workers
     c.tokenizer.vocab_size = 128
     for tower in c.towers.values():

@@ -16,12 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import big_retrieval
 from big_retrieval import distributed, pulse
+from big_retrieval.io.space import free_space, is_full
+from big_retrieval.runtime import reading, screen
 
 START = 1800.0  # seconds, at least, for a compilation, and until the first step is done
 COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
@@ -43,7 +45,8 @@ class Heartbeat:
       beats: `Pulse.beats`.
       step: `Pulse.step`.
       place: where its main thread was, as file:line and function.
-      time: when, in seconds since 1970 by its own clock.
+      time: when, in seconds since 1970. In heartbeats that were read it is the time of the file, by
+        the file system's clock, since the clocks of several hosts may differ by minutes.
     """
 
     process: int
@@ -114,12 +117,15 @@ class Watchdog:
             return f"in {self._now().place}"
         found = _within(READING, lambda: read(self._folder)) or {}
         found = {k: beat for k, beat in found.items() if k < self._processes}
+        # This process lives now, by the clock that the times of the others' files come from.
+        now = max((beat.time for beat in found.values()), default=time.time())
+        own = replace(self._now(), time=now)
         # A shared file system shows a file late, but hardly by half of the time that we waited.
         fresh = max(3 * self._period(), self._silent / 2)
-        return describe({**found, self._process: self._now()}, self._processes, fresh)
+        return describe({**found, self._process: own}, self._processes, fresh)
 
     def _now(self) -> Heartbeat:
-        place = _place(self._watched)
+        place = _place(self._watched) + _reading()
         beats, step = pulse.PULSE.beats, pulse.PULSE.step
         return Heartbeat(self._process, beats, step, place, time.time())
 
@@ -147,7 +153,7 @@ class Watchdog:
             faulthandler.dump_traceback_later(2 * limit + STUCK, exit=True, file=_stderr())
             if self._silent > max(min(WARNING, self._hang_after / 2), 3 * longest) and not warned:
                 warned = True
-                print(f"warning: {self._state(self._silent)}", file=_stderr(), flush=True)
+                screen.put(f"warning: {self._state(self._silent)}", sys.stderr)
             if self._silent > self._hang_after or starting > patience:
                 self._hang(self._silent + starting)
                 return
@@ -160,7 +166,17 @@ class Watchdog:
 
     def _state(self, seconds: float) -> str:
         where = f"since step {pulse.PULSE.step}" if pulse.PULSE.beats else "and no step yet"
-        return f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}"
+        full = self._full_disk()
+        return (
+            f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}{full}"
+        )
+
+    def _full_disk(self) -> str:
+        """Says that the disk of the run folder is full, if it is; a part of a sentence."""
+        folder = self._folder.parent
+        if not _within(READING, lambda: is_full(folder)):
+            return ""
+        return f"; the disk of {folder} is full ({free_space(folder)})"
 
     def _write(self) -> None:
         """Says again and again what this process does."""
@@ -181,7 +197,7 @@ def read(folder: Path) -> dict[int, Heartbeat]:
     for path in folder.glob("process_*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
             beat = Heartbeat(**json.loads(path.read_text()))
-            found[beat.process] = beat
+            found[beat.process] = replace(beat, time=path.stat().st_mtime)
     return found
 
 
@@ -235,6 +251,12 @@ def _place(thread: int) -> str:
         return "code outside of big_retrieval"
     code = frame.f_code
     return f"{code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno} {code.co_name}"
+
+
+def _reading() -> str:
+    """Which record or file a thread has been reading for the longest, as a part of a sentence."""
+    notes = [note for note in reading.current() if note.seconds >= TICK]
+    return f", reading {notes[0]}" if notes else ""
 
 
 def _compiling(thread: int) -> bool:

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval import pulse, recipe
+from big_retrieval.runtime.reading import reading
 from big_retrieval.train import watchdog
 from big_retrieval.train.loop import train
 from big_retrieval.train.watchdog import Heartbeat, Watchdog, describe, read
@@ -158,6 +161,7 @@ CHILD = """
 import re, sys, time
 from pathlib import Path
 from big_retrieval import pulse
+from big_retrieval.runtime.reading import reading
 from big_retrieval.train import watchdog
 
 watchdog.STUCK = 0.5
@@ -226,12 +230,46 @@ def test_heartbeats_come_after_the_first_step_and_go_at_the_end(
         assert read(run / "heartbeats")[1].step == 5
         assert dog.late() == "late: process 0 (no sign of life since its start)"
         (run / "heartbeats" / "process_0.json").write_text(json.dumps(vars(of(0, 1))))
+        os.utime(run / "heartbeats" / "process_0.json", (1000, 1000))
         (run / "heartbeats" / "process_7.json").write_text("{")
         (run / "heartbeats" / "process_8.json").write_text('{"a": 1}')
         assert dog.late().startswith("late: process 0 (no sign of life for ")
     assert sorted(path.name[:9] for path in (run / "heartbeats").iterdir()) == [
         "process_0", "process_7", "process_8",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
+def test_a_host_whose_clock_is_wrong_is_not_taken_for_late(tmp_path: Path, wrong: float) -> None:
+    """Neither the host with the wrong clock nor, in its eyes, all the others."""
+    folder = tmp_path / "heartbeats"
+    folder.mkdir()
+    other = Heartbeat(1, 2, 2, "a.py:1 f", time.time() + wrong)
+    (folder / "process_1.json").write_text(json.dumps(vars(other)))
+    dog = Watchdog(tmp_path, 900.0, process=0, processes=2)
+    pulse.reset()
+    for step in (1, 2):
+        pulse.beat(step)
+    assert dog.late().startswith("no process is behind the others (process 0 in ")
+    pulse.beat(3)
+    assert dog.late() == "late: process 1 (at step 2 in a.py:1 f)"
+
+
+def test_the_record_that_is_read_and_a_full_disk_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "TICK", 0.0)
+    dog = Watchdog(tmp_path, 900.0)
+    assert "reading" not in dog._state(60)
+    with reading("pairs.jsonl, line 7"):
+        said = dog._state(60)
+    assert re.fullmatch(
+        r"process 0: no progress for 60 s and no step yet; in train/watchdog\.py:\d+ \w+, reading "
+        r"pairs\.jsonl, line 7 \(for 0 s\)",
+        said,
+    ), said
+    monkeypatch.setattr(watchdog, "is_full", lambda path: path == tmp_path)
+    assert re.search(rf"; the disk of {tmp_path} is full \(.* are free\)$", dog._state(60))
 
 
 def test_what_others_must_read_stays_after_a_failure(
