@@ -12,10 +12,13 @@ import itertools
 import operator
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from logging import LogRecord
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from absl import app, flags, logging
@@ -25,12 +28,13 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config
 from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import locks, screen
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file with an optional argument: configs/quickstart.py:runlocal"
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
+WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
 REMEDIES = {  # what a message of jax says -> what to do about it
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
@@ -70,6 +74,49 @@ def fail(problem: Exception) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(2)
+
+
+@contextlib.contextmanager
+def owning(lock: Path, of: Path, flag: str = "--out") -> Iterator[None]:
+    """A context in which no other command writes to an output; --wait waits for one that does.
+
+    The context also ends well on SIGTERM: what is half-written is removed, the lock given back.
+
+    Args:
+      lock: of `locks.in_folder` or `locks.beside`.
+      of: the file or folder, as the user named it.
+      flag: that names it.
+
+    Raises:
+      UserError: another process writes to it, or nobody can.
+    """
+    with (
+        _unwinding_on_sigterm(),
+        locks.holding(lock, of=of, flag=flag, wait=WAIT.value, lost=fail),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _unwinding_on_sigterm() -> Iterator[None]:
+    """Makes SIGTERM an exception, where it would end the process without any clean-up."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            sys.exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a fork, which has nothing to clean up
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def prepare_environment() -> None:

@@ -13,6 +13,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import screen
 
 AGAIN = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
+WORD = 2048  # bytes that `tell` carries
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
 
 
@@ -76,6 +77,20 @@ def meet(place: str) -> None:
     from jax.experimental import multihost_utils
 
     multihost_utils.sync_global_devices(place)
+
+
+def tell(word: str) -> str:
+    """What the first process says, heard by all processes; each of them calls it equally often.
+
+    Args:
+      word: of the first process; at most `WORD` bytes.
+    """
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    said = np.frombuffer(word.encode()[:WORD].ljust(WORD, b"\0"), np.uint8)
+    heard = np.asarray(multihost_utils.broadcast_one_to_all(said), np.uint8).tobytes()
+    return heard.rstrip(b"\0").decode(errors="replace")
 
 
 def end(text: str) -> NoReturn:

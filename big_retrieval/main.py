@@ -8,9 +8,11 @@ on devices that are not here; the same goes into plan.json of the run folder.
 Several processes (hosts) start the same command (launch/ does it for them). Where
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set they find each other by these;
 on a TPU pod or under SLURM, with --distributed, by what the platform says. The exit status is 2 for
-a user's mistake and 75 where the same command started again may well succeed.
+a user's mistake and 75 where the same command started again may well succeed. Only one run writes
+into a run folder: another one ends with a sentence, or waits for the first with --wait.
 """
 
+import time
 from pathlib import Path
 
 from absl import flags
@@ -20,6 +22,7 @@ from big_retrieval.checks import check, mesh_shape
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.plan import chips, environment
+from big_retrieval.runtime import locks
 
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
@@ -38,7 +41,36 @@ def plan(config: Config, workdir: Path) -> None:
         environment.prepare(*asked)
     from big_retrieval.plan.plan import run
 
-    run(config, workdir, asked)
+    file = workdir / "plan.json"
+    with cli.owning(locks.beside(file), file, "--workdir"):
+        run(config, workdir, asked)
+
+
+def own(workdir: Path, process: int, processes: int) -> locks.Lock:
+    """Makes this run the owner of the run folder; the first process holds the lock for all.
+
+    Args:
+      workdir: the run folder.
+      process: number of this process.
+      processes: of the run.
+
+    Raises:
+      UserError: another run writes to it, or nobody can.
+    """
+    lock = locks.Lock(
+        locks.in_folder(workdir), of=workdir, flag="--workdir", wait=cli.WAIT.value, lost=cli.fail
+    )
+    agree = distributed.tell if processes > 1 else str
+    try:
+        if process == 0:
+            lock.acquire(agree)
+        else:
+            locks.follow(agree)
+    except UserError:
+        if process == 0 and processes > 1:
+            time.sleep(2)  # the others need this process to end with a sentence of their own
+        raise
+    return lock
 
 
 def main() -> None:
@@ -55,8 +87,13 @@ def main() -> None:
     from big_retrieval.train.watchdog import Watchdog
 
     watchdog = Watchdog(workdir, config.hang_after, process=process, processes=processes)
-    with watchdog, distributed.losing(processes, watchdog.late):
-        train(config, workdir)
+    with distributed.losing(processes, watchdog.late):
+        lock = own(workdir, process, processes)
+    try:
+        with watchdog, distributed.losing(processes, watchdog.late):
+            train(config, workdir)
+    finally:
+        lock.release()
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(cli, "WORKDIR", folder)
         monkeypatch.setattr(evaluate, "STEP", step)
         monkeypatch.setattr(main, "DISTRIBUTED", together)
+        wait = flags.DEFINE_bool("wait", False, "", flag_values=own)
+        monkeypatch.setattr(cli, "WAIT", wait)
         try:
             cli.parse(["program", *args])
         except cli.UserError as problem:

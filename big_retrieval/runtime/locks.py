@@ -220,8 +220,9 @@ class Lock:
         if os.getpid() != self._lease.owner.pid:
             return
         with self._guard:
-            if self in _held:
-                _held.remove(self)
+            if self not in _held:
+                return
+            _held.remove(self)
             if self._closed.is_set():
                 return
             self._closed.set()

@@ -25,6 +25,7 @@ from big_retrieval.manifest import (
     to_json,
     write_manifest,
 )
+from big_retrieval.runtime import locks
 
 
 class Checkpoints:
@@ -77,6 +78,7 @@ class Checkpoints:
           UserError: the previous save failed (no space, no permission).
         """
         self.wait()
+        locks.check()
         folder = self.root / str(step)
         try:
             if jax.process_index() == 0:
@@ -94,6 +96,7 @@ class Checkpoints:
     def _finish(self, folder: Path, meta: dict[str, Any]) -> None:
         try:
             self._orbax.wait_until_finished()
+            locks.check()  # of another owner's folder nothing may be pruned
             if jax.process_index() == 0:
                 for name, data in {**self._files, "meta.json": to_json(meta)}.items():
                     (folder / name).write_bytes(data)  # the manifest syncs them

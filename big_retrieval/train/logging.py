@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.space import cannot_write
 from big_retrieval.manifest import to_json
 from big_retrieval.plan.chips import peak_flops
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import locks, screen
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.trackers import Guarded, TensorBoard
 
@@ -95,11 +96,43 @@ class Metrics:
         self.last.update(values)
         if not self._active:
             return
+        self._own()
         with needed(self._path):
             self._file.write(_line({"step": step, **values}))
             self._file.flush()
         self._rows += 1
         self._board.write(step, dict(values))
+
+    def _own(self) -> None:
+        """Makes sure that rows still go where they will be read.
+
+        Raises:
+          UserError: another run has the folder, or the file was replaced or removed.
+        """
+        locks.check()
+        if not self._is_there():
+            raise UserError(
+                f"{self._path} was replaced or removed while this run wrote to it, so that rows "
+                "would be lost: repeat the same command, and the run goes on from its newest "
+                "checkpoint."
+            )
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def sync(self) -> None:
+        """Makes sure that the rows are on the disk, before a checkpoint that comes after them.
+
+        Raises:
+          UserError: metrics.jsonl cannot be written.
+        """
+        if self._active:
+            with needed(self._path):
+                self._file.flush()
+                os.fsync(self._file.fileno())
 
     def write_curves(self, *, last: bool = False) -> None:
         """Writes curves.csv anew: a row per step, a column per metric.
@@ -112,12 +145,14 @@ class Metrics:
         """
         if not self._active or not (last or self._rows > 1.1 * self._in_csv):
             return
+        if not self._is_there():  # these are another run's rows
+            return
         with self._extras("curves.csv"):
             write_bytes(self._csv, curves(read_rows(self._path)).encode())
             self._in_csv = self._rows
 
     def close(self) -> None:
-        """Flushes everything.
+        """Flushes everything, to the disk.
 
         Raises:
           UserError: metrics.jsonl cannot be written.
@@ -126,6 +161,7 @@ class Metrics:
             return
         self.write_curves(last=True)
         self._board.close()
+        self.sync()
         with needed(self._path):
             self._file.close()
 
