@@ -10,6 +10,7 @@ the queries where B is better, the same and worse. Of many tests some have a sma
 """
 
 import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.runtime import locks
 
 QRELS = flags.DEFINE_string("qrels", None, "Judgements, for run files: TREC's qrels or BEIR's tsv")
 METRICS = flags.DEFINE_list("metrics", ["nDCG@10", "MRR@10", "R@100"], "Of run files")
@@ -50,9 +53,12 @@ def main(*words: str) -> None:
         raise UserError(_nothing_shared(first, second, pairs))
     show(first, second, table[1:])
     if OUT.value:
-        with Path(OUT.value).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(table)
-        print(f"written to {OUT.value}")
+        out = Path(OUT.value)
+        with cli.owning(locks.beside(out), out):
+            content = io.StringIO(newline="")
+            csv.writer(content).writerows(table)
+            write_bytes(out, content.getvalue().encode())
+        print(f"written to {out}")
 
 
 def aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:

@@ -24,6 +24,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.evals.evaluators import Evaluator
@@ -46,6 +47,7 @@ RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
 flags.DEFINE_alias("checkpoint", "workdir")  # what all other commands call it
+FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
 Say = Callable[[str], None]
 
@@ -72,6 +74,18 @@ class Subject:
 def main() -> None:
     """Makes what is asked for and runs all of its evaluators."""
     mode = _mode()
+    folder = _folder(mode)
+    if folder is None:
+        _evaluate(mode, None)
+        return
+    # A run that still trains can be evaluated: that writes other files, with a lock of their own.
+    file = folder / FILE
+    with cli.owning(locks.beside(file), file, "--workdir"):
+        _evaluate(mode, folder)
+
+
+def _evaluate(mode: str, folder: Path | None) -> None:
+    """Evaluates, and writes what was found into a folder; None: nowhere."""
     from big_retrieval.evals import evaluators as evals
     from big_retrieval.evals.examples import Folder
     from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
@@ -79,14 +93,12 @@ def main() -> None:
     from big_retrieval.manifest import to_json
     from big_retrieval.train.logging import say, table
 
-    folder = _folder(mode)
     subject = MAKE[mode](say)
     say(f"evaluating {subject.name}")
     for evaluator in subject.evaluators.values():
         evaluator.check()
     examples = None
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         examples = Folder(folder, subject.step, say)
     names = set(subject.evaluators)
     rankings = None if folder is None else folder / RANKINGS_FOLDER
@@ -102,7 +114,7 @@ def main() -> None:
         no_run = f"{place} is no run folder, so nothing is written to it"
         say(no_run if place else "nothing is written; --workdir says where to")
         return
-    target = folder / "evaluation.json"
+    target = folder / FILE
     write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
     say(f"written to {target}")
     if not mode:

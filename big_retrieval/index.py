@@ -16,6 +16,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Run or checkpoint folder of the model")
 DOCUMENTS = flags.DEFINE_string("documents", None, "Files of documents, separated by commas")
@@ -54,13 +55,19 @@ def main() -> None:
             raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
     if QUANTISE.value is not None and (FORMAT.value != "lucene" or QUANTISE.value <= 0):
         raise UserError("--quantise is a number above 0 and goes with --format=lucene.")
+    out = Path(str(OUT.value))
+    with cli.owning(locks.beside(out), out):
+        _make(out)
+
+
+def _make(out: Path) -> None:
     from big_retrieval.retrieval.making import Wish, make
 
     make(
         Wish(
             checkpoint=Path(str(CHECKPOINT.value)),
             documents=str(DOCUMENTS.value),
-            out=Path(str(OUT.value)),
+            out=out,
             field=FIELD.value,
             query_field=QUERY_FIELD.value,
             text=tuple(TEXT.value),

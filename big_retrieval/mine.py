@@ -30,6 +30,7 @@ from absl import flags
 from big_retrieval import cli, schema
 from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.config.data import Source as SourceConfig
@@ -63,11 +64,17 @@ QUERIES = 1024  # that are searched at a time
 
 def main() -> None:
     """Reads the flags, mines, and says what came of it."""
+    out = _checked()
+    with cli.owning(locks.beside(out), out):
+        _mine(out)
+
+
+def _mine(out: Path) -> None:
+    """Mines what the flags ask for."""
     from big_retrieval.mining.choice import Wish
     from big_retrieval.mining.output import Output
     from big_retrieval.retrieval.progress import Progress
 
-    out = _checked()
     wish = Wish(COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value)
     task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)

@@ -15,7 +15,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import locks, screen
 
 if TYPE_CHECKING:
     from big_retrieval.retrieval.searching import Searcher
@@ -43,6 +43,15 @@ CHUNK = 256  # queries that are read and searched at a time
 def main() -> None:
     """Opens the index and answers what is asked."""
     _check_flags()
+    if not OUT.value:
+        _search()
+        return
+    out = Path(OUT.value)
+    with cli.owning(locks.beside(out), out):
+        _search()
+
+
+def _search() -> None:
     from big_retrieval.retrieval.searching import open_searcher
 
     searcher = open_searcher(

@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from big_retrieval.errors import UserError
+from big_retrieval.runtime.locks import Lock, in_folder
+
 STEP = "step   1/200  loss 1.2500  100 examples/s  data wait 0.0%  eta 1:05"
 
 
@@ -20,6 +23,11 @@ def main() -> None:
     folder, mode, seed = Path(flags["workdir"]), flags["config.mode"], int(flags["config.seed"])
     if (folder / "mended").exists():
         mode = "finish"
+    try:
+        Lock(in_folder(folder), of=folder).acquire()  # left to the one that comes next
+    except UserError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        os._exit(2)
 
     def save(number: int, frame: FrameType | None) -> None:
         (folder / "saved").write_text("")

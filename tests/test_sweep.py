@@ -22,9 +22,10 @@ from big_retrieval import clock
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.manifest import to_json
+from big_retrieval.runtime.lease import Observer
+from big_retrieval.runtime.locks import holding, in_folder
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all
-from big_retrieval.sweep.locks import locked, try_lock
 from tests.helpers import ROOT, command, environment, losses, results
 
 QUICK = "configs/quickstart.py:runlocal"
@@ -243,12 +244,15 @@ def free(folder: Path) -> bool:
     """Whether the process of a run ends within some seconds: it holds the lock while it lives."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        lock = try_lock(folder / "lock")
-        if lock is not None:
-            os.close(lock)
+        if not in_use(folder):
             return True
         time.sleep(0.02)
     return False
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process that lives holds the lock of a run folder."""
+    return Observer(in_folder(folder)).look() == "alive"
 
 
 @pytest.mark.usefixtures("stub")
@@ -321,7 +325,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         stubs.start()
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)
-        assert try_lock(stubs.runs[0].folder / "lock") is None  # waited for
+        assert in_use(stubs.runs[0].folder)  # waited for
         os.kill(os.getpid(), signal.SIGINT)
 
     killer = threading.Thread(target=kill_twice)
@@ -376,7 +380,7 @@ def test_a_killed_sweep_leaves_no_process(tmp_path: Path) -> None:
     stubs = Stubs(tmp_path, "deaf")
     sweep = sweep_of_stubs(tmp_path, "deaf")
     stubs.start()
-    assert try_lock(stubs.runs[0].folder / "lock") is None
+    assert in_use(stubs.runs[0].folder)
     sweep.kill()
     sweep.wait()
     assert free(stubs.runs[0].folder)
@@ -392,9 +396,10 @@ def test_a_parent_that_ended_before_it_was_watched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("begun", [True, False])
 def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path, begun: bool) -> None:
     lines = [
-        "import sys, time; from pathlib import Path; from big_retrieval.sweep import child, locks",
+        "import sys, time; from pathlib import Path; from big_retrieval.sweep import child",
+        "from big_retrieval.runtime.locks import Lock, in_folder",
         "child._kernel_kills = lambda: False",
-        f"assert locks.try_lock(Path({str(tmp_path / 'lock')!r})) is not None",
+        f"Lock(in_folder(Path({str(tmp_path)!r})), of='x').acquire()",
         "child.end_with(int(sys.argv[1]))" if begun else "child.watch(0)",
         f"Path({str(tmp_path / 'started')!r}).write_text('1')",
         "time.sleep(600)",
@@ -407,11 +412,9 @@ def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path, begun: bool
     parent = subprocess.Popen([sys.executable, "-c", middle])
     if begun:
         wait_for(tmp_path / "started")
-        assert try_lock(tmp_path / "lock") is None
+        assert in_use(tmp_path)
     else:
-        wait_for_lock_file = tmp_path / "lock"
-        while not wait_for_lock_file.exists():
-            time.sleep(0.01)
+        wait_for(in_folder(tmp_path))
     if begun:
         parent.kill()
         parent.wait()
@@ -433,6 +436,19 @@ def test_two_sweeps_share_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row["name"] for row in csv_rows(tmp_path)] == ["1-finish"]
     other.terminate()
     assert other.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stubs, looks = Stubs(tmp_path, "finish"), iter([False])
+    look = runner._in_use
+    monkeypatch.setattr(runner, "_in_use", lambda *args: next(looks, look(*args)))
+    with holding(in_folder(stubs.runs[0].folder), of="run"):
+        assert stubs.run() == 1
+    assert "left to the process that is running it" in capfd.readouterr().out
+    assert "is in use by process" in (stubs.runs[0].folder / "log.txt").read_text()
 
 
 # ---- What is shown
@@ -527,7 +543,7 @@ def test_damaged_results_are_named_first(tmp_path: Path) -> None:
 def test_a_table_waits_for_the_one_who_writes_it(tmp_path: Path) -> None:
     stubs = Stubs(tmp_path, "finish")
     writer = threading.Thread(target=stubs.tables)
-    with locked(tmp_path / "results.lock"):
+    with holding(tmp_path / "results.lock", of=tmp_path):
         writer.start()
         writer.join(0.2)
         assert not (tmp_path / "results.csv").exists()

@@ -21,6 +21,7 @@ from big_retrieval.config import Beir, Config, Graded, GradedScenes, Mixture
 from big_retrieval.config.data import Source as SourceConfig
 from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import locks
 
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
@@ -85,7 +86,8 @@ def inspect(config: Config) -> None:
     if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
         print(inspection.throughput(config, source, specs, SECONDS.value), flush=True)
     picture = Path(OUT.value or cli.workdir() / "inspect.png")
-    inspection.draw(sample, picture)
+    with cli.owning(locks.beside(picture), picture):
+        inspection.draw(sample, picture)
     print(f"picture     {picture}")
 
 
@@ -101,20 +103,25 @@ def split(config: Config) -> None:
 
 def convert(config: Config) -> None:
     """Writes the source's records as ArrayRecord shards."""
+    if not OUT.value:
+        raise UserError("--out is missing: the folder to write the shards to.")
+    folder = Path(OUT.value)
+    with cli.owning(locks.in_folder(folder), folder):
+        _convert(config, folder)
+
+
+def _convert(config: Config, folder: Path) -> None:
     from big_retrieval.data.build import make_source
     from big_retrieval.data.damage import Damage, note
     from big_retrieval.data.files.shards import write_folder
 
-    if not OUT.value:
-        raise UserError("--out is missing: the folder to write the shards to.")
     asked = chosen(config)
     if "graded" in _types(asked):
         raise UserError(
             "--source names judged pairs, which shards cannot hold; train from their own files."
         )
     source = make_source(asked)
-    folder, last = Path(OUT.value), [time.monotonic()]
-    folder.mkdir(parents=True, exist_ok=True)
+    last = [time.monotonic()]
     (folder / LEFT_OUT).unlink(missing_ok=True)
     damage = Damage(folder / LEFT_OUT, config.loader.max_damaged)
 

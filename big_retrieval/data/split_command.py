@@ -7,9 +7,11 @@ from typing import Any
 
 from absl import flags
 
+from big_retrieval import cli
 from big_retrieval.checks import graded as checks
 from big_retrieval.config.data import Graded
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 SEED = flags.DEFINE_integer("seed", 0, "split: of the draw", lower_bound=0)
 QUERY_SHARE = flags.DEFINE_float("query_share", 0.8, "split: of the queries, for training")
@@ -81,7 +83,9 @@ def split(config: Graded, out: str | None) -> None:
         if not 0 < flag.value < 1:
             raise UserError(f"--{flag.name} is {flag.value}; it must be above 0 and below 1.")
     wish = Wish(SEED.value, QUERY_SHARE.value, DOCUMENT_SHARE.value, DEV_SHARE.value, GROUP.value)
-    summary = split_files(graded(config), config, wish, Path(out))
+    folder = Path(out)
+    with cli.owning(locks.in_folder(folder), folder):
+        summary = split_files(graded(config), config, wish, folder)
     for line in describe(summary):
         print(line)
 

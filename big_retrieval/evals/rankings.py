@@ -8,6 +8,7 @@
 
 import contextlib
 import csv
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +44,8 @@ class Rankings:
     def __init__(self, folder: Path, source: JudgedSource):
         self._folder, self._source = folder, source
         self._run = RunWriter(folder / RUN, name_of(folder.name))
-        self._partial = folder / (QUERIES + ".partial")
+        # Of this process only: a run that trains may be evaluated into the same folder.
+        self._partial = folder / f"{QUERIES}.{os.getpid()}.partial"
 
     def __enter__(self) -> "Rankings":
         self._file = self._partial.open("w", encoding="utf-8", newline="")
@@ -61,6 +63,8 @@ class Rankings:
         self._file.close()
         if kind is None:
             publish(self._partial, self._folder / QUERIES)
+        else:
+            self._partial.unlink(missing_ok=True)
 
     def add(
         self,

@@ -7,6 +7,7 @@ the documents' ids.
 """
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ class RunWriter:
 
     def __init__(self, path: Path, tag: str = TAG):
         self._path, self._tag = path, _word(tag, "the tag of a run")
-        self._partial = path.with_name(path.name + ".partial")
+        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._partial.open("w", encoding="utf-8")
         self._seen: set[str] = set()

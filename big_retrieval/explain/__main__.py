@@ -22,6 +22,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 CHECKPOINT = flags.DEFINE_multi_string("checkpoint", [], "Run or checkpoint folder; sheet: several")
 TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
@@ -76,11 +77,12 @@ def main(*words: str) -> None:
         raise UserError("--checkpoint is missing: the folder of a run, or of a checkpoint.")
     if action != "sheet" and len(CHECKPOINT.value) > 1:
         raise UserError("--checkpoint is given several times, which only sheet takes; keep one.")
-    if OUT.value is not None and action != "sheet":
-        from big_retrieval.explain.show import make_folder
-
-        make_folder(Path(OUT.value))
-    actions[action]()
+    if OUT.value is None:
+        actions[action]()
+        return
+    out = Path(OUT.value)
+    with cli.owning(locks.beside(out) if action == "sheet" else locks.in_folder(out), out):
+        actions[action]()
 
 
 def _explain() -> None:

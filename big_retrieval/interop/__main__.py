@@ -16,6 +16,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
@@ -36,15 +37,20 @@ def main(*words: str) -> None:
     if not FROM.value or not OUT.value:
         lost = "--from" if not FROM.value else "--out"
         raise UserError(f"{lost} is missing: --from=PATH is read and --out=FOLDER written.")
+    out = Path(OUT.value)
+    with cli.owning(locks.beside(out), out):
+        _import(out)
+
+
+def _import(out: Path) -> None:
     from big_retrieval.interop.folder import write
     from big_retrieval.interop.model import import_model
 
-    out = Path(OUT.value)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is there and not empty; give a new folder.")
     like = cli.load_config() if cli.CONFIG.value is not None else None
     model = import_model(
-        FROM.value,
+        str(FROM.value),
         like=like,
         tokenizer=TOKENIZER.value,
         pool=POOL.value or "",

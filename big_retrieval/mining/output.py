@@ -13,6 +13,7 @@ import numpy as np
 from big_retrieval.io import durable
 from big_retrieval.manifest import to_json
 from big_retrieval.mining.task import Task
+from big_retrieval.runtime import locks
 
 LOOKED_AT = 1000  # documents by which `data_sha256` tells data apart
 
@@ -63,6 +64,7 @@ class Output:
           rows: in DPR's form.
           queries: from which they come; there may be fewer rows.
         """
+        locks.check()
         for row in rows:
             self.counts[len(row["hard_negative_ctxs"])] += 1
             self._file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())

@@ -15,7 +15,9 @@ from absl import flags
 from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.report import page
+from big_retrieval.report.read import check_run
 from big_retrieval.report.table import table
+from big_retrieval.runtime import locks
 
 OUT = flags.DEFINE_string("out", None, "The file; RUN/report.html by default")
 TABLE = flags.DEFINE_bool("table", False, "Print one Markdown table of all folders instead")
@@ -53,7 +55,11 @@ def main(*folders: str) -> None:
     out = None if OUT.value is None else Path(OUT.value)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"--out {out} is a folder or in none that exists; give a file.")
-    print(f"written to {page.write(*paths, out=out)}")
+    for path in paths:
+        check_run(path)
+    out = page.place(*paths) if out is None else out
+    with cli.owning(locks.beside(out), out):
+        print(f"written to {page.write(*paths, out=out)}")
 
 
 def _table(paths: list[Path]) -> None:

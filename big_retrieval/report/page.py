@@ -30,11 +30,15 @@ def write(folder: Path, second: Path | None = None, out: Path | None = None) -> 
       UserError: a folder is none of a run.
     """
     folders = [folder] if second is None else [folder, second]
+    out = place(folder, second) if out is None else out
     runs = [read_run(path) for path in folders]
-    if out is None:
-        out = folder / (NAME if second is None else f"report-vs-{runs[1].name}.html")
     write_bytes(out, build(runs).encode())
     return out
+
+
+def place(folder: Path, second: Path | None = None) -> Path:
+    """Where a report goes unless the user says otherwise; the arguments are those of `write`."""
+    return folder / (NAME if second is None else f"report-vs-{second.resolve().name}.html")
 
 
 def build(runs: Sequence[RunFiles]) -> str:

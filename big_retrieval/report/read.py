@@ -83,12 +83,8 @@ class RunFiles:
         return {**last, **{k: v for k, v in self.results.items() if is_number(v)}}
 
 
-def read_run(folder: Path) -> RunFiles:
-    """Reads a run folder.
-
-    Raises:
-      UserError: there is no such folder, or it is none of a run.
-    """
+def check_run(folder: Path) -> None:
+    """Raises a UserError where there is no such folder, or it is none of a run."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; give the folder of a run.")
     if not any((folder / name).is_file() for name in SIGNS):
@@ -96,6 +92,15 @@ def read_run(folder: Path) -> RunFiles:
             f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the --workdir of "
             "a run."
         )
+
+
+def read_run(folder: Path) -> RunFiles:
+    """Reads a run folder.
+
+    Raises:
+      UserError: there is no such folder, or it is none of a run.
+    """
+    check_run(folder)
     run = RunFiles(folder, folder.resolve().name)
     for name in ("config", "results", "evaluation", "plan", "environment"):
         setattr(run, name, _object(folder / f"{name}.json", run.problems))

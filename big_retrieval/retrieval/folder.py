@@ -20,6 +20,7 @@ from pathlib import Path
 from big_retrieval import manifest
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
+from big_retrieval.runtime import locks
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
@@ -104,6 +105,7 @@ def give_name(partial: Path, folder: Path) -> None:
 
 
 def _rename(partial: Path, folder: Path) -> None:
+    locks.check()
     if folder.exists():
         folder.rmdir()  # empty, as `begin` saw
     durable.replace(partial, folder)

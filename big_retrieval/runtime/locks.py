@@ -76,6 +76,7 @@ class Lock:
         self._wait, self._on_loss, self._pause = wait, lost, look
         self._lease, self._observer = Lease(path), Observer(path)
         self._made: list[Path] = []  # folders that were made for the lock, the innermost first
+        self._waited = 0.0  # seconds
         self._said: set[str] = set()
         self._rights: dict[Path, Observer] = {}  # to remove stale locks, as others have them
         self._guard = threading.RLock()  # the heartbeat, checks and the release exclude each other
@@ -110,6 +111,7 @@ class Lock:
                 self._remove_made()
                 raise UserError(word)
             time.sleep(self._pause)
+            self._waited += self._pause
 
     def _attempt(self) -> str:
         """`HELD`; "" when it has to be tried again; or a sentence that says why it cannot be."""
@@ -130,7 +132,8 @@ class Lock:
                     f"{self._flag}."
                 )
             elif state == "alive":
-                self._say_once(f"waiting for {whose}, which uses {self._of}", owner)
+                if self._waited >= LOOK:  # most writers of tables need less
+                    self._say_once(f"waiting for {whose}, which uses {self._of}", owner)
                 return ""
             elif state == "undecided":
                 if self._observer.unchanged:
@@ -167,7 +170,7 @@ class Lock:
             say(text)
 
     def _cannot_write(self, problem: OSError) -> str:
-        if isinstance(problem, FileExistsError | NotADirectoryError):
+        if isinstance(problem, FileExistsError):
             return f"{self._flag} {self._of}: {problem.filename} is a file; give another folder."
         return f"{self._flag} {self._of} cannot be written: {problem.strerror}; choose another."
 

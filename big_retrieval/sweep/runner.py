@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
 from big_retrieval.clock import duration
-from big_retrieval.sweep.locks import try_lock
+from big_retrieval.runtime.lease import Observer
+from big_retrieval.runtime.locks import in_folder
 from big_retrieval.sweep.screen import Screen, last_lines
 from big_retrieval.sweep.spec import Run
 from big_retrieval.sweep.table import read_results
@@ -29,6 +29,7 @@ LOOK = 0.5  # seconds between two looks at a run
 PATIENCE = 20.0  # seconds for a killed process to leave a run folder
 SHOWN = 8  # lines of the log of a run that failed
 
+ELSEWHERE = "left to the process that is running it"
 MISTAKE = 2  # status of `big_retrieval.main` after a user's mistake
 
 Outcome = Literal["finished", "stopped", "failed", "refused", "elsewhere"]
@@ -107,31 +108,38 @@ def _unfinished(runs: Sequence[Run]) -> list[Run]:
 def _run(run: Run, head: str, after: int, screen: Screen, stop: Stop) -> Outcome:
     """One run, from its start to its end; `after` more are to come."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    lock = _lock(run.folder / "lock", head, screen, stop)
-    if lock is None:
-        screen.say(f"{head}  left to the process that is running it")
+    if _in_use(run, head, screen, stop, PATIENCE):
+        screen.say(f"{head}  {ELSEWHERE}")
         return "elsewhere"
     if read_results(run) is not None:  # by the process that was waited for
-        os.close(lock)
         return "finished"
-    child = Child(run, lock)
+    child = Child(run)
     screen.begin(f"{head}  started; its output is in {child.log}")
     while child.process.poll() is None:
         if stop.number is not None:
             child.stop(screen, head, at_once=stop.again)
         screen.progress(head, child.lines(), child.elapsed(), after)
         _wait(child.process)
+    if child.process.returncode == MISTAKE and _in_use(run, head, screen, stop, 0.0):
+        screen.say(f"{head}  {ELSEWHERE}")  # it was quicker; the child was refused
+        return "elsewhere"
     return child.outcome(screen, head)
 
 
-def _lock(path: Path, head: str, screen: Screen, stop: Stop) -> int | None:
-    """The lock of a run folder; a process that was just killed may hold it for a moment."""
-    lock, begin = try_lock(path), time.monotonic()
-    while lock is None and time.monotonic() < begin + PATIENCE and stop.number is None:
+def _in_use(run: Run, head: str, screen: Screen, stop: Stop, patience: float) -> bool:
+    """Whether another process owns a run folder; one that was just killed does for a moment.
+
+    The run itself takes the lock: here it is only looked at. The lock of another machine has to be
+    looked at for some time, until it is renewed or not.
+    """
+    observer, begin = Observer(in_folder(run.folder)), time.monotonic()
+    while (state := observer.look()) in ("alive", "undecided"):
+        waited = time.monotonic() - begin >= patience
+        if stop.number is not None or (state == "alive" and waited):
+            return True
         screen.progress(head, ["waiting for another process to leave its folder"], 0.0, 0)
         time.sleep(LOOK)
-        lock = try_lock(path)
-    return lock
+    return False
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -142,12 +150,11 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 class Child:
     """The process of a run."""
 
-    def __init__(self, run: Run, lock: int) -> None:
+    def __init__(self, run: Run) -> None:
         """Starts it.
 
         Args:
           run: what it runs.
-          lock: descriptor of the lock of its folder, which it keeps until it ends.
         """
         self._run = run
         self.log = run.folder / "log.txt"
@@ -164,9 +171,8 @@ class Child:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "big_retrieval.sweep.child", str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True, pass_fds=(lock,),
+                start_new_session=True,
             )  # fmt: skip
-        os.close(lock)
 
     def elapsed(self) -> float:
         """Seconds since its start."""

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.sweep.locks import locked
+from big_retrieval.runtime.locks import holding
 from big_retrieval.sweep.spec import Entry, Run, Sweep
 
 PERCENT = re.compile(r"(^|/)(R@\d+|[^/]*accuracy)$")
 TYPE = re.compile(r"^(retrieval|zeroshot)/(?=.*/)")  # left out of column heads
+LOOK = 0.1  # seconds between two looks at the lock of another writer, who needs about as long
 Results = Mapping[str, Any]
 Finished = Sequence[tuple[Run, Results]]
 
@@ -80,7 +81,7 @@ def write_tables(sweep: Sweep, runs: Sequence[Run], workdir: Path, title: str) -
     """
     workdir.mkdir(parents=True, exist_ok=True)
     # Of two writers the later one must not have read before the other's run was finished.
-    with locked(workdir / "results.lock"):
+    with holding(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
         found = [(run, results) for run in runs if (results := read_results(run)) is not None]
         means = means_table(sweep, found)
         _write(workdir / "results.csv", rows_table(found))

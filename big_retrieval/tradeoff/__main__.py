@@ -18,6 +18,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Run or checkpoint folders, one or several")
 EVAL = flags.DEFINE_string("eval", "", "Evaluator of the run; may be left out where it has one")
@@ -51,18 +52,19 @@ def main() -> None:
         rounds=ROUNDS.value,
         bm25=BM25.value,
     )
-    evaluators = measuring.check(wish)
     out = Path(OUT.value)
-    partial = folders.begin(out)
-    try:
-        (partial / WORK).mkdir()
-        report = measuring.measure(wish, evaluators, partial / WORK, say)
-        shutil.rmtree(partial / WORK)
-        page.write(report, partial)
-        folders.give_name(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
-        raise
+    with cli.owning(locks.beside(out), out):
+        evaluators = measuring.check(wish)
+        partial = folders.begin(out)
+        try:
+            (partial / WORK).mkdir()
+            report = measuring.measure(wish, evaluators, partial / WORK, say)
+            shutil.rmtree(partial / WORK)
+            page.write(report, partial)
+            folders.give_name(partial, out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
+            raise
     print((out / "tradeoff.md").read_text())
     say(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")
 

@@ -1,0 +1,134 @@
+"""Every command refuses an output that another process writes to, before anything expensive."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from absl.testing import flagsaver
+
+from big_retrieval import cli, evaluate, main
+from big_retrieval.config import Config, Graded
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+from big_retrieval.train.logging import Metrics
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that comes as far as reading a model or data fails the test."""
+
+    def fail(*args: Any, **keys: Any) -> None:
+        raise AssertionError("the lock comes first")
+
+    for place in (
+        "big_retrieval.loading.load",
+        "big_retrieval.loading.find",
+        "big_retrieval.data.build.make_source",
+        "big_retrieval.train.setup.make_source",
+        "big_retrieval.data.open_graded.graded",
+        "big_retrieval.interop.model.import_model",
+        "big_retrieval.tradeoff.measuring.check",
+        "big_retrieval.retrieval.searching.open_searcher",
+        "big_retrieval.train.start.untrained",
+        "big_retrieval.plan.plan.run",
+        "big_retrieval.report.page.write",
+    ):
+        monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(cli, "load_config", lambda: Config())
+    monkeypatch.setattr(main, "check", lambda config: None)
+
+
+COMMANDS = [  # module, its flags, words; the lock
+    ("main", {}, (), "out/folder.lock"),
+    ("main", {"plan": True}, (), "out/plan.json.lock"),
+    ("index", {"checkpoint": "run", "documents": "d.jsonl"}, (), "out.lock"),
+    ("mine", {"bm25": True, "data": "d.jsonl"}, (), "out.lock"),
+    ("data.__main__", {}, ("convert",), "out/folder.lock"),
+    ("data.__main__", {}, ("split",), "out/folder.lock"),
+    ("tradeoff.__main__", {"checkpoint": ["run"]}, (), "out.lock"),
+    ("explain.__main__", {"checkpoint": ["run"], "text": ["a"]}, (), "out/folder.lock"),
+    ("explain.__main__", {"checkpoint": ["run"], "data": "d"}, ("sheet",), "out.lock"),
+    ("search", {"index": "i", "queries": "q"}, (), "out.lock"),
+    ("interop.__main__", {"from": "model"}, ("import",), "out.lock"),
+    ("evaluate", {"untrained": True, "config": "c"}, (), "out/evaluation.json.lock"),
+    ("report.__main__", {}, ("RUN",), "RUN/report.html.lock"),
+]
+
+
+@pytest.mark.parametrize(("module", "given", "words", "lock"), COMMANDS)
+def test_a_command_refuses_what_another_process_writes_to(
+    module: str, given: dict[str, Any], words: tuple[str, ...], lock: str, out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    command = importlib.import_module(f"big_retrieval.{module}")
+
+    class Flag:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    if module in ("main", "evaluate"):
+        monkeypatch.setattr(cli, "WORKDIR", Flag(str(out)))
+    elif module != "report.__main__":
+        monkeypatch.setattr(command, "OUT", Flag(str(out)))
+    for name, value in given.items():
+        where = cli if name == "config" else command
+        monkeypatch.setattr(where, name.upper(), Flag(value))
+    if words == ("split",):
+        monkeypatch.setattr(command.split_command, "source_of_flags", Graded)
+    if words == ("RUN",):
+        (out.parent / "RUN").mkdir()
+        (out.parent / "RUN" / "config.json").write_text("{}")
+        words = (str(out.parent / "RUN"),)
+    path = out.parent / lock
+    with (
+        locks.holding(path, of="x"),
+        pytest.raises(UserError, match=r"is in use by process .*: wait for it with --wait, or"),
+    ):
+        command.main(*words)
+    assert not path.exists()
+
+
+def test_metrics_are_never_written_to_a_file_that_nobody_finds(tmp_path: Path) -> None:
+    for number, how in enumerate(("replaced", "removed")):
+        folder = tmp_path / how
+        folder.mkdir()
+        metrics = Metrics(folder, restored_step=None)
+        metrics.write(1, {"loss": 1.0})
+        if number:
+            metrics._path.unlink()
+        else:
+            (folder / "new").write_text("another run's\n")
+            (folder / "new").replace(metrics._path)
+        with pytest.raises(UserError, match=r"metrics\.jsonl was replaced or removed while"):
+            metrics.write(2, {"loss": 2.0})
+        metrics.close()
+        assert not (folder / "curves.csv").exists()
+        assert metrics._path.exists() == (not number)
+
+
+def test_a_run_that_lost_its_folder_writes_no_more_rows(tmp_path: Path) -> None:
+    path = locks.in_folder(tmp_path)
+    with locks.holding(path, of=tmp_path):
+        metrics = Metrics(tmp_path, restored_step=None)
+        metrics.write(1, {"loss": 1.0})
+        path.write_text("another's")
+        with pytest.raises(UserError, match="this process writes nothing more"):
+            metrics.write(2, {"loss": 2.0})
+        metrics.close()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    assert path.read_text() == "another's"
+
+
+def test_a_run_that_trains_can_be_evaluated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (out / "checkpoints").mkdir(parents=True)
+    done = []
+    monkeypatch.setattr(evaluate, "_evaluate", lambda mode, folder: done.append(folder))
+    with flagsaver.flagsaver(workdir=str(out)), locks.holding(locks.in_folder(out), of=out):
+        evaluate.main()
+    assert done == [out]
