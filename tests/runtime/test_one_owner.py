@@ -2,6 +2,7 @@
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,19 +69,20 @@ def test_a_command_refuses_what_another_process_writes_to(
 ) -> None:  # fmt: skip
     command = importlib.import_module(f"big_retrieval.{module}")
 
-    class Flag:
-        def __init__(self, value: Any) -> None:
-            self.value = value
+    def flag(name: str, value: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, value=value)
 
     if module in ("main", "evaluate"):
-        monkeypatch.setattr(cli, "WORKDIR", Flag(str(out)))
+        monkeypatch.setattr(cli, "WORKDIR", flag("workdir", str(out)))
     elif module != "report.__main__":
-        monkeypatch.setattr(command, "OUT", Flag(str(out)))
+        monkeypatch.setattr(command, "OUT", flag("out", str(out)))
     for name, value in given.items():
         where = cli if name == "config" else command
-        monkeypatch.setattr(where, name.upper(), Flag(value))
+        monkeypatch.setattr(where, name.upper(), flag(name, value))
     if words == ("split",):
         monkeypatch.setattr(command.split_command, "source_of_flags", Graded)
+    if words == ("convert",):
+        monkeypatch.setattr(command, "check", lambda config: None)
     if words == ("RUN",):
         (out.parent / "RUN").mkdir()
         (out.parent / "RUN" / "config.json").write_text("{}")

@@ -1,0 +1,162 @@
+"""Two commands with one output: real processes, started together, stopped and killed."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from big_retrieval.retrieval import open_index
+from big_retrieval.runtime.locks import beside, holding, in_folder
+from tests.helpers import ROOT, command, environment, lexical_texts, results, rows
+from tests.launch.running import SCRIPT, wait_for
+
+SMALL = [
+    *["--config=configs/quickstart.py:runlocal", "--config.total_steps=30"],
+    *["--config.log_every=1", "--config.checkpoint_every=3", "--config.batch_size=16"],
+    *["--config.data.count=200", "--config.towers.image.depth=1", "--config.towers.text.depth=1"],
+    *["--config.evals.colours.data.count=16", "--config.evals.test.data.count=16"],
+    "--config.report=False",
+]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts commands, and ends what is left of them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            args, cwd=ROOT, env=environment(PYTHON=sys.executable), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def logged(workdir: Path) -> int:
+    try:
+        return len(rows(workdir))
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.mark.slow
+def test_of_two_launches_one_trains_and_a_third_waits(tmp_path: Path, start: Start) -> None:
+    args = command("main", *SMALL, f"--workdir={tmp_path / 'run'}")
+    both = [start(*args), start(*args)]
+    wait_for(lambda: any(process.poll() is not None for process in both))
+    owner, refused = sorted(both, key=lambda process: process.poll() is not None)
+    said = refused.communicate()[0]
+    assert refused.returncode == 2, said
+    assert f"{tmp_path / 'run'} is in use by process {owner.pid} on " in said
+    assert said.strip().endswith("wait for it with --wait, or give another --workdir.")
+    wait_for(lambda: logged(tmp_path / "run") >= 3)
+    owner.send_signal(signal.SIGSTOP)  # alive all the same
+    waiting = start(*args, "--wait")
+    assert waiting.stdout is not None
+    assert f"waiting for process {owner.pid} on " in waiting.stdout.readline()
+    owner.send_signal(signal.SIGCONT)
+    output = owner.communicate()[0]
+    assert owner.returncode == 0, output
+    assert [row["step"] for row in rows(tmp_path / "run")] == list(range(1, 31))
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    output = waiting.communicate()[0]
+    assert waiting.returncode == 0, output
+    assert "already finished" in output
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    assert results(tmp_path / "run")["resumed_from"] is None
+    assert not list(tmp_path.rglob("*.lock*"))
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_killed_run_is_taken_over_with_a_sentence(
+    tmp_path: Path, start: Start
+) -> None:
+    args = command("main", *SMALL, f"--workdir={tmp_path / 'run'}")
+    killed = start(*args)
+    wait_for(lambda: logged(tmp_path / "run") >= 8)
+    killed.kill()
+    killed.wait()
+    assert in_folder(tmp_path / "run").exists()
+    again = start(*args)
+    output = again.communicate()[0]
+    assert again.returncode == 0, output
+    assert f"was left by process {killed.pid} on " in output
+    assert "this process takes it over" in output
+    assert [row["step"] for row in rows(tmp_path / "run")] == list(range(1, 31))
+    assert not list(tmp_path.rglob("*.lock*"))
+
+
+@pytest.mark.slow
+def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentence(
+    tmp_path: Path, start: Start
+) -> None:
+    folder = tmp_path / "run"
+    with holding(in_folder(folder), of=folder):
+        group = start(SCRIPT, "--devices=2", "--", *SMALL, f"--workdir={folder}")
+        output = group.communicate()[0]
+        assert group.returncode == 2, output
+        assert "starting all again" not in output
+        for number in (0, 1):
+            log = (folder / "logs" / f"process_{number}.log").read_text()
+            assert f"error: {folder} is in use by process " in log
+            assert log.count("error:") == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["logs"]
+
+
+@pytest.mark.slow
+def test_a_second_index_of_the_same_name_leaves_the_first_alone(
+    tmp_path: Path, start: Start
+) -> None:
+    from tests.retrieval.test_search_commands import save
+
+    save(tmp_path / "model", **lexical_texts())
+    lines = [json.dumps({"id": f"d{n}", "text": f"a red ball {n}"}) for n in range(20_000)]
+    (tmp_path / "documents.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "index"
+    args = command(
+        "index", f"--checkpoint={tmp_path / 'model'}", f"--out={out}", "--binary", "--text=text",
+        f"--documents={tmp_path / 'documents.jsonl'}",
+    )  # fmt: skip
+    first = start(*args)
+    wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
+    first.send_signal(signal.SIGSTOP)
+    second = start(*args)
+    said = second.communicate()[0]
+    assert second.returncode == 2
+    assert f"{out} is in use by process {first.pid} on " in said
+    assert said.strip().endswith("wait for it with --wait, or give another --out.")
+    first.send_signal(signal.SIGCONT)
+    output = first.communicate()[0]
+    assert first.returncode == 0, output
+    assert len(open_index(out)) == 20_000
+    assert not beside(out).exists()
+    assert not (tmp_path / "index.partial").exists()
+
+
+@pytest.mark.slow
+def test_sigterm_removes_what_an_index_had_begun(tmp_path: Path, start: Start) -> None:
+    from tests.retrieval.test_search_commands import save
+
+    save(tmp_path / "model", **lexical_texts())
+    lines = [json.dumps({"id": f"d{n}", "text": "a red ball"}) for n in range(100_000)]
+    (tmp_path / "documents.jsonl").write_text("\n".join(lines))
+    build = start(*command(
+        "index", f"--checkpoint={tmp_path / 'model'}", f"--out={tmp_path / 'index'}", "--binary",
+        "--text=text", f"--documents={tmp_path / 'documents.jsonl'}",
+    ))  # fmt: skip
+    wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
+    build.terminate()
+    output = build.communicate()[0]
+    assert build.returncode == 128 + signal.SIGTERM, output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "model"]
