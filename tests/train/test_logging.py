@@ -74,6 +74,8 @@ def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_sp
     metrics.write(1, {"loss": 2.0})
     metrics._file.close()
     metrics._file = Path("/dev/full").open("ab")  # noqa: SIM115
+    metrics._path.unlink()
+    metrics._path.symlink_to("/dev/full")  # the file of that name is the open one still
     with pytest.raises(UserError) as problem:
         metrics.write(2, {"loss": 1.0})
     assert str(problem.value).startswith(
