@@ -20,11 +20,13 @@ from big_retrieval.columns import Columns
 from big_retrieval.config import Config, Mesh, ResNet
 from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
+from big_retrieval.data.image_limits import MOST_FILE
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import read_bytes
 from big_retrieval.models.towers import make_model, with_stats
 
 
@@ -150,7 +152,7 @@ def read_image(image: Any) -> Any:
     """
     if isinstance(image, str | Path):
         try:
-            return decoding.decode(Path(image).read_bytes())
+            return decoding.decode(read_bytes(image, MOST_FILE))
         except OSError as problem:
             raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
         except ValueError as problem:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from big_retrieval.config.data import Graded
 from big_retrieval.config.texts import Beir
+from big_retrieval.io.regular import check_regular
 
 
 def as_graded(config: Beir) -> Graded:
@@ -30,6 +31,7 @@ def as_graded(config: Beir) -> Graded:
 def has_titles(folder: Path) -> bool:
     """Whether the documents of a folder have titles, as far as the first one tells."""
     try:
+        check_regular(folder / "corpus.jsonl")
         with (folder / "corpus.jsonl").open(encoding="utf-8-sig", errors="replace") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):

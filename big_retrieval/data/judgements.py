@@ -103,7 +103,8 @@ def check_scores(score: np.ndarray, column: str, place: Place) -> None:
     more = f" ({len(bad):,} such pairs)" if len(bad) > 1 else ""
     if np.isnan(value):
         raise UserError(f"{place(first)}: {column!r} has no number{more}; give every pair one.")
-    raise UserError(f"{place(first)}: {column!r} is {value:g}; it must be 0 or more{more}.")
+    wanted = "it must be 0 or more, and finite"
+    raise UserError(f"{place(first)}: {column!r} is {value:g}; {wanted}{more}.")
 
 
 def distinct(

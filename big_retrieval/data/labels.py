@@ -80,7 +80,7 @@ def _value(record: Record, column: str, place: str, drawn: Mapping[int, int] | N
 def _weight(score: Any, labels: PairLabels, place: str) -> float:
     try:
         number = float(score)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Damaged(place, f"the score {labels.score!r} is {score!r:.60}, no number") from None
     if not 0 <= number <= labels.s_max:
         why = f"the score {labels.score!r} is {number:g}, not from 0 to {labels.s_max:g}"

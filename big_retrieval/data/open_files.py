@@ -18,6 +18,7 @@ from big_retrieval.data.files.tables import Chain, Joined, Rows, Table
 from big_retrieval.data.files.tar import TarShard
 from big_retrieval.data.records import Records
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_text
 
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
@@ -96,7 +97,7 @@ def karpathy(config: Karpathy) -> Records:
     path = files_of(config.path, config.how_to_get)[0]
     wanted = set(config.split.split("+"))
     try:
-        images = json.loads(path.read_text(encoding="utf-8"))["images"]
+        images = json.loads(read_text(path))["images"]
         splits = sorted({image["split"] for image in images})
         chosen = [image for image in images if image["split"] in wanted]
         rows = [_karpathy_row(image, config.captions) for image in chosen]
@@ -137,11 +138,17 @@ def files_of(pattern: str, how_to_get: str) -> list[Path]:
 
 
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
-    """The files of a path, a pattern or a {00..99} range, in order, and what leads to none."""
+    """The files of a path, a pattern or a {00..99} range, in order, and what leads to none.
+
+    Raises:
+      UserError: something else than a regular file or a folder, such as a named pipe.
+    """
     found, lost = [], []
     for path in _ranges(pattern):
         names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
         here = [Path(name) for name in names if Path(name).exists()]
+        for each in here:
+            check_regular(each, folders=True)
         found += here
         lost += [] if here else [path]
     return found, lost
@@ -213,7 +220,7 @@ def file_table(path: Path) -> Table:
     Raises:
       UserError: its kind is unknown, or it cannot be read.
     """
-    found = path.stat()
+    found = check_regular(path)
     return _open_table(path, found.st_size, found.st_mtime_ns)
 
 

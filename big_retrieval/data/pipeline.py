@@ -6,13 +6,18 @@ So batches do not depend on processes, threads or worker processes, and a run re
 without any state but its step. Grain shuffles, reads ahead and runs the worker processes.
 """
 
+import contextlib
 import multiprocessing
 import os
+import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import grain
 import numpy as np
@@ -30,9 +35,14 @@ from big_retrieval.data.batches import (
 )
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.negatives import Negatives
+from big_retrieval.data.open_files import warn
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
-from big_retrieval.errors import Damaged
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import reading as notes
+
+DEAD = "Worker process was terminated unexpectedly"  # what grain says
+REPLACED = 3  # workers that may end in a row, without a batch in between
 
 
 @dataclass(frozen=True)
@@ -180,9 +190,70 @@ class Timed:
 def _iterate(
     make: Callable[[int], Batch], start: int, stop: int, workers: int, threads: int, prefetch: int
 ) -> Iterator[Batch]:
-    """make(start), ..., make(stop - 1), in order and ahead of time."""
-    if stop <= start:
-        return
+    """make(start), ..., make(stop - 1), in order and ahead of time.
+
+    A worker process that is killed is replaced: a batch is a function of its number, so that new
+    workers go on with the first one that was not delivered, and the order stays as it was.
+
+    Raises:
+      UserError: workers ended again and again without a batch in between.
+    """
+    deaths = 0
+    while start < stop:
+        with notes.workers() as folder:
+            iterator = _ahead(make, start, stop, workers, threads, prefetch, folder)
+            try:
+                for batch in iterator:
+                    yield batch
+                    start, deaths = start + 1, 0
+                return
+            except RuntimeError as problem:
+                if DEAD not in str(problem):
+                    raise
+                deaths += 1
+                _tell_of_death(str(problem), _last_words(folder), start, deaths)
+            finally:
+                iterator.close()
+
+
+def _last_words(folder: Path) -> str:
+    """What the workers that are gone were reading, as a part of a sentence."""
+    alive = {str(child.pid) for child in multiprocessing.active_children()}
+    gone = [path for path in sorted(folder.iterdir()) if path.name not in alive]
+    places = [note.place for path in gone for note in notes.published(path)]
+    return f" while it read {' or '.join(places[:4])}" if places else ""
+
+
+def _tell_of_death(problem: str, reading: str, batch: int, deaths: int) -> None:
+    """Warns of a worker that ended.
+
+    Raises:
+      UserError: it was one too many.
+    """
+    found = re.search(r"exit code (-?\d+)", problem)
+    code = int(found[1]) if found else 0
+    with contextlib.suppress(ValueError):
+        code = signal.Signals(-code).name if code < 0 else code
+    what = f"a data worker was ended ({code}){reading}"
+    if deaths > REPLACED:
+        raise UserError(
+            f"{what}, and so were {deaths - 1} before it: the machine has too little memory for "
+            "config.loader.workers and config.loader.prefetch, which can be lowered, or a decoder "
+            "crashes on that record, which can be left out."
+        )
+    warn(f"{what}; new workers go on with batch {batch:,}")
+
+
+def _ahead(
+    make: Callable[[int], Batch],
+    start: int,
+    stop: int,
+    workers: int,
+    threads: int,
+    prefetch: int,
+    folder: Path,
+) -> Any:
+    """Grain's iterator over make(start), ..., make(stop - 1)."""
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(prefetch, threads, 1))
     batches = grain.MapDataset.range(start, stop).map(make).to_iter_dataset(ahead)
     if workers:
@@ -190,17 +261,15 @@ def _iterate(
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
             grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1),
-            _end_with_parent,
+            partial(_begin_worker, folder),
         )
-    iterator = iter(batches)
-    try:
-        yield from iterator
-    finally:
-        iterator.close()
+    return iter(batches)
 
 
-def _end_with_parent(worker: int, workers: int) -> None:
-    """Makes a worker process end when the run's process is gone, killed for example."""
+def _begin_worker(folder: Path, worker: int, workers: int) -> None:
+    """Makes a worker process say what it reads, and end when the run's process is gone."""
+    with contextlib.suppress(OSError):  # no room: then its notes stay unknown
+        notes.publish(folder / str(os.getpid()))
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

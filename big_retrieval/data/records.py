@@ -10,8 +10,10 @@ import numpy as np
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.decoding import Encoded
 from big_retrieval.data.files.tables import Table, check_columns
+from big_retrieval.data.image_limits import MOST_FILE
 from big_retrieval.data.sources import Record, as_texts, is_absent, texts_of
-from big_retrieval.errors import Damaged
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.regular import read_bytes
 
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
 
@@ -150,9 +152,9 @@ def load_image(value: Any, root: Path, place: str) -> Any:
     if "://" in str(value):
         raise Damaged(place, f"the image {str(value)!r:.80} is an address; download it first")
     try:
-        return Encoded((root / value).read_bytes(), f"{place}, {value!s:.200}")
-    except (OSError, ValueError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else problem
+        return Encoded(read_bytes(root / value, MOST_FILE), f"{place}, {value!s:.200}")
+    except (OSError, ValueError, UserError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else str(problem).rstrip(".")
         raise Damaged(
             place, f"the image {str(value)!r:.200} cannot be read under {root} ({why})"
         ) from None

@@ -15,6 +15,7 @@ from big_retrieval import hub
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.data.wordpiece import PREFIX, SPECIALS
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_bytes, read_text
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
 
@@ -133,6 +134,8 @@ def load_tokenizer(kind: str, path: str) -> Tokenizer:
     if not path:
         raise UserError("config.tokenizer.path is empty; give a file, a folder or a hub name.")
     place = Path(path)
+    if place.exists():
+        check_regular(place, folders=True)
     if place.is_file():
         return _load_file(kind, place)
     if not place.is_dir():
@@ -192,8 +195,8 @@ def _load_hub(name: str) -> Tokenizer:
 def _read(path: str | os.PathLike[str]) -> str:
     try:
         if str(path).endswith(".gz"):
-            return gzip.decompress(Path(path).read_bytes()).decode("utf-8")
-        return Path(path).read_text(encoding="utf-8")
+            return gzip.decompress(read_bytes(path)).decode("utf-8")
+        return read_text(path)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"The tokenizer file {path} cannot be read ({error}).") from error
 

@@ -11,6 +11,7 @@ import tokenizers
 
 from big_retrieval.data.clean import CLEANERS
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import read_text
 
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
@@ -215,7 +216,7 @@ class Tokenizer:
           UserError: there is no such file or it is something else.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"The tokenizer file {path} cannot be read ({error}).") from error
         try:

@@ -8,10 +8,10 @@ A class may also be a list of names, which count alike: ["happy", "smiling"].
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import read_text
 
 KEYS = {"classes": ("classes",), "prompts": ("prompts", "templates")}
 MOST_TEXTS = 12  # of a class and prompt, where classes have different numbers of names
@@ -33,7 +33,7 @@ def read_names(text: str, path: str) -> tuple[tuple[Class, ...], tuple[str, ...]
     """
     name, _, place = text.partition("#")
     try:
-        found: Any = json.loads(Path(name).read_text(encoding="utf-8"))
+        found: Any = json.loads(read_text(name))
     except OSError as problem:
         keys = place.split("/") if place else []
         raise UserError(

@@ -17,6 +17,7 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
+from big_retrieval.io.regular import check_regular
 
 TAG = "big_retrieval"
 Run = dict[str, list[tuple[str, float]]]
@@ -109,6 +110,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     found: dict[str, dict[str, float]] = {}
     try:
+        check_regular(path)
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():

@@ -12,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.explain.agreement import cohen, fleiss
 from big_retrieval.explain.pictures import percent
 from big_retrieval.explain.sheet import BEST, ENOUGH, RELEVANT, WORD, read_key
+from big_retrieval.io.regular import read_text
 from big_retrieval.report.numbers import count_of
 
 YES, NO = ("1", "1.0", "yes", "y", "true", "x"), ("0", "0.0", "no", "n", "false")
@@ -77,7 +78,7 @@ def read(path: Path, wrong: list[str]) -> Sheet:
       UserError: it cannot be read, is no sheet, or has a row twice.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:

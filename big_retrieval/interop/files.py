@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_bytes, read_text
 
 Arrays = dict[str, np.ndarray]
 
@@ -88,7 +88,7 @@ def read_json_list(path: Path) -> list[dict[str, Any]]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     except ValueError:
@@ -114,7 +114,7 @@ def _safetensors(path: Path) -> Arrays:
     from safetensors import SafetensorError, deserialize
 
     try:
-        views = deserialize(path.read_bytes())
+        views = deserialize(read_bytes(path))
     except (SafetensorError, ValueError) as problem:
         raise UserError(
             f"{path} is no whole safetensors file ({problem}); download it again."
@@ -137,10 +137,13 @@ _TYPES: dict[str, Any] = {
 
 def _npz(path: Path) -> Arrays:
     try:
+        check_regular(path)
         with np.load(path, allow_pickle=False) as file:
             return {name: _plain(file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
-        raise UserError(f"{path} is no .npz file of plain arrays ({problem}).") from None
+    except UserError:
+        raise
+    except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
+        raise UserError(f"{path} is no whole .npz file of plain arrays ({problem}).") from None
 
 
 def _torch(path: Path) -> Arrays:

@@ -14,8 +14,10 @@ import contextlib
 import mmap
 import os
 import struct
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,7 @@ SLOTS, SLOT = 64, 512  # threads of a worker process that are told apart, and by
 _HEAD = struct.Struct("<dH")  # since when, and the length of the place in bytes
 _notes: dict[int, tuple[str, float]] = {}  # thread -> place and start of its innermost note
 _board: "_Board | None" = None  # where this process's notes are published, if anywhere
+_folders: list[Path] = []  # where the worker processes of this process publish theirs
 
 
 @dataclass(frozen=True)
@@ -69,17 +72,34 @@ class reading:
         _set(self._thread, self._outer)
 
 
-def current(folder: str | os.PathLike[str] | None = None) -> list[Note]:
-    """What the threads of this process are reading, the longest first.
+def current() -> list[Note]:
+    """What the threads of this process and of its workers are reading, the longest first."""
+    found = [Note(*each) for each in _notes.copy().values()]
+    for folder in [*_folders]:
+        with contextlib.suppress(OSError):
+            for path in folder.iterdir():
+                found += published(path)
+    return sorted(found, key=lambda note: note.since)
 
-    Args:
-      folder: where worker processes publish what they read; theirs count too.
-    """
-    found = list(_notes.copy().values())
-    for path in sorted(Path(folder).iterdir()) if folder is not None else ():
-        with contextlib.suppress(OSError, struct.error):
-            found += _published(path.read_bytes())
-    return sorted((Note(*each) for each in found), key=lambda note: note.since)
+
+@contextlib.contextmanager
+def workers() -> Iterator[Path]:
+    """A folder in which worker processes `publish`; `current` knows their notes meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _folders.append(folder)
+        try:
+            yield folder
+        finally:
+            _folders.remove(folder)
+
+
+def published(path: Path) -> list[Note]:
+    """What the threads of a process that publishes are reading, or were when it was killed."""
+    try:
+        return [Note(*each) for each in _published(path.read_bytes())]
+    except OSError:
+        return []
 
 
 def publish(path: str | os.PathLike[str]) -> None:

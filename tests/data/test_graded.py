@@ -181,7 +181,7 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
 @pytest.mark.parametrize(
     ("pairs", "keys", "message"),
     [
-        ([pair("q1", "d1", -1)], {}, "line 1: 'score' is -1; it must be 0 or more"),
+        ([pair("q1", "d1", -1)], {}, "line 1: 'score' is -1; it must be 0 or more, and finite"),
         ([pair("q1", "d1"), pair("q1", "d2", None)], {}, "line 2: 'score' has no number"),
         ([pair("q1", "d1", "good")], {}, "line 1: 'score' is 'good', not a number"),
         ([pair("q1", "d1", float("inf"))], {}, "line 1: 'score' is inf"),

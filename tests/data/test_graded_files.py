@@ -146,7 +146,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.json", "[3]", "holds neither rows by id"),
         ("a.qrels", "q1 0 10 3\nq1 10 3\n", "line 2 has 3 cells; the first line has 4"),
         ("a.qrels", "q1 0 10 3\n\nq1 0 11 x\n", "line 3: 'score' is 'x', not a number"),
-        ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more"),
+        ("a.qrels", "q1 0 10 -1\n", "line 1: 'score' is -1; it must be 0 or more, and finite"),
         ("a.csv", "query_id,document_id,score\nq1,10,3\nq1,11,x\n", "row 2: 'score' is 'x'"),
         ("a.csv", "query_id,document_id\nq1,10\n", "a has no column 'score'"),
         ("a.bin", "", "a.bin is of no known kind"),

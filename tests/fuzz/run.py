@@ -69,7 +69,7 @@ def batch(seed: int, start: int, stop: int, failures: list[dict]) -> list[dict]:
                     print(json.dumps(row), flush=True)
             if done.returncode == 0:
                 return found
-            killed = [int(note.place) for note in notes.current(folder) if note.place.isdigit()]
+            killed = [int(n.place) for n in notes.published(board) if n.place.isdigit()]
             if not killed:
                 raise SystemExit(f"a child did not start: {last}")
             number = killed[0]

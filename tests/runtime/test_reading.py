@@ -54,15 +54,18 @@ def test_a_note_says_for_how_long():
 
 
 def test_published_notes_are_read_by_another_process(tmp_path):
-    notes.publish(tmp_path / "worker_0")
     long = "ü" * 1000
-    with reading("pairs.jsonl, line 7"), reading(long):
-        notes._notes.clear()  # what another process sees is the file alone
-        (note,) = current(tmp_path)
-        assert note.place.startswith("ü" * 200)
-        assert long.startswith(note.place.rstrip("�"))
-        assert note.seconds < 60
-    assert current(tmp_path) == []
+    with notes.workers() as folder:
+        notes.publish(folder / "worker_0")
+        with reading("pairs.jsonl, line 7"), reading(long):
+            notes._notes.clear()  # what another process sees is the file alone
+            (note,) = current()
+            assert note.place.startswith("ü" * 200)
+            assert long.startswith(note.place.rstrip("�"))
+            assert note.seconds < 60
+        assert current() == []
+    assert not folder.exists()
+    assert current() == []
 
 
 @pytest.mark.slow
@@ -73,4 +76,4 @@ def test_what_a_killed_process_was_reading_stays_known(tmp_path):
         "notes.reading('bad.tiff').__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    assert [note.place for note in current(tmp_path)] == ["bad.tiff"]
+    assert [note.place for note in notes.published(tmp_path / "worker_0")] == ["bad.tiff"]

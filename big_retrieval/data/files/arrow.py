@@ -43,7 +43,7 @@ class Csv:
                     column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
                 ),
             )
-        except (pa.ArrowInvalid, OSError) as problem:
+        except Exception as problem:  # Arrow's, or of a header that is not in UTF-8
             raise UserError(f"{self._path} is no readable CSV file ({_first(problem)}).") from None
         self.columns = frozenset(names)
 
@@ -88,7 +88,7 @@ class Parquet:
             self._heavy = _heavy(self._file)
             light = [name for name in names if name not in self._heavy]
             self._light = self._file.read(columns=light)
-        except (pa.ArrowInvalid, OSError) as problem:
+        except Exception as problem:  # Arrow's, or whatever the bytes of the footer lead to
             raise UserError(
                 f"{self._path} is no readable Parquet file ({_first(problem)})."
             ) from None
@@ -140,7 +140,7 @@ class Parquet:
                 try:
                     columns = sorted(self._heavy)
                     self._cache[group] = self._file.read_row_group(group, columns=columns)
-                except (pa.ArrowInvalid, OSError) as problem:
+                except Exception as problem:
                     why = f"the row group cannot be read ({_first(problem)})"
                     raise Damaged(self.place(index), why) from None
                 while len(self._cache) > CACHED_GROUPS:

@@ -200,6 +200,8 @@ def as_number(value: Any, name: str, place: Callable[[int], str], index: int) ->
         return float("nan")
     try:
         return float(value)
+    except OverflowError:  # a whole number of JSON's may have any number of digits
+        raise UserError(f"{place(index)}: {name!r} is {value!r:.60}, which is too large.") from None
     except (TypeError, ValueError):
         raise UserError(f"{place(index)}: {name!r} is {value!r:.60}, not a number.") from None
 

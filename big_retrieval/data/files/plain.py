@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from big_retrieval.data.damage import told
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
@@ -111,8 +112,10 @@ class Arrays:
         try:
             with np.load(self._path, allow_pickle=False) as file:
                 self._columns = {key: file[key] for key in file.files}
-        except (ValueError, OSError, EOFError, KeyError) as problem:
-            raise UserError(f"{self._path} is no .npz file of plain arrays ({problem}).") from None
+        except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
+            raise UserError(
+                f"{self._path} is no whole .npz file of plain arrays ({told(problem)})."
+            ) from None
         lengths = {key: len(value) for key, value in self._columns.items() if value.ndim}
         if len(set(lengths.values())) != 1 or len(lengths) != len(self._columns):
             raise UserError(f"{self._path}: the arrays must have one length, not {lengths}.")

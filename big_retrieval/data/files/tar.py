@@ -2,12 +2,17 @@
 
 A sample is a run of members with one name but for the ending: 000012.jpg, 000012.txt, 000012.json.
 Each shard is walked through once; where its members lie goes into an index file beside it (or in
-another folder), so that a run starts at once and reads any sample with one seek.
+another folder), so that a run starts at once and reads any sample with one seek. The index holds a
+digest of every member's header, and each read compares: a shard that was exchanged for one of the
+same size and time would else give parts of other members.
 """
 
+import hashlib
 import io
 import json
+import os
 import tarfile
+import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -16,9 +21,11 @@ import numpy as np
 from big_retrieval.data.files.plain import Parts
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.durable import publish
 
-VERSION = 1  # of the index files
+VERSION = 2  # of the index files
+BLOCK = 512  # bytes of a header, which stands directly before a member's content
+PROBED = 9  # members whose headers are compared when an index is opened
 MAX_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
 
 
@@ -45,7 +52,11 @@ class TarShard:
     ):
         self._path, self.name = path.absolute(), path.stem
         stored = _index_file(self._path, index)
+        self._index = stored
         found = _read_index(stored, self._path)
+        if found is not None and not _fits(self._path, found["members"]):
+            say(f"{stored} is the index of another {self._path.name}: the shard is walked again")
+            found = None
         if found is None:
             found, complete = _walk(self._path)
             if not complete:
@@ -71,12 +82,15 @@ class TarShard:
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """The members of a sample."""
         row: Record = {"__key__": str(self._keys[index])}
-        for _, ending, start, length in self._members[
-            self._starts[index] : self._starts[index + 1]
-        ]:
+        mine = self._members[self._starts[index] : self._starts[index + 1]]
+        for _, ending, start, length, digest in mine.tolist():
             name = self._endings[ending]
             if columns is None or name in columns or (name == "json" and _asks_json(columns)):
-                self._add(row, name, self._file.read(start, length), index)
+                content = self._file.read(start - BLOCK, BLOCK + length)
+                if _digest(content[:BLOCK]) != digest:
+                    why = f"the shard is another one than when {self._index} was made; delete that"
+                    raise Damaged(self.place(index), why)
+                self._add(row, name, content[BLOCK:], index)
         return row
 
     def _add(self, row: Record, name: str, data: bytes, index: int) -> None:
@@ -101,12 +115,14 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
     """Where every member lies, and whether the shard ends as it should.
 
     Returns:
-      keys [n], endings [e], members int64 [m, 4]: sample, ending, start and length in bytes.
+      keys [n], endings [e], members int64 [m, 5]: sample, ending, start and length in bytes, and
+      a digest of the header.
     """
     size, complete = path.stat().st_size, True
     keys: list[str] = []
     endings: dict[str, int] = {}
-    members: list[tuple[int, int, int, int]] = []
+    members: list[tuple[int, int, int, int, int]] = []
+    file = Parts(path)
     try:
         with tarfile.open(path, "r:") as shard:
             for member in shard:
@@ -121,7 +137,9 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                 if not keys or keys[-1] != key:
                     keys.append(key)
                 number = endings.setdefault(ending.lower(), len(endings))
-                members.append((len(keys) - 1, number, member.offset_data, member.size))
+                start = member.offset_data
+                digest = _digest(file.read(start - BLOCK, BLOCK))
+                members.append((len(keys) - 1, number, start, member.size, digest))
             complete = complete and _ends(path, shard.offset)
     except tarfile.ReadError as problem:
         if not keys:
@@ -135,9 +153,27 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
     found = {
         "keys": np.array(keys, str),
         "endings": np.array(list(endings), str),
-        "members": np.array(members, np.int64).reshape(-1, 4),
+        "members": np.array(members, np.int64).reshape(-1, 5),
     }
     return found, complete
+
+
+def _digest(header: bytes) -> int:
+    """64 bits of a header: the member's name, size, time and owner."""
+    return int.from_bytes(hashlib.blake2b(header, digest_size=8).digest(), "little", signed=True)
+
+
+def _fits(path: Path, members: np.ndarray) -> bool:
+    """Whether some of the members, the first and the last among them, stand where they should."""
+    if members.ndim != 2 or members.shape[1] != 5:
+        return False
+    file = Parts(path)
+    last = len(members) - 1
+    rows = np.unique(np.linspace(0, last, PROBED).astype(np.int64)) if len(members) else []
+    return all(
+        _digest(file.read(start - BLOCK, BLOCK)) == digest
+        for _, _, start, _, digest in members[rows].tolist()
+    )
 
 
 def _ends(path: Path, offset: int) -> bool:
@@ -165,7 +201,7 @@ def _read_index(stored: Path, path: Path) -> dict[str, np.ndarray] | None:
             if not np.array_equal(file["stamp"], _stamp(path)):
                 return None
             return {name: file[name] for name in ("keys", "endings", "members")}
-    except (OSError, ValueError, KeyError, EOFError):
+    except Exception:  # cut short, or of anything else: the shard is walked again
         return None
 
 
@@ -174,6 +210,9 @@ def _write_index(stored: Path, path: Path, found: dict[str, np.ndarray]) -> None
     np.savez(out, stamp=_stamp(path), **found)  # type: ignore[arg-type]
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(stored, out.getvalue())
+        # Several processes may walk the same shard: each one writes a file of its own.
+        partial = stored.with_name(f"{stored.name}.{os.getpid()}-{threading.get_ident()}.partial")
+        partial.write_bytes(out.getvalue())
+        publish(partial, stored)
     except OSError:
         return  # a folder that may only be read; the next start walks again

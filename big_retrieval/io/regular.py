@@ -1,0 +1,77 @@
+"""Reading the files that a user names: regular files only, and of a reasonable size.
+
+A named pipe makes whoever opens it wait for ever, and a device such as /dev/zero never ends. Every
+place that opens a file of a user's therefore asks here first.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from big_retrieval.errors import UserError
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
+    """What the system says of a regular file; links are followed.
+
+    Args:
+      path: the file.
+      folders: whether a folder will do.
+
+    Raises:
+      UserError: it is something else.
+      OSError: there is none, or it may not be looked at.
+    """
+    found = os.stat(path)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG and not (folders and kind == stat.S_IFDIR):
+        what = _KINDS.get(kind, "no file")
+        raise UserError(
+            f"{os.fspath(path)} is {what}, not a regular file; give the path of a file."
+        )
+    return found
+
+
+def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The content of a regular file.
+
+    Args:
+      path: the file.
+      most: bytes that it may have; None: any number.
+
+    Raises:
+      UserError: it is no regular file, or larger.
+      OSError: it cannot be read.
+    """
+    check_regular(path)
+    # Should the file be exchanged for a pipe in between, opening it does not wait for a writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            check_regular(path)
+        if most is not None and size > most:
+            raise UserError(
+                f"{os.fspath(path)} has {size / 2**20:,.0f} MiB, more than the "
+                f"{most / 2**20:,.0f} MiB that such a file may have; make it smaller."
+            )
+        return file.read() if most is None else file.read(most)
+
+
+def read_text(path: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The content of a regular file as a text, with line ends as Python's.
+
+    Raises:
+      UserError: it is no regular file.
+      OSError: it cannot be read.
+      UnicodeDecodeError: it has another encoding.
+    """
+    check_regular(path)
+    return Path(path).read_text(encoding=encoding, errors=errors)

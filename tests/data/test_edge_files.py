@@ -1,0 +1,213 @@
+"""Files that are none, endless, enormous, cut short or exchanged: a sentence each, and no hang."""
+
+import io
+import json
+import os
+import socket
+import tarfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from big_retrieval import config, loading
+from big_retrieval.data import image_limits, open_files
+from big_retrieval.data.build import make_source
+from big_retrieval.data.files import tar
+from big_retrieval.data.files.columns import scan
+from big_retrieval.data.judgements import check_scores
+from big_retrieval.data.labels import read_labels
+from big_retrieval.data.records import load_image
+from big_retrieval.data.text import load_tokenizer
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.class_names import read_names
+from big_retrieval.evals.trec import read_run
+from big_retrieval.interop.files import read_arrays, read_json
+from big_retrieval.io.regular import check_regular, read_bytes
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Name -> path of what is no regular file."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with socket.socket(socket.AF_UNIX) as heard:
+        here = os.getcwd()
+        os.chdir(tmp_path)  # names of sockets are short
+        heard.bind("socket.jsonl")
+        os.chdir(here)
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "linked.jsonl").symlink_to("/dev/zero")
+    return {
+        "a named pipe": tmp_path / "pipe.jsonl",
+        "a socket": tmp_path / "socket.jsonl",
+        "a folder": tmp_path / "folder.jsonl",
+        "a device": tmp_path / "linked.jsonl",
+    }
+
+
+def test_only_regular_files_are_read(odd, tmp_path):
+    for what, path in odd.items():
+        with pytest.raises(UserError, match=f"is {what}, not a regular file"):
+            read_bytes(path)
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("file")
+    assert read_bytes(tmp_path / "link") == b"abc"
+    assert check_regular(tmp_path, folders=True)
+    with pytest.raises(UserError, match="more than the 0 MiB that such a file may have"):
+        read_bytes(tmp_path / "file", 2)
+
+
+@pytest.mark.parametrize("what", ["a named pipe", "a socket", "a folder", "a device"])
+def test_an_image_that_is_no_regular_file_is_damage(odd, what):
+    with pytest.raises(Damaged, match=f"line 1: the image .* cannot be read under .* is {what}"):
+        load_image(odd[what].name, odd[what].parent, "pairs.jsonl, line 1")
+
+
+def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
+    with (tmp_path / "huge.png").open("wb") as file:
+        file.truncate(image_limits.MOST_FILE + 1)
+    with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB, more than"):
+        load_image("huge.png", tmp_path, "here")
+    with pytest.raises(UserError, match=r"huge.png .*has 256 MiB, more than"):
+        loading.read_image(tmp_path / "huge.png")
+
+
+@pytest.mark.parametrize("what", ["a named pipe", "a socket", "a device"])
+def test_no_table_is_read_from_what_is_no_regular_file(odd, what):
+    path = odd[what]
+    with pytest.raises(UserError, match=f"is {what}"):
+        make_source(config.Pairs(path=str(path)))
+    with pytest.raises(UserError, match=f"is {what}"):
+        make_source(config.Tar(path=str(path)))
+    with pytest.raises(UserError, match=f"is {what}"):
+        open_files.file_table(path)
+
+
+def test_no_other_file_of_a_user_is_a_pipe(odd):
+    pipe = odd["a named pipe"]
+    for read in (
+        lambda: read_run(pipe),
+        lambda: read_json(pipe),
+        lambda: read_names(str(pipe), "config.x"),
+        lambda: load_tokenizer("wordpiece", str(pipe)),
+        lambda: loading.read_image(pipe),
+    ):
+        with pytest.raises(UserError, match="a named pipe"):
+            read()
+
+
+def npz(**arrays) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.9, 0.99])
+def test_a_truncated_npz_is_named(tmp_path, kept):
+    path = tmp_path / "a.npz"
+    data = npz(a=np.arange(3000), b=np.arange(3000) % 7)
+    path.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
+        open_files.file_table(path)
+    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
+        read_arrays(path)
+
+
+def test_an_npz_with_damaged_content_is_named(tmp_path):
+    path = tmp_path / "a.npz"
+    data = bytearray(npz(a=np.arange(3000)))
+    data[200:260] = bytes(60)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"a.npz is no whole .npz file"):
+        open_files.file_table(path)
+
+
+HUGE = ["1" + "0" * 400, "1e400", "-1e400"]
+
+
+@pytest.mark.parametrize("text", [*HUGE, "NaN"])
+def test_a_score_that_no_float_holds_is_the_records_damage(text):
+    row = json.loads(f'{{"score": {text}}}')
+    with pytest.raises(Damaged, match="here: the score 'score' is"):
+        read_labels(row, config.PairLabels(score="score", s_max=5.0), "here")
+
+
+@pytest.mark.parametrize("text", HUGE)
+def test_a_judged_score_that_no_float_holds_is_named_with_its_place(tmp_path, text):
+    path = tmp_path / "scores.jsonl"
+    path.write_text('{"score": 1}\n' + f'{{"score": {text}}}\n')
+
+    def check() -> None:
+        table = open_files.file_table(path)
+        check_scores(scan(table, (), ("score",)).numbers["score"], "score", table.place)
+
+    with pytest.raises(UserError, match=r"scores.jsonl, line 2: 'score' is"):
+        check()
+
+
+def write_tar(path: Path, words: list[str]) -> None:
+    with tarfile.open(path, "w") as shard:
+        for number, word in enumerate(words):
+            for ending, data in (("txt", word.encode()), ("png", png(number))):
+                info = tarfile.TarInfo(f"{word}.{ending}")
+                info.size = len(data)
+                shard.addfile(info, io.BytesIO(data))
+    os.utime(path, (1e9, 1e9))
+
+
+def png(number: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (4, 4), (number, 0, 0)).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_the_index_of_an_exchanged_tar_of_the_same_size_and_time_is_made_anew(tmp_path):
+    path, said = tmp_path / "a.tar", []
+    write_tar(path, ["aaaa", "bbb", "cc"])
+    assert tar.TarShard(path).row(0)["txt"] == "aaaa"
+    size = path.stat().st_size
+    write_tar(path, ["xx", "yyy", "zzzz"])
+    assert path.stat().st_size == size
+    shard = tar.TarShard(path, say=said.append)
+    assert [shard.row(index)["txt"] for index in range(3)] == ["xx", "yyy", "zzzz"]
+    assert len(said) == 1
+    assert "index of another a.tar" in said[0]
+    assert tar.TarShard(path, say=said.append).row(2)["txt"] == "zzzz"
+    assert len(said) == 1
+
+
+def test_a_tar_that_is_exchanged_while_it_is_read_gives_damage_and_no_mixture(tmp_path):
+    path = tmp_path / "a.tar"
+    write_tar(path, ["aaaa", "bbb", "cc"])
+    shard = tar.TarShard(path)
+    other = tmp_path / "other.tar"
+    write_tar(other, ["xx", "yyy", "zzzz"])
+    path.write_bytes(other.read_bytes())  # in place, as rsync --inplace does
+    with pytest.raises(Damaged, match=r"sample aaaa: the shard is another one than when"):
+        shard.row(0)
+
+
+def test_two_processes_that_index_a_shard_at_once_leave_one_whole_index(tmp_path):
+    path = tmp_path / "a.tar"
+    write_tar(path, ["aaaa", "bbb", "cc"])
+    found, _ = tar._walk(path)
+    stored = tmp_path / "a.tar.index.npz"
+    threads = [
+        threading.Thread(target=lambda: [tar._write_index(stored, path, found) for _ in range(5)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tar._read_index(stored, path) is not None
+    assert {each.name for each in tmp_path.iterdir()} == {"a.tar", "a.tar.index.npz"}
+
+
+@pytest.mark.parametrize("data", [b"caption\xff,b\n1,2\n", b"a,b\n\xff,2\n", b"a,a\x80\n1\n"])
+def test_a_csv_file_that_is_not_utf8_is_named(tmp_path, data):
+    (tmp_path / "a.csv").write_bytes(data)
+    with pytest.raises(UserError, match=r"a.csv is no readable CSV file"):
+        open_files.file_table(tmp_path / "a.csv")

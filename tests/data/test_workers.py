@@ -1,0 +1,140 @@
+"""Data workers that are killed: replaced, or named in a sentence; the batches stay as they were."""
+
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from big_retrieval.data import pipeline
+from big_retrieval.data.fields import FieldSpec
+from big_retrieval.data.order import Order
+from big_retrieval.data.pipeline import Reading, train_batches
+from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import reading as notes
+
+TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["word 0 1 2 3 4 5 6 7 8 9"], 60))
+FIELDS = {"text": FieldSpec("text", "captions", length=6, tokenizer=TOKENIZER)}
+KILLED = "Worker process was terminated unexpectedly with exit code -9. Search the logs above"
+
+
+class Words:
+    """Fifty texts; reading the text of record `deadly` kills the process that reads it."""
+
+    name, classes, prompts = "words", {}, {}
+
+    def __init__(self, deadly=-1):
+        self.deadly = deadly
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        if index == self.deadly and multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"captions": (f"word {index}",)}
+
+    def captions(self):
+        return iter(())
+
+
+def batches(source, reading, stop=10):
+    return train_batches(
+        source, fields=FIELDS, order=Order(50, 0), batch_size=4, rows=np.arange(4),
+        start_batch=0, stop_batch=stop, reading=reading,
+    )  # fmt: skip
+
+
+class Mortal:
+    """Stands in for grain's iterator: ends with its error behind so many batches."""
+
+    def __init__(self, made, folder, lifetime):
+        self.made, self.folder, self.left, self.closed = made, folder, lifetime, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            with notes.reading("pairs.jsonl, line 7"):
+                board = notes._Board(self.folder / "12345")
+                board.write(1, ("pairs.jsonl, line 7", 0.0))
+            raise RuntimeError(KILLED)
+        self.left -= 1
+        return next(self.made)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def mortal(monkeypatch):
+    """Makes workers end behind as many batches as the list says; gives the iterators."""
+    real, made, lifetimes = pipeline._ahead, [], []
+
+    def ahead(make, start, stop, workers, threads, prefetch, folder):
+        inner = real(make, start, stop, 0, 0, 1, folder)
+        made.append(Mortal(inner, folder, lifetimes.pop(0) if lifetimes else 10**9))
+        return made[-1]
+
+    monkeypatch.setattr(pipeline, "_ahead", ahead)
+    return lifetimes, made
+
+
+def test_a_killed_worker_is_replaced_and_the_batches_stay_as_they_were(mortal, capfd):
+    lifetimes, made = mortal
+    wanted = list(batches(Words(), Reading(threads=0)))
+    lifetimes += [3, 0, 0, 4]
+    found = list(batches(Words(), Reading(workers=2)))
+    assert len(found) == len(wanted) == 10
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a["record"], b["record"])
+        np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 4
+    assert "a data worker was ended (SIGKILL) while it read pairs.jsonl, line 7" in said[0]
+    assert said[0].endswith("new workers go on with batch 3")
+    assert said[3].endswith("new workers go on with batch 7")
+    assert all(each.closed for each in made)
+    assert notes._folders == []
+
+
+def test_workers_that_end_again_and_again_end_the_run_with_a_sentence(mortal):
+    lifetimes, _ = mortal
+    lifetimes += [2, 0, 0, 0]
+    found = batches(Words(), Reading(workers=2))
+    assert len([next(found), next(found)]) == 2
+    with pytest.raises(UserError, match=r"line 7, and so were 3 before it"):
+        next(found)
+
+
+def test_other_errors_of_grain_come_through(monkeypatch):
+    def ahead(*args):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(pipeline, "_ahead", ahead)
+    with pytest.raises(RuntimeError, match="something else"):
+        next(batches(Words(), Reading()))
+
+
+@pytest.mark.slow
+def test_a_worker_process_that_is_killed_changes_no_batch(capfd):
+    wanted = list(batches(Words(), Reading(threads=0), stop=40))
+    found = batches(Words(), Reading(threads=1, workers=2, prefetch=1), stop=40)
+    first = [next(found) for _ in range(3)]
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    for a, b in zip([*first, *found], wanted, strict=True):
+        np.testing.assert_array_equal(a["record"], b["record"])
+        np.testing.assert_array_equal(a["text"]["ids"], b["text"]["ids"])
+    assert "a data worker was ended (SIGKILL)" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_record_that_kills_every_worker_is_named():
+    deadly = Order(50, 0).ids(8, 1)[0]
+    found = batches(Words(deadly), Reading(threads=1, workers=1, prefetch=1))
+    with pytest.raises(UserError, match=rf"while it read words, record {deadly}, and so were 3"):
+        list(found)
