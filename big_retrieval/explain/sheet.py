@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TOP = 5  # words of an item and model
 PICTURE = 512  # pixels of the longer side at most
 WORD, RELEVANT, ENOUGH, BEST = "word_", "relevant_", "enough", "best"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what formulas begin with in spreadsheets
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,29 @@ def _csv(rows: Sequence[_Row], several: bool, rng: np.random.Generator) -> str:
     order = sorted(range(len(rows)), key=lambda i: (place[rows[i].item - 1], within[i]))
     for row in (rows[i] for i in order):
         words = [row.words[i] for i in rng.permutation(len(row.words))]
-        cells = {f"{WORD}{i}": word for i, word in enumerate(words, 1)}
-        writer.writerow({"code": row.code, "item": row.item, "shown": row.shown, **cells})
+        cells = {f"{WORD}{i}": as_cell(_line(word)) for i, word in enumerate(words, 1)}
+        shown = as_cell(_line(row.shown))
+        writer.writerow({"code": row.code, "item": row.item, "shown": shown, **cells})
     return stream.getvalue()
+
+
+def _line(text: str) -> str:
+    """Without carriage returns, which Python's csv does not quote and readers take for new rows."""
+    return text.replace("\r", " ")
+
+
+def as_cell(text: str) -> str:
+    """A text of the data as a cell that no spreadsheet takes for a formula.
+
+    Raters open sheets in spreadsheets, where "=HYPERLINK(...)" of a caption would be run. `of_cell`
+    undoes it.
+    """
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def of_cell(cell: str) -> str:
+    """The text of a cell."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 
 def read_key(path: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.explain.agreement import cohen, fleiss
 from big_retrieval.explain.pictures import percent
-from big_retrieval.explain.sheet import BEST, ENOUGH, RELEVANT, WORD, read_key
+from big_retrieval.explain.sheet import BEST, ENOUGH, RELEVANT, WORD, of_cell, read_key
 from big_retrieval.io.regular import read_text
 from big_retrieval.report.numbers import count_of
 
@@ -116,7 +116,7 @@ def _cells(
 ) -> Iterator[tuple[str, Unit | None, str, str]]:
     """(question, unit, column, cell) of a row; no unit where there is no word to rate."""
     for column in asked:
-        word = row.get(f"{WORD}{column.removeprefix(RELEVANT)}") or ""
+        word = of_cell(row.get(f"{WORD}{column.removeprefix(RELEVANT)}") or "")
         yield "relevant", (code, word) if word else None, column, (row[column] or "").strip()
     for column in (ENOUGH, BEST):
         if column in row:

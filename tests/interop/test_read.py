@@ -5,6 +5,8 @@ import json
 import os
 import pickle
 import shutil
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +212,28 @@ def test_bfloat16_and_half(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}).encode()
     (tmp_path / "brain.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + raw)
     np.testing.assert_array_equal(read_arrays(tmp_path / "brain.safetensors")["a"], values)
+
+
+class FakeTorch(types.ModuleType):
+    """A `torch` that notes how it is asked to load, and unpickles where it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.asked: list[dict[str, Any]] = []
+
+    def load(self, path: Path, **keys: Any) -> Any:
+        self.asked.append(keys)
+        if keys.get("weights_only") is not True:
+            pickle.loads(Path(path).read_bytes())
+        raise pickle.UnpicklingError("Weights only load failed")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "pytorch_model.bin", "model.pth", "model.ckpt"])
+def test_with_torch_installed_nothing_is_unpickled(name, tmp_path, monkeypatch) -> None:
+    fake, trace = FakeTorch(), tmp_path / "trace"
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    (tmp_path / name).write_bytes(pickle.dumps({"weight": Code(trace)}))
+    with pytest.raises(UserError):
+        read(str(tmp_path / name))
+    assert not trace.exists()
+    assert all(keys["weights_only"] is True for keys in fake.asked)
