@@ -108,7 +108,8 @@ class Checkpoints:
         except BaseException as problem:  # told by the main thread
             lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process: no mistake
             self._failure = problem if lost else self._cannot_save(problem)
-            if jax.process_index() == 0 and not (folder / MANIFEST).exists():
+            taken_over = isinstance(problem, UserError)  # of `locks.check`: hands off the folder
+            if jax.process_index() == 0 and not taken_over and not (folder / MANIFEST).exists():
                 with contextlib.suppress(OSError):  # half a checkpoint is worth less than its space
                     durable.remove(folder)
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from big_retrieval import manifest, schema
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.resume import check_fits
 from tests.helpers import tiny
@@ -89,6 +91,20 @@ def test_a_file_that_cannot_be_synced_is_a_failed_save_and_nothing_is_pruned(
         save(checkpoints, 3)
     assert manifest.complete_steps(checkpoints.root) == [1, 2]
     assert all(manifest.damage(checkpoints.root / name) is None for name in "12")
+
+
+def test_a_save_whose_folder_has_another_owner_meanwhile_removes_nothing(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise UserError("another run has the folder")
+
+    monkeypatch.setattr(locks, "check", check)
+    with pytest.raises(UserError, match="another run has the folder"):
+        save(checkpoints, 1)
+    assert (checkpoints.root / "1" / "state").is_dir()
+    assert manifest.complete_steps(checkpoints.root) == []
 
 
 def test_of_a_linked_step_only_the_link_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
