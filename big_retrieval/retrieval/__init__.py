@@ -30,15 +30,19 @@ def open_index(
       engine: "exact", or, of dense indexes, "faiss" with the extra of this name.
 
     Raises:
-      UserError: it is no index, damaged, of another version, or has no such engine.
+      UserError: it is no index, damaged, of another version, was replaced while it was opened, or
+        has no such engine.
     """
     from big_retrieval.retrieval import folder as folders
 
+    opened = folders.stamp(Path(folder))
     about = folders.open_folder(Path(folder), verify=verify)
     if about.kind == folders.DENSE:
         from big_retrieval.retrieval.dense import DenseIndex  # imports jax, which takes a while
 
-        return DenseIndex(Path(folder), about, engine=engine)
+        dense = DenseIndex(Path(folder), about, engine=engine)
+        folders.check_same(Path(folder), opened)
+        return dense
     from big_retrieval.errors import UserError
     from big_retrieval.retrieval.inverted import InvertedIndex
 
@@ -46,4 +50,6 @@ def open_index(
         raise UserError(
             f"--engine={engine} is for dense indexes, and {folder} is lexical; leave --engine out."
         )
-    return InvertedIndex(Path(folder), about)
+    inverted = InvertedIndex(Path(folder), about)
+    folders.check_same(Path(folder), opened)
+    return inverted

@@ -18,6 +18,7 @@ import numpy as np
 from big_retrieval import similarity
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import best_of
+from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
 from big_retrieval.retrieval.folder import AGAIN, DENSE, About
 from big_retrieval.top import check_depth
@@ -80,7 +81,7 @@ class DenseIndex:
     """
 
     def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
-        self.folder, self.about = folder, about
+        self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
         self.ids = Texts(folder, "ids")
         self.points = open_array(folder / "points.npy", np.float32, 3)
         self._topology = similarity.topology(about.topology)

@@ -69,6 +69,30 @@ class About:
     version: int = VERSION
 
 
+def stamp(folder: Path) -> bytes:
+    """What tells an index from another one in the same place: its manifest; empty without one."""
+    try:
+        return (folder / manifest.MANIFEST).read_bytes()
+    except OSError:
+        return b""
+
+
+def check_same(folder: Path, opened: bytes) -> None:
+    """Raises where another index has taken the place of the one that was opened.
+
+    Args:
+      folder: the index.
+      opened: `stamp` of the folder before its files were opened.
+
+    Raises:
+      UserError: files that were opened since then may belong to the other index.
+    """
+    if stamp(folder) != opened:
+        raise UserError(
+            f"the index {folder} was replaced or removed while it was in use; open it again."
+        )
+
+
 def begin(folder: Path) -> Path:
     """The empty folder to write an index to before `finish` gives it its name.
 

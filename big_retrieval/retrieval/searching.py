@@ -15,6 +15,7 @@ import numpy as np
 
 from big_retrieval.config import is_lexical
 from big_retrieval.errors import UserError
+from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import Texts
 from big_retrieval.retrieval.folder import AGAIN, About
@@ -80,18 +81,26 @@ class Searcher:
         """The best documents of one query with their texts, and with the words that led to them."""
         encoded = self.encode([query])
         numbers, scores = self.index.search(encoded, depth)
-        shown = Texts(self.index.folder, "texts")
         out = []
         for number, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True):
             if number >= 0:
                 words = self._words(encoded, number)
-                out.append(Found(self.index.ids[number], score, shown[number], words))
+                out.append(Found(self.index.ids[number], score, self.texts[number], words))
         return out
+
+    @functools.cached_property
+    def texts(self) -> Texts:
+        """What is shown of each document."""
+        texts = Texts(self.index.folder, "texts")
+        folders.check_same(self.index.folder, self.index.stamp)
+        return texts
 
     @functools.cached_property
     def words(self) -> list[str]:
         """The word of each column of a lexical index."""
-        return Vocabulary.load(self.index.folder).words
+        words = Vocabulary.load(self.index.folder).words
+        folders.check_same(self.index.folder, self.index.stamp)
+        return words
 
     def _words(self, encoded: Any, number: int) -> tuple[tuple[str, float], ...]:
         if not isinstance(self.index, InvertedIndex):

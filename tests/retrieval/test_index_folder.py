@@ -12,6 +12,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import ArrayWriter, Texts, TextsWriter, open_array
+from big_retrieval.retrieval.folder import About
+from big_retrieval.retrieval.searching import Searcher
 from tests.retrieval.index_cases import make_inverted, random_rows
 
 
@@ -53,6 +55,55 @@ def test_a_flipped_bit_is_noticed(folder: Path) -> None:
     open_index(folder, verify=True)
     flip(folder / "pointers.npy", 200)
     with pytest.raises(UserError, match=r"pointers.npy has another checksum"):
+        open_index(folder)
+
+
+def replaced(folder: Path, seed: int) -> None:
+    """Another index in the place of the one that is there."""
+    folder.rename(folder.with_name(f"old{seed}"))
+    make_inverted(folder, random_rows(150, 30, 0.4, seed))
+
+
+def test_an_index_that_is_replaced_under_its_reader_keeps_its_answers(folder: Path) -> None:
+    queries, index = random_rows(5, 30, 0.3, 9), open_index(folder)
+    before = index.search(queries, 20)
+    replaced(folder, 1)
+    shutil.rmtree(folder.with_name("old1"))
+    after = index.search(queries, 20)
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert index.ids[199] == "d199"
+
+
+def test_texts_of_another_index_are_not_shown_beside_an_indexs_own_ids(folder: Path) -> None:
+    for name in ("texts", "texts_ends"):
+        shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
+    searcher = Searcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
+    assert searcher.texts[3] == "d3"
+    late = Searcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
+    replaced(folder, 1)
+    for name in ("texts", "texts_ends"):
+        shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
+    assert searcher.texts[199] == "d199"
+    with pytest.raises(UserError, match="was replaced or removed while it was in use; open it"):
+        _ = late.texts
+
+
+def test_an_index_that_is_replaced_while_it_is_opened_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same sizes, so that nothing else shows it."""
+
+    def opened(path: Path, **options: bool) -> About:
+        about = open_folder(path, **options)
+        path.rename(path.with_name("old"))
+        monkeypatch.undo()  # making an index opens it, too
+        make_inverted(path, random_rows(200, 30, 0.4, 0)[::-1])
+        return about
+
+    open_folder = folders.open_folder
+    monkeypatch.setattr(folders, "open_folder", opened)
+    with pytest.raises(UserError, match="was replaced or removed while it was in use"):
         open_index(folder)
 
 
