@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from big_retrieval.data.damage import told
-from big_retrieval.data.image_limits import LARGEST, TURNED, Unreasonable, check_size
+from big_retrieval.data.image_limits import LARGEST, TURNED, Unreasonable, check_icon, check_size
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
@@ -222,6 +222,7 @@ def _open(data: bytes) -> Iterator[Image.Image]:
     if data.lstrip()[:1] == b"<" and b"<html" in data[:1024].lower():
         raise ValueError("an HTML page")
     try:
+        check_icon(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(image, data, _orientation(image))
             yield image

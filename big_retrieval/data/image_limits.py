@@ -19,6 +19,7 @@ TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 # Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
 _BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
+_ICON = b"\0\0\1\0"
 _TILE_WIDTH, _TILE_LENGTH, _STRIP_ROWS, _BITS = 322, 323, 278, 258  # TIFF tags
 
 
@@ -37,14 +38,10 @@ def check_size(image: Image.Image, data: bytes, orientation: int) -> None:
     Raises:
       Unreasonable: it is; in words that follow "the image is".
     """
-    for width, height in (image.size, *_inner_sizes(image, data)):
-        _check_sides(width, height)
-        needed = width * height * _bytes_a_pixel(image, data, orientation) + _tile_bytes(image)
-        if needed > MOST_BYTES:
-            raise Unreasonable(
-                f"{width:,} x {height:,} pixels ({image.format} {image.mode}), which would take "
-                f"{needed // 2**20:,} MiB to decode, more than {MOST_BYTES // 2**20}"
-            )
+    width, height = image.size
+    _check_sides(width, height)
+    needed = width * height * _bytes_a_pixel(image, data, orientation) + _tile_bytes(image)
+    _check_bytes(f"{width:,} x {height:,} pixels ({image.format} {image.mode})", needed)
 
 
 def _check_sides(width: int, height: int) -> None:
@@ -73,19 +70,38 @@ def _bytes_a_pixel(image: Image.Image, data: bytes, orientation: int) -> int:
     return found
 
 
-def _inner_sizes(image: Image.Image, data: bytes) -> list[tuple[int, int]]:
-    """The sizes that the pictures in an icon have, whatever its directory says."""
-    found = []
-    for entry in getattr(getattr(image, "ico", None), "entry", ()):
-        head = data[entry.offset :][:24]
-        if head.startswith(b"\x89PNG") and len(head) == 24:
-            found.append(struct.unpack(">II", head[16:]))
-        elif len(head) == 24:
-            (length, width, height) = struct.unpack("<Iii", head[:12])
-            if length == 12:
-                width, height = struct.unpack("<HH", head[4:8])
-            found.append((abs(width), abs(height) // 2))
-    return found[:1]  # Pillow decodes the first
+def check_icon(data: bytes) -> None:
+    """Refuses an icon by the sizes of the pictures in it, whatever its directory says.
+
+    Pillow decodes an icon while it opens it, so that this comes first.
+
+    Raises:
+      Unreasonable: as `check_size`.
+    """
+    if not data.startswith(_ICON):
+        return
+    (count,) = struct.unpack_from("<H", data.ljust(6, b"\0"), 4)
+    for number in range(min(count, len(data) // 16)):
+        (offset,) = struct.unpack_from("<I", data.ljust(22 + 16 * number, b"\0"), 18 + 16 * number)
+        head = data[offset : offset + 24]
+        if len(head) < 24:
+            continue
+        if head.startswith(b"\x89PNG"):
+            width, height = struct.unpack(">II", head[16:])
+        else:
+            width, height = struct.unpack("<ii", head[4:12])  # of colours and of the mask
+            width, height = abs(width), abs(height) // 2
+        if width * height > SMALLEST:  # others are refused where they are decoded
+            _check_sides(width, height)
+            _check_bytes(f"{width:,} x {height:,} pixels in an icon", width * height * 12)
+
+
+def _check_bytes(what: str, needed: int) -> None:
+    if needed > MOST_BYTES:
+        raise Unreasonable(
+            f"{what}, which would take {needed // 2**20:,} MiB to decode, more than "
+            f"{MOST_BYTES // 2**20}"
+        )
 
 
 def _tags(image: Image.Image) -> Any:

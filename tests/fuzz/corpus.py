@@ -1,5 +1,6 @@
 """What the fuzzer starts from: small images of all kinds and texts of all kinds, made by code."""
 
+import functools
 import io
 import json
 import struct
@@ -21,6 +22,7 @@ def encoded(image: Image.Image, kind: str, **keys: Any) -> bytes:
     return out.getvalue()
 
 
+@functools.cache
 def images() -> dict[str, bytes]:
     """Name -> content of an image file that can be decoded."""
     rng = np.random.default_rng(0)
