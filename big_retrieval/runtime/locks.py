@@ -171,7 +171,7 @@ class Lock:
 
     def _cannot_write(self, problem: OSError) -> str:
         if isinstance(problem, FileExistsError):
-            return f"{self._flag} {self._of}: {problem.filename} is a file; give another folder."
+            return f"{self._flag} {self._of}: {problem.filename} is a file; name a folder."
         return f"{self._flag} {self._of} cannot be written: {problem.strerror}; choose another."
 
     def _keep(self) -> None:

@@ -40,7 +40,9 @@ def start() -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def logged(workdir: Path) -> int:

@@ -375,7 +375,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
 
 def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder, words in (("file", "is a file; give another"), ("file/below", "cannot be written")):
+    for folder, words in (("file", "is a file; name a"), ("file/below", "cannot be written")):
         with pytest.raises(UserError, match=words):
             lock(locks.in_folder(tmp_path / folder)).acquire()
 
