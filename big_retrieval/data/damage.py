@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import screen
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.runtime.reading import reading
 
 LEAST_READS = 1000  # a share is of so many reads at least: one of the first ten is not yet 10%
@@ -68,6 +70,7 @@ class Damage:
         self._known: set[str] = set()
         self._reads = self._lost = 0
         self._reasons: Counter[str] = Counter()
+        self._extras = Extras(screen.put)  # the count matters more than the names
         for line in file.read_text().splitlines() if file is not None and file.exists() else ():
             try:
                 self._known.add(json.loads(line)["place"])
@@ -112,7 +115,7 @@ class Damage:
             self._known.add(place)
             self._reasons[kind_of(why)] += 1
             if self._file is not None:
-                with self._file.open("a") as file:
+                with self._extras(self._file.name), self._file.open("a") as file:
                     file.write(json.dumps({"record": record, "place": place, "why": why}) + "\n")
         if self._lost > self._limit * max(self._reads, LEAST_READS):
             raise UserError(self._summary())

@@ -40,6 +40,7 @@ from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import reading as notes
+from big_retrieval.runtime import screen
 
 DEAD = "Worker process was terminated unexpectedly"  # what grain says
 REPLACED = 3  # workers that may end in a row, without a batch in between
@@ -268,6 +269,7 @@ def _ahead(
 
 def _begin_worker(folder: Path, worker: int, workers: int) -> None:
     """Makes a worker process say what it reads, and end when the run's process is gone."""
+    screen.guard(log=True)  # a warning that nobody can read is no damage of a record
     with contextlib.suppress(OSError):  # no room: then its notes stay unknown
         notes.publish(folder / str(os.getpid()))
     parent = multiprocessing.parent_process()

@@ -415,3 +415,27 @@ def test_files_that_are_damaged_as_a_whole(
     (tmp_path / "0.png").write_bytes(encoded(noise(0)))
     with pytest.raises(UserError, match=message):
         try_record(make_source(config.Pairs(path=str(path))), FIELDS)
+
+
+def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_still_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Full:
+        """damaged.jsonl on a full disk."""
+
+        name = "damaged.jsonl"
+
+        def exists(self) -> bool:
+            return False
+
+        def open(self, mode: str) -> Any:
+            return Path("/dev/full").open(mode, buffering=1)
+
+    damage = Damage(Full(), 0.5)  # type: ignore[arg-type]
+    for number in range(3):
+        damage.saw(100, [(number, f"pairs.jsonl, line {number}", "cut short")])
+    assert damage.metrics() == {"damaged": 3}
+    said = capsys.readouterr().out
+    assert said == (
+        "warning: damaged.jsonl is not written (No space left on device); the run goes on\n"
+    )
