@@ -3,7 +3,8 @@
 The mark gives a test the argument `case` once per file that matches (test id: the file's stem), or,
 with `prefixes="."`, once per `<prefix>.` of the array names inside (id: stem-prefix); likewise with
 "_". Files come
-from `--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test.
+from `--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test, or a
+skipped one with `absent="the reason"`.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ class Found:
     path: Path
     prefix: str = ""
     missing: bool = False
+    absent: str = ""
 
 
 def golden_folder(config: pytest.Config) -> Path:
@@ -32,8 +34,8 @@ def golden_folder(config: pytest.Config) -> Path:
     return Path(given) if given else DATA
 
 
-def find(folder: Path, pattern: str, prefixes: str) -> list[Any]:
-    """Pytest parameters for all cases of a pattern; one that fails if there are none."""
+def find(folder: Path, pattern: str, prefixes: str, absent: str) -> list[Any]:
+    """Pytest parameters for all cases of a pattern; one that fails or skips if there are none."""
     found = []
     for path in sorted(folder.glob(pattern)):
         if not prefixes:
@@ -42,11 +44,12 @@ def find(folder: Path, pattern: str, prefixes: str) -> list[Any]:
         with np.load(path, allow_pickle=False) as arrays:
             names = sorted({name.split(prefixes)[0] for name in arrays.files})
         found += [pytest.param(Found(path, f"{n}{prefixes}"), id=f"{path.stem}-{n}") for n in names]
-    return found or [pytest.param(Found(folder / pattern, missing=True), id="no-case-found")]
+    none = Found(folder / pattern, missing=True, absent=absent)
+    return found or [pytest.param(none, id="no-case-found")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "golden(folder, pattern, prefixes=''): reference values")
+    config.addinivalue_line("markers", "golden(folder, pattern, prefixes='', absent=''): reference")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -54,7 +57,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if mark is None:
         return
     folder, pattern = mark.args
-    cases = find(golden_folder(metafunc.config) / folder, pattern, mark.kwargs.get("prefixes", ""))
+    how = {"prefixes": "", "absent": "", **mark.kwargs}
+    cases = find(golden_folder(metafunc.config) / folder, pattern, **how)
     metafunc.parametrize("case", cases, indirect=True)
 
 
@@ -62,6 +66,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def case(request: pytest.FixtureRequest) -> Mapping[str, np.ndarray]:
     """The arrays of a case, without its prefix."""
     found: Found = request.param
+    if found.missing and found.absent:
+        pytest.skip(found.absent)
     if found.missing:
         pytest.fail(f"no reference values at {found.path}")
     with np.load(found.path, allow_pickle=False) as arrays:

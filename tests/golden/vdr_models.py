@@ -1,5 +1,6 @@
 """Small models of the reference values of VDR, with the files' weights."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
+from big_retrieval import gate
 from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
 from big_retrieval.interop.names import Entry, Table
 from big_retrieval.interop.text_names import BERT
@@ -25,6 +27,18 @@ def close(
     theirs = np.asarray(theirs)
     atol = share * float(np.abs(theirs).max(initial=0))
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=rtol, atol=atol, err_msg=name)
+
+
+@functools.partial(jax.jit, static_argnames=("k", "width"))
+def gated(points: jax.Array, k: int, width: int, words: jax.Array | None = None) -> jax.Array:
+    """The k largest columns of each row, and those of its words, [n, width]."""
+    return gate.spread(gate.compact(points, k, words), width)
+
+
+@functools.partial(jax.jit, static_argnames=("width", "normalise"))
+def bag(words: jax.Array, width: int, normalise: bool = False) -> jax.Array:
+    """Bags of words, [n, width]."""
+    return gate.spread(gate.bag_of_words(words, normalise), width)
 
 
 def words_of(bow: np.ndarray) -> jax.Array:
@@ -87,7 +101,7 @@ class TextEncoder:
         """V(x), [n, V]."""
         table = params["text"]["token_embedding"]
         hidden = self.hidden(params, ids, mask)
-        return self.head.apply({"params": params["head"]}, hidden, None, table)  # type: ignore
+        return jax.jit(self.head.apply)({"params": params["head"]}, hidden, None, table)  # type: ignore
 
 
 def columns_in(case: Case, ids: np.ndarray, chosen: Any) -> jax.Array:
