@@ -17,10 +17,18 @@ from big_retrieval.retrieval.searching import Searcher
 from tests.retrieval.index_cases import make_inverted, random_rows
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that no test changes."""
+    folder = tmp_path_factory.mktemp("built") / "index"
+    make_inverted(folder, random_rows(200, 30, 0.4, 0))
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An index whose arrays count as large."""
-    make_inverted(tmp_path / "index", random_rows(200, 30, 0.4, 0))
+def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of an index, whose arrays count as large."""
+    shutil.copytree(built, tmp_path / "index")
     monkeypatch.setattr(folders, "SMALL", 2000)
     assert (tmp_path / "index" / "documents.npy").stat().st_size > 2000
     return tmp_path / "index"
