@@ -162,7 +162,7 @@ def _csv(rows: Sequence[_Row], several: bool, rng: np.random.Generator) -> str:
     within = rng.permutation(len(rows))
     order = sorted(range(len(rows)), key=lambda i: (place[rows[i].item - 1], within[i]))
     for row in (rows[i] for i in order):
-        words = [row.words[i] for i in rng.permutation(len(row.words)).tolist()]
+        words = [row.words[int(i)] for i in rng.permutation(len(row.words))]
         cells = {f"{WORD}{i}": as_cell(_line(word)) for i, word in enumerate(words, 1)}
         shown = as_cell(_line(row.shown))
         writer.writerow({"code": row.code, "item": row.item, "shown": shown, **cells})
