@@ -224,7 +224,9 @@ def _open(data: bytes) -> Iterator[Image.Image]:
     try:
         check_icon(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            check_size(image, data, _orientation(image))
+            # Of a PNG file, Pillow would decode all pixels to look for EXIF data behind them.
+            late = image.format == "PNG" and "exif" not in image.info
+            check_size(image, data, turned=late or _orientation(image) != 1)
             yield image
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None

@@ -19,28 +19,29 @@ TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 # Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
 _BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
+_PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)  # JPEG markers: frames whose scans refine each other
 _ICON = b"\0\0\1\0"
-_TILE_WIDTH, _TILE_LENGTH, _STRIP_ROWS, _BITS = 322, 323, 278, 258  # TIFF tags
+_TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
 
 
 class Unreasonable(Exception):
     """An image of an absurd size."""
 
 
-def check_size(image: Image.Image, data: bytes, orientation: int) -> None:
+def check_size(image: Image.Image, data: bytes, *, turned: bool) -> None:
     """Refuses an open image that is too large or too small, before it is decoded.
 
     Args:
       image: opened and not yet decoded.
       data: the content of its file.
-      orientation: of its EXIF data.
+      turned: whether the image is turned or mirrored after it is decoded.
 
     Raises:
       Unreasonable: it is; in words that follow "the image is".
     """
     width, height = image.size
     _check_sides(width, height)
-    needed = width * height * _bytes_a_pixel(image, data, orientation) + _tile_bytes(image)
+    needed = width * height * _bytes_a_pixel(image, data, turned) + _tile_bytes(image)
     _check_bytes(f"{width:,} x {height:,} pixels ({image.format} {image.mode})", needed)
 
 
@@ -54,20 +55,44 @@ def _check_sides(width: int, height: int) -> None:
         raise Unreasonable(f"{size}, more than {LONGEST} times as long as wide")
 
 
-def _bytes_a_pixel(image: Image.Image, data: bytes, orientation: int) -> int:
+def _bytes_a_pixel(image: Image.Image, data: bytes, turned: bool) -> int:
     found = _STORED.get(image.mode, 4) + _BESIDE.get(image.format or "", 0)
+    behind = 0  # what the conversions hold beside the decoded image
     if image.mode != "RGB" or "transparency" in image.info:
-        found += 4  # the RGB image beside it
-    if orientation != 1:
-        found += 4  # the turned one
+        behind += 4  # the RGB image
+    if turned:
+        behind += 4
     bands = len(image.getbands())
-    if image.format == "JPEG" and (image.info.get("progressive") or data.count(b"\xff\xda") > 1):
-        found += 2 * bands  # the coefficients of all the image, until its last scan is read
+    if image.format in ("JPEG", "MPO") and _several_scans(data, bands):
+        # The coefficients of the whole image, which are freed before the image is converted.
+        behind = max(behind, 2 * bands)
     if image.format == "JPEG2000":
         found += 5 * max(3, bands)  # whole numbers of 32 bits, and their bytes
     if image.format == "TIFF":
         found += _sample_bytes(image)  # a strip may be all of the image
-    return found
+    return found + behind
+
+
+def _several_scans(data: bytes, components: int) -> bool:
+    """Whether a JPEG file is decoded in several scans, as libjpeg decides.
+
+    Markers are followed instead of counted, because the thumbnail that cameras store in the EXIF
+    data has scans of its own.
+    """
+    at = 2
+    while at + 5 <= len(data):
+        kind = data[at + 1]
+        if data[at] != 0xFF or kind == 0xFF:  # bytes that fill the space between segments
+            at += 1
+        elif kind in _PROGRESSIVE:
+            return True
+        elif kind == 0xDA:  # the first scan
+            return data[at + 4] < components
+        elif kind <= 0x01 or 0xD0 <= kind <= 0xD9:  # markers without content
+            at += 2
+        else:
+            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return True
 
 
 def check_icon(data: bytes) -> None:

@@ -1,9 +1,12 @@
 """Images that unfold to gigabytes are refused by their headers, before anything is decoded."""
 
+import io
 import struct
+import zlib
 
 import numpy as np
 import pytest
+from PIL import Image, PngImagePlugin
 
 from big_retrieval.data import decoding, image_limits
 from tests.data.test_damage import png_header
@@ -59,3 +62,56 @@ def test_converting_in_bands_changes_no_pixel(name, monkeypatch):
     whole = decoding.decode(data)
     monkeypatch.setattr(decoding, "BAND", 35)  # two rows of the small ones
     np.testing.assert_array_equal(decoding.decode(data), whole)
+
+
+def test_a_png_file_is_refused_before_it_is_decoded(monkeypatch):
+    decoded = []
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda self: decoded.append(self))
+    monkeypatch.setattr(image_limits, "MOST_BYTES", 50)
+    with pytest.raises(ValueError, match="would take 0 MiB"):
+        decoding.decode(corpus.images()["png-palette"])
+    assert not decoded
+
+
+def test_a_png_file_with_damaged_pixels_is_damaged_and_not_half_black():
+    head = struct.pack(">IIBBBBB", 16, 12, 8, 2, 0, 0, 0)
+    rows = b"".join(bytes([row]) + bytes(48) for row in range(12))  # there are five filters
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(corpus.png_chunk(*part) for part in parts)
+    with pytest.raises(ValueError, match="not a readable image"):
+        decoding.decode(data)
+
+
+def photograph(megapixels: int, **keys) -> tuple[Image.Image, bytes]:
+    """An opened photograph, turned, with a thumbnail in its EXIF data; its size is only said."""
+    small = corpus.encoded(Image.new("RGB", (16, 12)), "JPEG")
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, small  # the thumbnail's bytes in any tag
+    data = corpus.encoded(Image.new("RGB", (16, 12)), "JPEG", exif=exif, **keys)
+    image = Image.open(io.BytesIO(data))
+    image._size = (megapixels * 1_000, 1_000)
+    return image, data
+
+
+def test_photographs_of_sixty_megapixels_are_read():
+    image, data = photograph(60)
+    assert data.count(b"\xff\xda") == 2
+    image_limits.check_size(image, data, turned=True)
+    for size in (24, 48):
+        image, data = photograph(size, progressive=True)
+        image_limits.check_size(image, data, turned=True)
+
+
+def test_the_coefficients_of_a_progressive_photograph_count():
+    image, data = photograph(79, progressive=True)
+    with pytest.raises(image_limits.Unreasonable, match="would take"):
+        image_limits.check_size(image, data, turned=True)
+    image, data = photograph(79)
+    image_limits.check_size(image, data, turned=True)
+
+
+def test_png_files_of_fifty_megapixels_are_read():
+    for mode in ("RGB", "RGBA", "P", "L"):
+        image = Image.open(io.BytesIO(corpus.encoded(Image.new(mode, (16, 12)), "PNG")))
+        image._size = (50_000, 1_000)
+        image_limits.check_size(image, b"", turned=True)

@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import re
 import struct
 import zlib
 from typing import Any
@@ -11,6 +12,16 @@ import numpy as np
 from PIL import Image, PngImagePlugin
 
 XMP = b"<x:xmpmeta xmlns:x='adobe:ns:meta/'><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>"
+# Interlaced PNG files: top, left, and the steps down and across of each pass.
+_PASSES = (
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+)
 
 
 def encoded(image: Image.Image, kind: str, **keys: Any) -> bytes:
@@ -74,7 +85,7 @@ def images() -> dict[str, bytes]:
         "ppm-plain": b"P3\n# words\n3 2\n255\n" + b"1 2 3 " * 6,
         "avif": encoded(rgb, "AVIF", speed=10, **extra),
         "avif-alpha": encoded(alpha, "AVIF", speed=10),
-        "avif-moving": encoded(rgb, "AVIF", save_all=True, append_images=more, speed=10),
+        "avif-moving": _undated(encoded(rgb, "AVIF", save_all=True, append_images=more, speed=10)),
         "jp2": encoded(rgb, "JPEG2000"),
         "jp2-alpha": encoded(alpha, "JPEG2000"),
         "j2k-16": encoded(deep, "JPEG2000", no_jp2=True),
@@ -135,10 +146,19 @@ def _exif() -> bytes:
     return exif.tobytes()
 
 
+def _undated(movie: bytes) -> bytes:
+    """A movie without the times of its making."""
+    return re.sub(
+        rb"(mvhd|tkhd|mdhd)(\x01...)(.{16})", rb"\1\2" + bytes(16), movie, flags=re.DOTALL
+    )
+
+
 def _profile() -> bytes:
     from PIL import ImageCms
 
-    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    found = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    found[24:36] = bytes(12)  # the time of its making: a case is a function of its number alone
+    return bytes(found)
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -149,6 +169,9 @@ def png_chunk(kind: bytes, data: bytes) -> bytes:
 def _deep_png(width: int = 16, height: int = 12) -> bytes:
     """RGBA of 16 bits, interlaced, which Pillow reads and does not write."""
     head = struct.pack(">IIBBBBB", width, height, 16, 6, 0, 0, 1)
-    pixels = np.random.default_rng(1).bytes(2 * (width * 8 + 1) * height)
-    parts = [png_chunk(b"IHDR", head), png_chunk(b"IDAT", zlib.compress(pixels))]
+    rng, rows = np.random.default_rng(1), b""
+    for top, left, down, across in _PASSES:
+        columns = len(range(left, width, across))
+        rows += b"".join(b"\0" + rng.bytes(8 * columns) for _ in range(top, height, down))
+    parts = [png_chunk(b"IHDR", head), png_chunk(b"IDAT", zlib.compress(rows))]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + png_chunk(b"IEND", b"")
