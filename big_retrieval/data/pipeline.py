@@ -201,7 +201,7 @@ def _iterate(
     """
     deaths = 0
     while start < stop:
-        with notes.workers() as folder:
+        with notes.workers() if workers else contextlib.nullcontext() as folder:
             iterator = _ahead(make, start, stop, workers, threads, prefetch, folder)
             try:
                 for batch in iterator:
@@ -217,10 +217,14 @@ def _iterate(
                 iterator.close()
 
 
-def _last_words(folder: Path) -> str:
-    """What the workers that are gone were reading, as a part of a sentence."""
+def _last_words(folder: Path | None) -> str:
+    """What the workers that are gone were reading, as a part of a sentence; "" if unknown."""
     alive = {str(child.pid) for child in multiprocessing.active_children()}
-    gone = [path for path in sorted(folder.iterdir()) if path.name not in alive]
+    try:
+        known = sorted(folder.iterdir()) if folder is not None else []
+    except OSError:  # whoever cleans up /tmp has removed the folder
+        known = []
+    gone = [path for path in known if path.name not in alive]
     places = [note.place for path in gone for note in notes.published(path)]
     return f" while it read {' or '.join(places[:4])}" if places else ""
 
@@ -252,7 +256,7 @@ def _ahead(
     workers: int,
     threads: int,
     prefetch: int,
-    folder: Path,
+    folder: Path | None,
 ) -> Any:
     """Grain's iterator over make(start), ..., make(stop - 1)."""
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(prefetch, threads, 1))
@@ -267,11 +271,12 @@ def _ahead(
     return iter(batches)
 
 
-def _begin_worker(folder: Path, worker: int, workers: int) -> None:
+def _begin_worker(folder: Path | None, worker: int, workers: int) -> None:
     """Makes a worker process say what it reads, and end when the run's process is gone."""
     screen.guard(log=True)  # a warning that nobody can read is no damage of a record
     with contextlib.suppress(OSError):  # no room: then its notes stay unknown
-        notes.publish(folder / str(os.getpid()))
+        if folder is not None:
+            notes.publish(folder / str(os.getpid()))
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

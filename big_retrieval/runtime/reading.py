@@ -83,9 +83,17 @@ def current() -> list[Note]:
 
 
 @contextlib.contextmanager
-def workers() -> Iterator[Path]:
-    """A folder in which worker processes `publish`; `current` knows their notes meanwhile."""
-    with tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True) as name:
+def workers() -> Iterator[Path | None]:
+    """A folder in which worker processes `publish`; `current` knows their notes meanwhile.
+
+    None where no folder can be made, on a full disk for example: the notes then stay unknown.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix="reading-", ignore_cleanup_errors=True)
+    except OSError:
+        yield None
+        return
+    with made as name:
         folder = Path(name)
         _folders.append(folder)
         try:
@@ -109,6 +117,9 @@ def publish(path: str | os.PathLike[str]) -> None:
 
     Args:
       path: the file; it is made anew.
+
+    Raises:
+      OSError: the file cannot be written.
     """
     global _board
     _board = _Board(path)
@@ -119,7 +130,10 @@ class _Board:
 
     def __init__(self, path: str | os.PathLike[str]):
         with open(path, "w+b") as file:
-            file.truncate(SLOTS * SLOT)
+            # Written, not only made longer: on a full disk this raises, whereas a first write to
+            # a mapped page without room on the disk would kill the process (SIGBUS).
+            file.write(bytes(SLOTS * SLOT))
+            file.flush()
             self._map = mmap.mmap(file.fileno(), SLOTS * SLOT)
         self._slots: dict[int, int] = {}
 

@@ -1,7 +1,9 @@
 """Data workers that are killed: replaced, or named in a sentence; the batches stay as they were."""
 
+import contextlib
 import multiprocessing
 import os
+import pathlib
 import signal
 
 import numpy as np
@@ -59,7 +61,7 @@ class Mortal:
 
     def __next__(self):
         if not self.left:
-            with notes.reading("pairs.jsonl, line 7"):
+            if self.folder is not None and self.folder.exists():
                 board = notes._Board(self.folder / "12345")
                 board.write(1, ("pairs.jsonl, line 7", 0.0))
             raise RuntimeError(KILLED)
@@ -109,6 +111,25 @@ def test_workers_that_end_again_and_again_end_the_run_with_a_sentence(mortal):
     assert len([next(found), next(found)]) == 2
     with pytest.raises(UserError, match=r"line 7, and so were 3 before it"):
         next(found)
+
+
+@pytest.mark.parametrize("when", ["before the workers start", "while they work"])
+def test_a_killed_worker_is_replaced_where_there_is_no_temporary_folder(
+    when, mortal, monkeypatch, capfd
+):
+    @contextlib.contextmanager
+    def workers():
+        yield None if when.startswith("before") else pathlib.Path("/nowhere")
+
+    monkeypatch.setattr(notes, "workers", workers)
+    mortal[0].append(3)
+    assert len(list(batches(Words(), Reading(workers=2)))) == 10
+    assert "a data worker was ended (SIGKILL); new workers" in capfd.readouterr().err
+
+
+def test_threads_need_no_temporary_folder(monkeypatch):
+    monkeypatch.setattr(notes, "workers", lambda: pytest.fail("a folder was made"))
+    assert len(list(batches(Words(), Reading(threads=0)))) == 10
 
 
 def test_other_errors_of_grain_come_through(monkeypatch):

@@ -1,5 +1,6 @@
 """What threads and worker processes say that they read."""
 
+import errno
 import subprocess
 import sys
 import threading
@@ -66,6 +67,21 @@ def test_published_notes_are_read_by_another_process(tmp_path):
         assert current() == []
     assert not folder.exists()
     assert current() == []
+
+
+def test_notes_without_a_temporary_folder_stay_unknown(monkeypatch):
+    def full(*args, **keys):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(notes.tempfile, "mkdtemp", full)
+    with notes.workers() as folder:
+        assert folder is None
+    assert notes._folders == []
+
+
+def test_a_published_file_takes_its_room_before_it_is_mapped(tmp_path):
+    notes.publish(tmp_path / "worker_0")  # else a full disk kills the process at its first note
+    assert (tmp_path / "worker_0").stat().st_blocks * 512 >= notes.SLOTS * notes.SLOT
 
 
 @pytest.mark.slow
