@@ -18,6 +18,7 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks, screen
 
 if TYPE_CHECKING:
+    from big_retrieval.retrieval.documents import Chunk
     from big_retrieval.retrieval.searching import Searcher
 
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
@@ -101,12 +102,16 @@ def run_file(searcher: "Searcher") -> None:
     reader = Reader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
     records, reader = open_records("queries", str(QUERIES.value), reader)
     left_out, progress = LeftOut("queries"), Progress("queries", len(records))
+
+    def encode(part: "Chunk") -> object:
+        return searcher.encode(part.values[searcher.field])
+
     with RunWriter(Path(str(OUT.value)), TAG.value) as run:
         for chunk in read(records, reader, CHUNK, left_out):
             try:
                 answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
             except Damaged:
-                chunk = usable(chunk, [searcher.field], lambda x, _: searcher.encode(x), left_out)
+                chunk = usable(chunk, encode, left_out)
                 answers = (
                     searcher.ids(chunk.values[searcher.field], DEPTH.value) if len(chunk) else []
                 )

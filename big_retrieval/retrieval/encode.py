@@ -1,6 +1,6 @@
 """The model's part: which of its fields are searched, and rows or points from texts and images."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,26 +99,21 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     return average(similarity.topology(model.config.topology), points, fields, there)
 
 
-def usable(
-    chunk: Chunk, fields: Iterable[str], encode: Callable[[list[Any], str], Any], left_out: LeftOut
-) -> Chunk:
+def usable(chunk: Chunk, encode: Callable[[Chunk], Any], left_out: LeftOut) -> Chunk:
     """A chunk without the rows that cannot be encoded, which are counted.
 
     Args:
-      chunk: documents or queries.
-      fields: whose values may be damaged.
-      encode: of a list of values and their field.
+      chunk: documents or queries that cannot be encoded together.
+      encode: of a chunk; raises `Damaged`.
       left_out: told what is wrong with each row.
     """
-    wrong: dict[int, Damaged] = {}
-    for name in fields:
-        for row, value in enumerate(chunk.values[name]):
-            try:
-                if value is not None:
-                    with reading(chunk.ids[row]):
-                        encode([value], name)
-            except Damaged as problem:
-                wrong[row] = problem
-    for problem in wrong.values():
-        left_out.add(problem)
-    return chunk.take([row for row in range(len(chunk)) if row not in wrong])
+    good = []
+    for row, name in enumerate(chunk.ids):
+        part = chunk.take([row])
+        try:
+            with reading(name):
+                encode(part)
+            good.append(row)
+        except Damaged as problem:
+            left_out.add(problem)
+    return chunk.take(good)

@@ -12,6 +12,7 @@ import numpy as np
 
 from big_retrieval import loading
 from big_retrieval.config import Config, TextField, is_lexical
+from big_retrieval.data.damage import record_at
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.records import Records
 from big_retrieval.data.text import Tokenizer
@@ -24,7 +25,6 @@ from big_retrieval.retrieval.encode import (
     document_fields,
     encode_chunk,
     query_field,
-    rows_of,
     usable,
 )
 from big_retrieval.retrieval.files import Texts, TextsWriter
@@ -193,21 +193,32 @@ def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tupl
     size = IMAGES if work.reader.images else TEXTS
     for chunk in read(work.records, work.reader, size, left_out):
         _check_twice(chunk.ids)
-        if work.model is None and work.words is not None:
-            (name,) = work.fields
-            titles = chunk.titles.get(name, ())
-            yield chunk, document_bags(work.words, work.config, name, chunk.values[name], titles)
-        elif work.model is not None:
-            try:
-                found = encode_chunk(work.model, chunk, work.fields)
-            except Damaged:
-                chunk = usable(chunk, work.fields, partial(rows_of, work.model), left_out)
-                if not len(chunk):
-                    continue
-                found = encode_chunk(work.model, chunk, work.fields)
-            yield chunk, found
+        try:
+            found = _encoded(work, chunk)
+        except Damaged:
+            chunk = usable(chunk, partial(_encoded, work), left_out)
+            if not len(chunk):
+                continue
+            found = _encoded(work, chunk)
+        yield chunk, found
         progress.add(len(chunk), left_out.count)
     left_out.check(len(work.records))
+
+
+def _encoded(work: _Work, chunk: Chunk) -> Any:
+    """What the model makes of documents, or their bags of words.
+
+    Raises:
+      Damaged: one of the documents cannot be encoded.
+    """
+    if work.model is not None:
+        return encode_chunk(work.model, chunk, work.fields)
+    if work.words is None:
+        raise RuntimeError("bags of words of a dense field")
+    (name,) = work.fields
+    values, titles = chunk.values[name], chunk.titles.get(name, ())
+    with record_at(f"document {chunk.ids[0]}"):  # of several, `usable` finds out which one it is
+        return document_bags(work.words, work.config, name, values, titles)
 
 
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
