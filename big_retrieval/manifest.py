@@ -10,6 +10,7 @@ Orbax restores flipped bits without complaint and takes half-deleted folders for
 folder counts only with a manifest, and is used only after every checksum in it was recomputed.
 """
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -19,6 +20,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.io import durable
 
 MANIFEST = "manifest.json"
+# What reading gives on bad blocks and broken file systems: EUCLEAN and EBADMSG of Linux, too.
+UNREADABLE = {errno.EIO, getattr(errno, "EUCLEAN", errno.EIO), errno.EBADMSG}
 
 
 def to_json(value: Any) -> bytes:
@@ -57,29 +60,50 @@ def write_manifest(folder: Path) -> None:
 def damage(folder: Path, *, checksums_up_to: int | None = None) -> str | None:
     """What is wrong with a folder that has a manifest, or None if it is intact.
 
+    A file that the disk cannot read any more is damaged. A file that this process may not read, or
+    cannot read just now (a stale network mount), says nothing about the checkpoint.
+
     Args:
       folder: the checkpoint, or another folder with a manifest.
       checksums_up_to: of files with more bytes only the size is compared; None: of none.
+
+    Raises:
+      UserError: a file cannot be read for a reason other than damage.
     """
+    name = MANIFEST
+    try:
+        files = _listed(folder)
+        if files is None:
+            return f"{MANIFEST} is damaged"
+        for name, entry in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != entry["bytes"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {entry['bytes']}"
+            if checksums_up_to is not None and entry["bytes"] > checksums_up_to:
+                continue
+            if sha256_file(path) != entry["sha256"]:
+                return f"{name} has another checksum"
+    except FileNotFoundError:  # removed in this moment
+        return f"{name} is missing"
+    except OSError as problem:
+        if problem.errno in UNREADABLE:
+            return f"{name} cannot be read ({problem.strerror})"
+        raise UserError(f"{folder / name} cannot be read: {problem.strerror}.") from None
+    return None
+
+
+def _listed(folder: Path) -> dict[str, Any] | None:
+    """The files that a manifest lists, with size and checksum; None: the manifest is damaged."""
     raw = (folder / MANIFEST).read_bytes()
     try:
         manifest = json.loads(raw)
         files, digest = manifest["files"], manifest["sha256"]
-        if to_json(manifest) != raw or hashlib.sha256(to_json(files)).hexdigest() != digest:
-            return f"{MANIFEST} is damaged"
     except (ValueError, KeyError, TypeError):
-        return f"{MANIFEST} is damaged"
-    for name, entry in files.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes instead of {entry['bytes']}"
-        if checksums_up_to is not None and entry["bytes"] > checksums_up_to:
-            continue
-        if sha256_file(path) != entry["sha256"]:
-            return f"{name} has another checksum"
-    return None
+        return None
+    intact = to_json(manifest) == raw and hashlib.sha256(to_json(files)).hexdigest() == digest
+    return files if intact else None
 
 
 def step_of(name: str) -> int | None:

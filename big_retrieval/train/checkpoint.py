@@ -129,10 +129,12 @@ class Checkpoints:
 
     def _cannot_save(self, problem: BaseException) -> UserError:
         """The error of a failed save: names the folder, the free space and what is left."""
-        steps = complete_steps(self.root)
-        kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
         if isinstance(problem, UserError):
             return problem
+        kept = "the newest checkpoint"
+        with contextlib.suppress(OSError):  # the disk may have failed altogether
+            steps = complete_steps(self.root)
+            kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
         return UserError(
             f"{cannot_write(self.root, problem)}; make room for a checkpoint, then repeat the same "
             f"command: it goes on from {kept}."

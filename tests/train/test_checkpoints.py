@@ -93,6 +93,18 @@ def test_a_file_that_cannot_be_synced_is_a_failed_save_and_nothing_is_pruned(
     assert all(manifest.damage(checkpoints.root / name) is None for name in "12")
 
 
+def test_a_failed_save_ends_the_run_even_where_the_folder_cannot_be_listed_any_more(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
+    with pytest.raises(UserError, match=os.strerror(errno.ESTALE)):
+        save(checkpoints, 1)
+
+
 def test_a_save_whose_folder_has_another_owner_meanwhile_removes_nothing(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +158,31 @@ def test_files_of_no_bytes_behind_a_valid_manifest_are_noticed(checkpoints: Chec
     assert manifest.newest_intact(checkpoints.root) == checkpoints.root / "1"
     assert checkpoints.newest() == 1
     assert (checkpoints.root / "2.damaged").is_dir()
+
+
+def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sentence(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(checkpoints, 1, 2)
+    bad, code, real = checkpoints.root / "2" / "meta.json", errno.EIO, manifest.sha256_file
+
+    def read(path: Path) -> str:
+        if path == bad:
+            raise OSError(code, os.strerror(code))  # as `read` has it: without a file's name
+        return real(path)
+
+    monkeypatch.setattr(manifest, "sha256_file", read)
+    assert (
+        manifest.damage(checkpoints.root / "2") == "meta.json cannot be read (Input/output error)"
+    )
+    code = errno.EACCES
+    with pytest.raises(UserError, match=r"2/meta\.json cannot be read: Permission denied"):
+        checkpoints.newest()
+    assert manifest.complete_steps(checkpoints.root) == [1, 2]  # nothing is moved aside
+    bad.unlink()
+    assert manifest.damage(checkpoints.root / "2") == "meta.json is missing"
+    (checkpoints.root / "2" / "manifest.json").unlink()
+    assert manifest.damage(checkpoints.root / "2") == "manifest.json is missing"
 
 
 @pytest.mark.parametrize(
