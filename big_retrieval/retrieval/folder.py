@@ -101,8 +101,9 @@ def begin(folder: Path) -> Path:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--out {folder} is there and not empty; give a new folder.")
-    partial = folder.with_name(folder.name + ".partial")
-    if (partial / MARK).exists():
+    target = folder.resolve()  # a link to an empty folder stays a link
+    partial = target.with_name(target.name + ".partial")
+    if (partial / MARK).exists() or (partial / ABOUT).exists():
         durable.remove(partial)  # of a build that was interrupted
     if partial.exists():
         raise UserError(f"{partial} is there and is needed to build --out {folder}; remove it.")
@@ -130,9 +131,10 @@ def give_name(partial: Path, folder: Path) -> None:
 
 def _rename(partial: Path, folder: Path) -> None:
     locks.check()
-    if folder.exists():
-        folder.rmdir()  # empty, as `begin` saw
-    durable.replace(partial, folder)
+    target = folder.resolve()
+    if target.exists():
+        target.rmdir()  # empty, as `begin` saw
+    durable.replace(partial, target)
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:

@@ -40,6 +40,8 @@ def in_folder(folder: Path) -> Path:
 
 def beside(path: Path) -> Path:
     """The lock of a file, or of a folder that gets its name when it is complete."""
+    if path.is_dir():
+        path = path.resolve()  # a link and its target share one lock, and "." has a name
     return path.with_name(path.name + ".lock")
 
 

@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
+from big_retrieval.io.durable import write_bytes
 from big_retrieval.runtime.locks import holding
 from big_retrieval.sweep.spec import Entry, Run, Sweep
 
@@ -84,8 +84,9 @@ def write_tables(sweep: Sweep, runs: Sequence[Run], workdir: Path, title: str) -
     with holding(workdir / "results.lock", of=workdir, flag="--workdir", wait=True, look=LOOK):
         found = [(run, results) for run in runs if (results := read_results(run)) is not None]
         means = means_table(sweep, found)
-        _write(workdir / "results.csv", rows_table(found))
-        _write(workdir / "results.md", f"# {title}\n\n{means}\n{_configs_table(sweep.runs)}")
+        page = f"# {title}\n\n{means}\n{_configs_table(sweep.runs)}"
+        write_bytes(workdir / "results.csv", rows_table(found).encode())
+        write_bytes(workdir / "results.md", page.encode())
     return means
 
 
@@ -213,10 +214,3 @@ def _markdown(head: Sequence[str], body: Sequence[Sequence[str]], right: bool = 
         for row in (rows[0], rule, *rows[1:])
     ]
     return [f"| {line} |" for line in lines]
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, whoever else writes it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

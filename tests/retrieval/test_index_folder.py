@@ -14,6 +14,7 @@ from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import ArrayWriter, Texts, TextsWriter, open_array
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.searching import Searcher
+from big_retrieval.runtime import locks
 from tests.retrieval.index_cases import make_inverted, random_rows
 
 
@@ -180,6 +181,23 @@ def test_a_name_that_is_taken_and_a_build_that_was_interrupted(tmp_path: Path) -
     (out / "file").write_text("something")
     with pytest.raises(UserError, match="is there and not empty"):
         folders.begin(out)
+
+
+def test_out_may_be_a_link_to_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
+    make_inverted(tmp_path / "link", random_rows(3, 4, 0.5, 0))
+    assert (tmp_path / "link").is_symlink()
+    assert folders.open_folder(tmp_path / "disk" / "real").documents == 3
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
+    assert locks.beside(tmp_path / "link") == tmp_path / "disk" / "real.lock"
+
+
+def test_a_build_that_was_killed_at_its_very_end_is_begun_anew(tmp_path: Path) -> None:
+    partial = folders.begin(tmp_path / "index")
+    (partial / folders.MARK).unlink()  # `finish` does so before it computes all checksums
+    (partial / folders.ABOUT).write_text("{}")
+    assert not (folders.begin(tmp_path / "index") / folders.ABOUT).exists()
 
 
 def test_texts_by_number(tmp_path: Path) -> None:

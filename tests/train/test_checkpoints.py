@@ -172,9 +172,7 @@ def test_a_file_on_bad_blocks_is_damage_and_a_file_without_permission_is_a_sente
         return real(path)
 
     monkeypatch.setattr(manifest, "sha256_file", read)
-    assert (
-        manifest.damage(checkpoints.root / "2") == "meta.json cannot be read (Input/output error)"
-    )
+    assert manifest.damage(bad.parent) == "meta.json cannot be read (Input/output error)"
     code = errno.EACCES
     with pytest.raises(UserError, match=r"2/meta\.json cannot be read: Permission denied"):
         checkpoints.newest()
