@@ -6,7 +6,6 @@ become a `UserError` here; everything else that goes wrong is a bug and keeps it
 
 import contextlib
 import difflib
-import errno
 import functools
 import itertools
 import operator
@@ -28,6 +27,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import Config
 from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
+from big_retrieval.io.space import FULL
 from big_retrieval.runtime import locks, screen
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -40,7 +40,6 @@ REMEDIES = {  # what a message of jax says -> what to do about it
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
     "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
 }
-FULL = (errno.ENOSPC, errno.EDQUOT)
 WANTED = {  # what a message of absl says -> what the value must be
     "literal for int": "a whole number",
     "string to float": "a number",

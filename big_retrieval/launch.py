@@ -13,6 +13,7 @@ On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's o
 """
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
@@ -34,7 +35,8 @@ from big_retrieval.processes import (
     variables,
     watch,
 )
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime.lease import Observer
 
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 
@@ -103,6 +105,26 @@ def dry_run(options: Options) -> str:
     return "\n".join(lines)
 
 
+def check_free(command: Sequence[str]) -> None:
+    """Refuses a run folder that a process of this machine owns, before anything goes into its logs.
+
+    The run itself takes the lock, and decides about owners on other machines.
+
+    Args:
+      command: of the run.
+
+    Raises:
+      UserError: the folder is in use, and the command does not say --wait.
+    """
+    workdir = _workdir(command)
+    if workdir is None or {"--wait", "--wait=true"} & set(command):
+        return
+    observer = Observer(locks.in_folder(Path(workdir)))
+    with contextlib.suppress(OSError):  # the run says what is wrong with the folder
+        if observer.look() == "alive" and observer.owner is not None:
+            raise UserError(locks.in_use(workdir, observer.owner, "--workdir"))
+
+
 def supervise(options: Options) -> int:
     """Starts the processes until they end well, or `restarts` are used up.
 
@@ -149,6 +171,7 @@ def main(argv: Sequence[str]) -> int:
         if options.dry_run:
             print(dry_run(options))
             return 0
+        check_free(options.command)
         return supervise(options)
     except UserError as problem:
         print(f"error: {problem}", file=sys.stderr)

@@ -20,15 +20,15 @@ _KINDS = {
 
 
 def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> os.stat_result:
-    """What the system says of a regular file; links are followed.
+    """Makes sure that a path is a regular file, and returns its `os.stat`; follows links.
 
     Args:
       path: the file.
-      folders: whether a folder will do.
+      folders: whether a folder is allowed, too.
 
     Raises:
-      UserError: it is something else.
-      OSError: there is none, or it may not be looked at.
+      UserError: the path is a pipe, a device or something else.
+      OSError: the path does not exist or is not accessible.
     """
     found = os.stat(path)
     kind = stat.S_IFMT(found.st_mode)
@@ -45,11 +45,11 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
     Args:
       path: the file.
-      most: bytes that it may have; None: any number.
+      most: largest allowed size in bytes; None: no limit.
 
     Raises:
-      UserError: it is no regular file, or larger.
-      OSError: it cannot be read.
+      UserError: the path is no regular file, or the file is too large.
+      OSError: the file cannot be read.
     """
     check_regular(path)
     # Should the file be exchanged for a pipe in between, opening it does not wait for a writer.

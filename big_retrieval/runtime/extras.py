@@ -1,4 +1,4 @@
-"""What a run writes and can do without: its report, rankings, curves as a table."""
+"""Optional outputs of a run: an error in the report, rankings or curves.csv must not end it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from big_retrieval.io.space import reason
 
 
 class Extras:
-    """Contexts in which an exception is said, once for each name, and ends nothing."""
+    """Contexts that turn an exception into a warning, printed once for each name."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         """Nothing has failed yet.

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-SIZE = 1024  # bytes of the file, always: it is renewed in place, and never shorter in between
+SIZE = 1024  # bytes; constant, so that renewing the file in place never makes it shorter
 COMMAND = 300  # characters of the command line that are kept
 LEASE = 60.0  # seconds without a heartbeat after which the process of another machine is gone
 LOOK = 1.0  # seconds between two looks at another's lease
@@ -33,10 +33,11 @@ class Owner:
     Attributes:
       token: random; names this lease among all that there ever were.
       host: name of the machine, for the user.
-      boot: id of the machine's start; "": unknown, as on macOS.
-      namespace: of process ids, which containers have their own of.
+      boot: id of the machine's current boot; "": unknown, as on macOS.
+      namespace: namespace of process ids; each container has its own.
       pid: process id.
-      began: start of the process by the kernel's clock; a process id is used again, with another.
+      began: start time of the process by the kernel's clock, which tells the process from a later
+        one with the same process id.
       command: how it was started.
       since: when it took the lease, in seconds since 1970.
       beat: how often it has renewed the lease.
@@ -65,7 +66,7 @@ class Owner:
 
 
 def parse(content: bytes) -> Owner | None:
-    """The owner that a file names; None: the file is damaged, or is being written."""
+    """The owner that a lease file names; None if the file is damaged or half-written."""
     try:
         return Owner(**json.loads(content))
     except (ValueError, TypeError):
@@ -92,8 +93,8 @@ def this_process() -> Owner:
 def liveness(owner: Owner | None) -> Liveness:
     """Whether an owner's process still runs, as far as this machine can know at once.
 
-    Of a process of this machine the kernel knows exactly. Processes of other machines and of other
-    containers are "unknown", and so is an owner that cannot be read.
+    The kernel knows whether a process of this machine runs. Processes of other machines or
+    containers are "unknown", and so is an owner whose lease cannot be read.
     """
     if owner is None or not owner.boot or not owner.began:
         return "unknown"
@@ -156,7 +157,7 @@ class Observer:
         return None if self.content is None else parse(self.content)
 
     def look(self) -> State:
-        """What is known of the owner now; "undecided" asks for another look later."""
+        """What is known about the owner now; after "undecided", look again later."""
         now, before, known = self._clock(), self.content, self.owner
         try:
             self.content = self.path.read_bytes()
@@ -165,7 +166,7 @@ class Observer:
             return "free"
         passed, self._looked = now - self._looked, now
         if before == self.content:
-            # Time in which this process or the file system stood still says nothing of the owner.
+            # A pause of this process or of the file system tells nothing about the owner.
             self.unchanged += min(passed, 2 * LOOK)
         else:
             self.unchanged = 0.0

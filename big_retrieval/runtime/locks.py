@@ -45,6 +45,11 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
+def in_use(of: Path | str, owner: Owner | str, flag: str) -> str:
+    """The sentence that refuses a second process; the arguments are those of `Lock`."""
+    return f"{of} is in use by {owner}: wait for it with --wait, or give another {flag}."
+
+
 def say(text: str) -> None:
     """Tells the user; the standard output belongs to the command."""
     print(text, file=sys.stderr, flush=True)
@@ -67,11 +72,11 @@ class Lock:
 
         Args:
           path: the lock's file, see `in_folder` and `beside`.
-          of: the output as the user calls it.
-          flag: by which the user names another output.
-          wait: wait for another owner instead of refusing.
-          lost: is called, in any thread, when the lock turns out to be another's; where it returns,
-            or is missing, `check` raises the error.
+          of: the output, as the user named it.
+          flag: the flag with which the user can name another output.
+          wait: whether to wait for another owner instead of refusing.
+          lost: called, in any thread, when the lock turns out to belong to another process. If
+            `lost` returns or is missing, `check` raises the error.
           look: seconds between two looks at another's lock.
         """
         self._path, self._of, self._flag = path, of, flag
@@ -80,7 +85,7 @@ class Lock:
         self._made: list[Path] = []  # folders that were made for the lock, the innermost first
         self._waited = 0.0  # seconds
         self._said: set[str] = set()
-        self._rights: dict[Path, Observer] = {}  # to remove stale locks, as others have them
+        self._rights: dict[Path, Observer] = {}  # others' rights to remove a stale lock
         self._guard = threading.RLock()  # the heartbeat, checks and the release exclude each other
         self._closed = threading.Event()
         self._renewed = 0.0
@@ -90,7 +95,8 @@ class Lock:
         """Takes the lock, at once or after waiting.
 
         Args:
-          agree: tells the other processes of a run how it stands, see `follow`.
+          agree: broadcasts the outcome of each attempt to the other processes of a run, which
+            call `follow`.
 
         Raises:
           UserError: another process is the owner, or the folder cannot be written.
@@ -129,10 +135,7 @@ class Lock:
             if state == "gone" and self._clear(self._observer):
                 left = whose
             elif state == "alive" and not self._wait:
-                return (
-                    f"{self._of} is in use by {whose}: wait for it with --wait, or give another "
-                    f"{self._flag}."
-                )
+                return in_use(self._of, whose, self._flag)
             elif state == "alive":
                 if self._waited >= LOOK:  # most writers of tables need less
                     self._say_once(f"waiting for {whose}, which uses {self._of}", owner)
@@ -266,10 +269,11 @@ def holding(
 
 
 def follow(agree: Callable[[str], str]) -> None:
-    """Waits until the first process of a run has the lock, or is refused.
+    """Waits until the first process of a run has the lock or is refused.
 
     Args:
-      agree: gives all processes the word of the first one; each calls it equally often.
+      agree: broadcasts the first process's word to all processes, which all call `agree` equally
+        often.
 
     Raises:
       UserError: the first process was refused.

@@ -123,17 +123,6 @@ class Metrics:
         except FileNotFoundError:
             return False
 
-    def sync(self) -> None:
-        """Makes sure that the rows are on the disk, before a checkpoint that comes after them.
-
-        Raises:
-          UserError: metrics.jsonl cannot be written.
-        """
-        if self._active:
-            with needed(self._path):
-                self._file.flush()
-                os.fsync(self._file.fileno())
-
     def write_curves(self, *, last: bool = False) -> None:
         """Writes curves.csv anew: a row per step, a column per metric.
 
@@ -161,8 +150,9 @@ class Metrics:
             return
         self.write_curves(last=True)
         self._board.close()
-        self.sync()
         with needed(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
             self._file.close()
 
 

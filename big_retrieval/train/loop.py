@@ -147,7 +147,6 @@ def _steps(
             progress.pause()
             found = _evaluate(run, state, step, due, metrics, extras)
             if saving:
-                metrics.sync()  # else a power loss could leave the checkpoint, but not its rows
                 checkpoints.save(step, state, run.meta(step, found))
             progress.resume()
             if stopping:

@@ -13,6 +13,7 @@ import pytest
 
 from big_retrieval import launch, processes
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 from tests.launch.running import SCRIPT, wait_for
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")
@@ -80,6 +81,18 @@ def test_logs_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "file").write_text("mine")
     assert launch.main(["--", f"--workdir={tmp_path / 'file'}"]) == 2
     assert str(tmp_path / "file" / "logs") in capsys.readouterr().err
+
+
+@LINUX
+def test_a_second_launcher_writes_nothing_into_the_logs_of_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with locks.holding(locks.in_folder(tmp_path / "run"), of="run"):
+        assert launch.main(["--", f"--workdir={tmp_path / 'run'}"]) == 2
+        assert "run is in use by process" in capsys.readouterr().err
+        assert not (tmp_path / "run" / "logs").exists()
+        launch.check_free([f"--workdir={tmp_path / 'run'}", "--wait"])
+    launch.check_free([f"--workdir={tmp_path / 'run'}"])
 
 
 # ---- Supervision, with children that need no jax
