@@ -1,8 +1,9 @@
-"""One batch from indices: what a record becomes in training and in evaluation.
+"""One training batch from indices: what a record becomes in training.
 
 Everything here is a pure function of its arguments, so that any thread or process may make any
 batch. A batch notes the damaged records that were met on its way under `damaged`; whoever iterates
-over batches (pipeline.py) takes the note out and counts.
+over batches (pipeline.py) takes the note out and counts. Batches of evaluations are made in
+eval_batches.py.
 """
 
 import re
@@ -16,7 +17,7 @@ import numpy as np
 from big_retrieval.config import PairLabels
 from big_retrieval.data import images
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, source_texts, stack
+from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, stack
 from big_retrieval.data.labels import Label, label_types, read_labels
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
@@ -83,7 +84,7 @@ def try_record(
       UserError: a field does not fit the records, or none of the first ones can be read; a column
         of an optional field or of the negatives that all of the first ones lack.
     """
-    first, read, wanted = None, False, Wanted(fields, labels, negatives)
+    first, mistake, read, wanted = None, None, False, Wanted(fields, labels, negatives)
     unseen = {f"config.fields.{name}.column": spec.column for name, spec in fields.items()}
     untitled = {f"config.fields.{n}.title": spec.title for n, spec in fields.items() if spec.title}
     if negatives is not None:
@@ -94,8 +95,11 @@ def try_record(
                 record = source[index]
                 found = _drawn(record, place, source.name, wanted)
                 _alone(wanted, found)
-        except UserError as problem:
+        except Damaged as problem:
             first = first or problem
+            continue
+        except UserError as problem:  # of the configuration, if it is the same for all records
+            mistake = mistake or problem
             continue
         untitled = {key: title for key, title in untitled.items() if title not in record}
         unseen = {key: name for key, name in unseen.items() if is_absent(record.get(name))}
@@ -111,27 +115,13 @@ def try_record(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
             f"name a column that they have{mine if 'negatives' in key else ''}."
         )
-    if first is not None and not isinstance(first, Damaged):
-        raise first  # a mistake in the configuration
+    if mistake is not None:
+        raise mistake
     raise UserError(
         f"{source.name} has no usable record among its first {tried:,}; the first one: {first}"
         if tried > 1
         else str(first)
     )
-
-
-def eval_items(source: Source, spec: FieldSpec) -> np.ndarray:
-    """What an evaluation of a field goes through: int64 [n, 2] of record and text in the record.
-
-    Records without a usable text are left out: there is nothing that could be asked.
-    """
-    if spec.kind == "image":
-        records = np.arange(len(source), dtype=np.int64)
-        return np.stack([records, np.zeros_like(records)], axis=1)  # [n, 2]
-    counts = [_text_count(source, index, spec) for index in range(len(source))]
-    records = np.repeat(np.arange(len(source), dtype=np.int64), counts)  # [n]
-    starts = np.repeat(np.cumsum(counts) - counts, counts)  # [n]
-    return np.stack([records, np.arange(len(records)) - starts], axis=1)  # [n, 2]
 
 
 def train_batch(
@@ -267,78 +257,3 @@ def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:
         return False
     pattern = rf"\b(?:{'|'.join(map(re.escape, words))})\b"
     return any(re.search(pattern, text, re.IGNORECASE) for text in texts)
-
-
-def eval_batch(
-    source: Source,
-    field: str,
-    spec: FieldSpec,
-    items: np.ndarray,
-    batch_size: int,
-    rows: np.ndarray,
-    number: int,
-) -> Batch:
-    """The rows [b] of evaluation batch `number`; see `pipeline.eval_batches`."""
-    places = int(number) * batch_size + rows  # [b]
-    valid = places < len(items)  # [b]
-    records = np.full(len(rows), -1, np.int64)  # [b]
-    records[valid] = items[places[valid], 0]
-    values: list[Any] = [None] * len(rows)
-    lost: list[Lost] = []
-    for row in np.flatnonzero(valid).tolist():
-        index, text = items[places[row]].tolist()
-        try:
-            with record_at(place_of(source, index)):
-                values[row] = _item(source, spec, index, text)
-            valid[row] = values[row] is not None
-        except Damaged as problem:
-            lost.append(note(index, problem))
-    arrays = _stack_apart(source, spec, values, records, valid, lost)
-    batch: Batch = {field: arrays, "record": records, "valid": valid}
-    return batch | ({"damaged": lost} if lost else {})
-
-
-def _stack_apart(
-    source: Source,
-    spec: FieldSpec,
-    values: list[Any],
-    records: np.ndarray,
-    valid: np.ndarray,
-    lost: list[Lost],
-) -> dict[str, np.ndarray]:
-    """`stack`; a value that it cannot bear is damaged, and neither there nor valid."""
-    try:
-        return stack(spec, values)
-    except BaseException as problem:
-        if not of_data(problem):
-            raise
-    for row, value in enumerate(values):
-        try:
-            with record_at(place_of(source, int(records[row]))):
-                stack(spec, [value])
-        except Damaged as problem:
-            lost.append(note(int(records[row]), problem))
-            values[row], valid[row] = None, False
-    return stack(spec, values)
-
-
-def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
-    """A text of a record (with title), or its image as evaluation sees it: uint8 [size, size, 3].
-
-    None for an optional image that the record lacks.
-    """
-    if spec.kind == "text":
-        return source_texts(source, index, spec)[text]
-    record = source[index]
-    if spec.optional and is_absent(record.get(spec.column)):
-        return None
-    value = column_of(record, spec.column, source.name)
-    return images.evaluation_view(value, spec.size, place=place_of(source, index))
-
-
-def _text_count(source: Source, index: int, spec: FieldSpec) -> int:
-    try:
-        with record_at(place_of(source, index)):
-            return len(source_texts(source, index, spec))
-    except Damaged:
-        return 0

@@ -29,11 +29,10 @@ from big_retrieval.data.batches import (
     Batch,
     FieldSpec,
     Wanted,
-    eval_batch,
-    eval_items,
     train_batch,
 )
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.eval_batches import eval_batch, eval_items
 from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.open_files import warn
 from big_retrieval.data.order import Order

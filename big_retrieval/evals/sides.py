@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.batches import FieldSpec, eval_items
+from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields import Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import Source, value_of

@@ -195,3 +195,15 @@ def test_negatives_that_no_tokenizer_bears_are_the_damage_of_their_record():
     wanted = Wanted({"text": spec}, negatives=Negatives("text", "hard", 1))
     batch = train_batch(Hard(), wanted, Order(COUNT, 0), COUNT, np.arange(COUNT), 0)
     assert [record for record, _, _ in batch["damaged"]] == [BAD]
+
+
+def test_a_mistake_in_the_configuration_is_told_before_a_damaged_first_record():
+    class Lacking(Unsound):
+        def __getitem__(self, index):
+            if index == 0:
+                raise OSError("first")
+            return {"other": "word"}
+
+    with pytest.raises(UserError, match="captions") as caught:
+        try_record(Lacking(), {"text": SPEC})
+    assert not isinstance(caught.value, Damaged)

@@ -206,6 +206,16 @@ def test_two_processes_that_index_a_shard_at_once_leave_one_whole_index(tmp_path
     assert {each.name for each in tmp_path.iterdir()} == {"a.tar", "a.tar.index.npz"}
 
 
+def test_an_index_that_finds_no_room_leaves_nothing_beside_the_shard(tmp_path, monkeypatch):
+    def full(partial, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tar, "publish", full)
+    write_tar(tmp_path / "a.tar", ["aaaa"])
+    assert len(tar.TarShard(tmp_path / "a.tar")) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["a.tar"]
+
+
 @pytest.mark.parametrize("data", [b"caption\xff,b\n1,2\n", b"a,b\n\xff,2\n", b"a,a\x80\n1\n"])
 def test_a_csv_file_that_is_not_utf8_is_named(tmp_path, data):
     (tmp_path / "a.csv").write_bytes(data)

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from big_retrieval.data.batches import FieldSpec, eval_items, has_word, try_record
+from big_retrieval.data.batches import FieldSpec, has_word, try_record
+from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
 from big_retrieval.data.scenes import Scenes

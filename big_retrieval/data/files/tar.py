@@ -7,12 +7,12 @@ digest of every member's header, and each read compares: a shard that was exchan
 same size and time would else give parts of other members.
 """
 
+import contextlib
 import hashlib
 import io
 import json
-import os
+import secrets
 import tarfile
-import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from big_retrieval.io.durable import publish
 
 VERSION = 2  # of the index files
 BLOCK = 512  # bytes of a header, which stands directly before a member's content
-PROBED = 9  # members whose headers are compared when an index is opened
+PROBED = 3  # members whose headers are compared when an index is opened
 MAX_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
 
 
@@ -208,11 +208,12 @@ def _read_index(stored: Path, path: Path) -> dict[str, np.ndarray] | None:
 def _write_index(stored: Path, path: Path, found: dict[str, np.ndarray]) -> None:
     out = io.BytesIO()
     np.savez(out, stamp=_stamp(path), **found)  # type: ignore[arg-type]
+    # Processes of several hosts may walk the same shard: each one writes a file of its own.
+    partial = stored.with_name(f"{stored.name}.{secrets.token_hex(8)}.partial")
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may walk the same shard: each one writes a file of its own.
-        partial = stored.with_name(f"{stored.name}.{os.getpid()}-{threading.get_ident()}.partial")
         partial.write_bytes(out.getvalue())
         publish(partial, stored)
-    except OSError:
-        return  # a folder that may only be read; the next start walks again
+    except OSError:  # a full disk, or a folder that may only be read; the next start walks again
+        with contextlib.suppress(OSError):
+            partial.unlink()
