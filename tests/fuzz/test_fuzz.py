@@ -30,8 +30,8 @@ def test_what_is_mutated_can_be_decoded():
 
 
 @pytest.mark.slow
-def test_ten_thousand_mutations_end_no_run(capsys):
+def test_four_thousand_mutations_end_no_run(capsys):
     failures: list[dict] = []
-    (found,) = run.batch(20, 0, 10_000, failures)
+    (found,) = run.batch(20, 0, 4_000, failures)
     assert failures == []
-    assert found["usable"] > 2000  # not everything fails early
+    assert found["usable"] > 800  # not everything fails early
