@@ -7,6 +7,7 @@ file; `big_retrieval.runtime.locks` decides when, and talks to the user.
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -159,10 +160,8 @@ class Observer:
     def look(self) -> State:
         """What is known about the owner now; after "undecided", look again later."""
         now, before, known = self._clock(), self.content, self.owner
-        try:
-            self.content = self.path.read_bytes()
-        except FileNotFoundError:
-            self.content = None
+        self.content = _read(self.path)
+        if self.content is None:
             return "free"
         passed, self._looked = now - self._looked, now
         if before == self.content:
@@ -220,11 +219,8 @@ class Lease:
         return True
 
     def read(self) -> bytes | None:
-        """What the file holds; None where there is none."""
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
+        """The content of the file; None if there is no file."""
+        return _read(self.path)
 
     def is_ours(self) -> bool | None:
         """Whether the file holds this lease; None where there is no file."""
@@ -283,6 +279,18 @@ class Lease:
             self.remove(self.path, content)
 
 
+def _read(path: Path) -> bytes | None:
+    """The content of a lease; None if there is no file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        if problem.errno == errno.ESTALE:  # NFS: another machine removed the file meanwhile
+            return None
+        raise
+
+
 def _create_exclusively(path: Path, content: bytes) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -292,6 +300,8 @@ def _create_exclusively(path: Path, content: bytes) -> bool:
         with open(descriptor, "wb") as file:
             file.write(content)
     except OSError:  # a full disk takes the name but not the content
-        path.unlink(missing_ok=True)
+        # A bucket may report only now that another machine was quicker; that lease must stay.
+        if parse(_read(path) or b"") is None:
+            path.unlink(missing_ok=True)
         raise
     return True

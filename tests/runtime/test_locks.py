@@ -373,6 +373,23 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_that_another_machine_removes_while_it_is_read_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "x.lock", Path.read_bytes
+    write(path)
+
+    def stale(self: Path) -> bytes:
+        monkeypatch.setattr(Path, "read_bytes", read)
+        self.unlink()
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    taken = lock(path)
+    taken.acquire()
+    taken.release()
+
+
 def test_an_output_below_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder, words in (("file", "is a file; name a"), ("file/below", "cannot be written")):
