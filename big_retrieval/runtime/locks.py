@@ -183,7 +183,7 @@ class Lock:
         """Renews the lease until the lock is released or lost."""
         while not self._closed.wait(TICK):
             if time.clock_gettime(_AWAKE) - self._renewed >= BEAT:
-                self._verify(self._lease.renew)
+                self._verify(renew=True)
 
     def check(self) -> None:
         """Makes sure that this process still owns the output; costs reading one small file.
@@ -191,11 +191,12 @@ class Lock:
         Raises:
           UserError: it does not.
         """
-        self._verify(self._lease.is_ours)
+        self._verify(renew=False)
         if self._problem is not None:
             raise self._problem
 
-    def _verify(self, look: Callable[[], bool | None]) -> None:
+    def _verify(self, *, renew: bool) -> None:
+        """Notices a lost lock; renews the lease if asked to."""
         if os.getpid() != self._lease.owner.pid:  # a fork, whose copy of the guard may be taken
             return
         with self._guard:
@@ -203,14 +204,14 @@ class Lock:
                 return
             now = time.clock_gettime(_AWAKE)
             try:
-                ours = look()
+                ours = self._lease.renew() if renew else self._lease.is_ours()
                 # Whoever lacks the file while its lease cannot have run out lost it by a mistake.
                 if ours is None and now - self._renewed < LEASE / 2:
                     ours = self._lease.create()
             except OSError:
                 return  # nothing is known; where this file cannot be read, nothing can be written
             if ours:
-                if look == self._lease.renew:
+                if renew:
                     self._renewed = now
                 return
             self._closed.set()
