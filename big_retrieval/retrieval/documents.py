@@ -17,6 +17,7 @@ from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.records import IMAGE, Records
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.regular import check_regular
 
 SHOWN = 120  # characters of a text that are kept to be shown
 TRIES = 100  # records, none of which can be read, after which it is no use
@@ -154,6 +155,7 @@ def open_records(flag: str, patterns: str, reader: Reader) -> tuple[Records, Rea
 def _open(path: Path, reader: Reader) -> Table:
     """The rows of a file; of a .tsv without a header line, as MS MARCO's are, `HEADERLESS` ones."""
     if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
+        check_regular(path)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             cells = [cell.strip() for cell in file.readline().rstrip("\r\n").split("\t")]
         named = {*reader.columns, *IDS, TEXT, reader.show} & set(cells)

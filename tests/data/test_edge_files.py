@@ -26,6 +26,7 @@ from big_retrieval.evals.class_names import read_names
 from big_retrieval.evals.trec import read_run
 from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.io.regular import check_regular, read_bytes
+from big_retrieval.retrieval import documents
 
 
 @pytest.fixture
@@ -221,3 +222,11 @@ def test_a_csv_file_that_is_not_utf8_is_named(tmp_path, data):
     (tmp_path / "a.csv").write_bytes(data)
     with pytest.raises(UserError, match=r"a.csv is no readable CSV file"):
         open_files.file_table(tmp_path / "a.csv")
+
+
+def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
+    path = tmp_path / "documents.tsv"
+    os.mkfifo(path)
+    reader = documents.Reader("documents", {"text": ["text"]}, own=True)
+    with pytest.raises(UserError, match="named pipe"):
+        documents._open(path, reader)
