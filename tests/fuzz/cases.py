@@ -4,8 +4,10 @@ Nine of ten cases are image files with some bytes changed, the others are texts 
 A case fails by any exception but `ValueError` (what `decoding` promises) or `UserError`.
 """
 
+import atexit
 import functools
 import random
+import shutil
 import struct
 import tempfile
 import zlib
@@ -214,7 +216,9 @@ def _lines() -> list[bytes]:
 @functools.cache
 def _folder() -> Path:
     room = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=room if room.is_dir() else None))
+    folder = tempfile.mkdtemp(prefix="fuzz-", dir=room if room.is_dir() else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @functools.cache
