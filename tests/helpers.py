@@ -1,19 +1,27 @@
 """Small runs for tests: the quickstart's model, smaller still."""
 
+import contextlib
 import hashlib
+import importlib
+import io
 import json
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
 
 import numpy as np
+from absl import app, flags, logging
 
+from big_retrieval import cli, recipe
 from big_retrieval import config as configs
-from big_retrieval import recipe
 from big_retrieval.config import Config
 
 ROOT = Path(__file__).parent.parent
@@ -131,3 +139,87 @@ def start(args: list[str], **env: str) -> subprocess.Popen[str]:
         args, cwd=ROOT, env=environment(**env) if "XLA_FLAGS" not in env else env, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def in_process(
+    command: str | Callable[..., None],
+    *args: object,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process: a start of Python, jax and its compiler costs seconds.
+
+    All of `cli.run` is run but absl's handlers of logs and exceptions. An exception that a process
+    would end with, printing its traceback, is raised.
+
+    Args:
+      command: its module, e.g. "search" for `python -m big_retrieval.search`, or a main function.
+      args: flags and words.
+      stdin: what standard input holds.
+      env: variables added to this process's; those that jax reads at its start have no effect.
+
+    Returns:
+      What `subprocess.run` returns for a real process.
+    """
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_own_flags())
+        for stream in (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)):
+            stack.enter_context(stream)
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
+        stack.enter_context(mock.patch.object(sys, "argv", ["program", *map(str, args)]))
+        stack.enter_context(mock.patch.object(os, "_exit", _exit))
+        stack.enter_context(mock.patch.object(app, "run", _run_app))
+        stack.enter_context(mock.patch.dict(os.environ, env or {}))
+        try:
+            if callable(command):
+                cli.run(command)
+            else:
+                _run_module(f"big_retrieval.{command}")
+        except SystemExit as end:
+            status = end.code
+    assert isinstance(status, int)
+    return subprocess.CompletedProcess(list(map(str, args)), status, out.getvalue(), err.getvalue())
+
+
+def _exit(status: int) -> NoReturn:
+    raise SystemExit(status)
+
+
+def _run_app(main: Callable[[list[str]], None], flags_parser: Callable[..., list[str]]) -> NoReturn:
+    sys.exit(main(flags_parser(sys.argv)) or 0)
+
+
+def _run_module(name: str) -> None:
+    """`python -m`: the module defines its flags anew, whatever other commands have defined."""
+    if name == "big_retrieval.data":  # imports the flags of one of its words
+        importlib.reload(importlib.import_module("big_retrieval.data.split_command"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
+        runpy.run_module(name, run_name="__main__")
+
+
+@contextlib.contextmanager
+def _own_flags() -> Iterator[None]:
+    """A context with the flags of libraries and of `cli`, not parsed and without other commands'.
+
+    Flags know their values by name alone, so the content of absl's flags is replaced, not they.
+    """
+    before, verbosity = dict(vars(flags.FLAGS)), logging.get_verbosity()
+    theirs = {
+        name: flag
+        for module, defined in flags.FLAGS.flags_by_module_dict().items()
+        if not module.startswith(("big_retrieval", "tests")) and module != sys.argv[0]
+        for flag in defined
+        if not (name := flag.name).startswith("config.")
+    }
+    try:
+        vars(flags.FLAGS).update(vars(flags.FlagValues()))
+        for name, flag in theirs.items():
+            flags.FLAGS[name] = flag
+        sys.modules.pop("config_config", None)  # the config file of the last command
+        importlib.reload(cli)
+        yield
+    finally:
+        vars(flags.FLAGS).update(before)
+        logging.set_verbosity(verbosity)

@@ -1,22 +1,18 @@
 """Bad input, end to end: one sentence with the key, file or shape, status 2, nothing spoiled."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import pytest
-from absl import flags
-from ml_collections import config_flags
 
-from big_retrieval import cli, evaluate, main
+from big_retrieval import cli
 from big_retrieval.config import Config
 from big_retrieval.train import loop
-from tests.helpers import ROOT, command, environment, tiny
+from tests.helpers import ROOT, command, environment, in_process, tiny
 
 QUICK = "--config=configs/quickstart.py:runlocal"
 MSMARCO = "--config=configs/dpr_msmarco.py"
@@ -24,53 +20,12 @@ MINED = ["--config.data.type=dpr", "--config.data.path=mined.jsonl"]
 SMALL = ["--config.total_steps=2", "--config.batch_size=8"]
 
 
-class Stopped(Exception):
-    """What `os._exit` becomes in these tests."""
-
-
-Run = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(*args: str, command: str | Callable[[], None] = "main") -> tuple[int, str]:
     """Runs a command in this process; returns the exit status and all that it printed."""
-
-    def exit_(status: int) -> None:
-        raise Stopped(status)
-
-    def parsed(*args: str, entry: Callable[[], None]) -> tuple[int, str]:
-        own = flags.FlagValues()
-        monkeypatch.setattr(flags, "FLAGS", own)
-        monkeypatch.setattr(os, "_exit", exit_)
-        monkeypatch.setattr("sys.argv", ["program", *args])
-        monkeypatch.delitem(sys.modules, "config_config", raising=False)  # of the last file
-        holder = config_flags.DEFINE_config_file("config", None, flag_values=own)
-        own["config"].parser = cli.ConfigFile(own["config"].parser)
-        folder = flags.DEFINE_string("workdir", None, "", flag_values=own)
-        step = flags.DEFINE_integer("step", None, "", flag_values=own)
-        together = flags.DEFINE_bool("distributed", False, "", flag_values=own)
-        monkeypatch.setattr(cli, "CONFIG", holder)
-        monkeypatch.setattr(cli, "WORKDIR", folder)
-        monkeypatch.setattr(evaluate, "STEP", step)
-        monkeypatch.setattr(main, "DISTRIBUTED", together)
-        wait = flags.DEFINE_bool("wait", False, "", flag_values=own)
-        monkeypatch.setattr(cli, "WAIT", wait)
-        try:
-            cli.parse(["program", *args])
-        except cli.UserError as problem:
-            return 2, f"error: {problem}\n"
-        try:
-            cli._guarded(entry)
-        except Stopped as stop:
-            return stop.args[0], "".join(capsys.readouterr())
-        return 0, "".join(capsys.readouterr())
-
-    def call(*args: str, entry: Callable[[], None] = main.main) -> tuple[int, str]:
-        status, text = parsed(*args, entry=entry)
-        assert "Traceback" not in text
-        return status, text
-
-    return call
+    done = in_process(command, *args)
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    return done.returncode, text
 
 
 def refused(answer: tuple[int, str], *words: str) -> str:
@@ -149,18 +104,35 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("args", "words"), MISTAKES)
-def test_mistakes_on_the_command_line(
-    run: Run, tmp_path: Path, args: list[str], words: list[str]
-) -> None:
+def test_mistakes_on_the_command_line(tmp_path: Path, args: list[str], words: list[str]) -> None:
     refused(run(f"--workdir={tmp_path / 'run'}", *args), *words)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_none_is_given_to_optional_keys(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--config=configs/nope.py"], "configs/nope.py"),
+        ([QUICK, "--workdir=/proc/nope"], "/proc/nope"),
+        ([QUICK, "--config.optimizer.lrr=1"], "did you mean config.optimizer.lr?"),
+        ([QUICK, "--config.batch_size=0"], "config.batch_size is 0"),
+        ([QUICK, "--config.mesh.data=3"], "config.mesh (data 3"),
+    ],
+)
+def test_a_mistake_makes_no_run_folder(
+    args: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    refused(run(*args), words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_none_is_given_to_optional_keys() -> None:
     found: list[Config] = []
     status, _ = run(
         QUICK, "--config.temperature.max=None", "--config.optimizer.clip_norm", "None",
-        "--config.total_epochs=2", entry=lambda: found.append(cli.load_config()),
+        "--config.total_epochs=2", command=lambda: found.append(cli.load_config()),
     )  # fmt: skip
     assert status == 0
     assert found[0].temperature.max is None
@@ -176,10 +148,10 @@ def test_split_none_leaves_the_rest_alone() -> None:
     assert keys == ["a.b", "c"]
 
 
-def test_where_a_run_goes_by_default(run: Run) -> None:
+def test_where_a_run_goes_by_default() -> None:
     found: list[Path] = []
-    run(f"{QUICK},steps=3", entry=lambda: found.append(cli.workdir()))
-    run("--config=configs/quickstart.py", entry=lambda: found.append(cli.workdir()))
+    run(f"{QUICK},steps=3", command=lambda: found.append(cli.workdir()))
+    run("--config=configs/quickstart.py", command=lambda: found.append(cli.workdir()))
     assert found == [Path("runs/quickstart-runlocal-steps=3"), Path("runs/quickstart")]
 
 
@@ -207,9 +179,7 @@ def get_config(arg=''):
 
 
 @pytest.mark.parametrize(("content", "words"), FILES)
-def test_mistakes_in_a_config_file(
-    run: Run, tmp_path: Path, content: bytes, words: list[str]
-) -> None:
+def test_mistakes_in_a_config_file(tmp_path: Path, content: bytes, words: list[str]) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(BEGIN + content[1:] if content.startswith(b"C") else content)
     status, text = run(f"--config={file}:runlocal", f"--workdir={tmp_path / 'run'}")
@@ -249,7 +219,7 @@ SPOILT: list[tuple[str, bytes, list[str]]] = [
 
 @pytest.mark.parametrize(("name", "content", "words"), SPOILT)
 def test_a_spoilt_run_folder_is_left_as_it_is(
-    run: Run, finished: Path, tmp_path: Path, name: str, content: bytes, words: list[str]
+    finished: Path, tmp_path: Path, name: str, content: bytes, words: list[str]
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / name).write_bytes(content)
@@ -258,16 +228,14 @@ def test_a_spoilt_run_folder_is_left_as_it_is(
     assert every_file(tmp_path / "run") == before
 
 
-def test_a_folder_of_another_config_is_left_as_it_is(run: Run, finished: Path) -> None:
+def test_a_folder_of_another_config_is_left_as_it_is(finished: Path) -> None:
     before = every_file(finished)
     answer = run(QUICK, *SMALL, f"--workdir={finished}")
     refused(answer, str(finished), "config.batch_size = 16, this one has 8", "another --workdir")
     assert every_file(finished) == before
 
 
-def test_a_folder_without_its_config_is_left_as_it_is(
-    run: Run, finished: Path, tmp_path: Path
-) -> None:
+def test_a_folder_without_its_config_is_left_as_it_is(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
     before = every_file(tmp_path / "run")
@@ -275,7 +243,7 @@ def test_a_folder_without_its_config_is_left_as_it_is(
     assert every_file(tmp_path / "run") == before
 
 
-def test_folders_that_cannot_be(run: Run, tmp_path: Path) -> None:
+def test_folders_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     refused(run(QUICK, *SMALL, f"--workdir={file}"), f"{file} is a file")
@@ -288,7 +256,7 @@ def test_folders_that_cannot_be(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "checkpoints").read_text() == "mine"
 
 
-def test_a_start_that_failed_can_be_put_right(run: Run, tmp_path: Path) -> None:
+def test_a_start_that_failed_can_be_put_right(tmp_path: Path) -> None:
     words = [QUICK, *SMALL, f"--workdir={tmp_path}"]
     refused(run(*words, "--config.optimizer.freeze=('nope',)"), "config.optimizer.freeze")
     assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["freeze"] == ["nope"]
@@ -298,9 +266,9 @@ def test_a_start_that_failed_can_be_put_right(run: Run, tmp_path: Path) -> None:
 # ---- Evaluating
 
 
-def test_what_evaluate_does_not_find(run: Run, finished: Path, tmp_path: Path) -> None:
+def test_what_evaluate_does_not_find(finished: Path, tmp_path: Path) -> None:
     def tried(*args: str) -> tuple[int, str]:
-        return run(*args, entry=evaluate.main)
+        return run(*args, command="evaluate")
 
     refused(tried(), "--workdir is missing")
     refused(tried(f"--workdir={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
@@ -310,12 +278,12 @@ def test_what_evaluate_does_not_find(run: Run, finished: Path, tmp_path: Path) -
     refused(tried(f"--workdir={finished}", QUICK), "--config is not for evaluate")
 
 
-def test_evaluate_names_damage_and_moves_nothing(run: Run, finished: Path, tmp_path: Path) -> None:
+def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path) -> None:
     root = shutil.copytree(finished, tmp_path / "run") / "checkpoints"
     (root / "4" / "meta.json").write_text("{}")
     (root / "3" / "manifest.json").unlink()
     before = every_file(tmp_path)
-    answer = run(f"--workdir={tmp_path / 'run'}", entry=evaluate.main)
+    answer = run(f"--workdir={tmp_path / 'run'}", command="evaluate")
     refused(answer, "no usable checkpoint", f"{root / '4'} is damaged (meta.json has 2 bytes")
     assert every_file(tmp_path) == before
 
@@ -327,11 +295,6 @@ def test_evaluate_names_damage_and_moves_nothing(run: Run, finished: Path, tmp_p
     ("module", "args", "words"),
     [
         ("main", [], "--config is missing"),
-        ("main", ["--config=configs/nope.py"], "configs/nope.py"),
-        ("main", [QUICK, "--config.optimizer.lrr=1"], "did you mean config.optimizer.lr?"),
-        ("main", [QUICK, "--config.batch_size=0"], "config.batch_size is 0"),
-        ("main", [QUICK, "--workdir=/proc/nope"], "/proc/nope"),
-        ("main", [QUICK, "--config.mesh.data=3"], "config.mesh (data 3"),
         ("evaluate", ["--workdir=/nope"], "/nope is no folder"),
     ],
 )

@@ -29,7 +29,7 @@ from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.vocabulary import Vocabulary
 from big_retrieval.train.start import untrained
-from tests.helpers import ROOT, command, environment, lexical_texts, tiny
+from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
 SCENES = Scenes("test", count=60)
 TEXTS = [SCENES[i]["captions"][0] for i in range(60)]
@@ -39,12 +39,6 @@ ASK = "a big red circle"
 def save(folder: Path, **changes: Any) -> None:
     """A checkpoint of a tiny model; what its parameters are does not matter here."""
     write(untrained(tiny(**changes), batch_size=64, say=lambda text: None), folder)
-
-
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        args, cwd=ROOT, env=environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +333,7 @@ def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_commands(place: Path, lexical: Path) -> None:
     """Index, ask, run files and exports as a user calls them."""
     flags = [f"--checkpoint={place / 'lexical'}", f"--documents={place / 'documents.jsonl'}"]
-    made = run(*command("index", *flags, f"--out={place / 'asked'}", "--values=float16"))
+    made = in_process("index", *flags, f"--out={place / 'asked'}", "--values=float16")
     assert made.returncode == 0, made.stderr
     assert re.search(r"60 documents, \d+\.\d values each", made.stdout)
     assert "line 8: not JSON" in made.stderr
@@ -347,12 +341,12 @@ def test_the_commands(place: Path, lexical: Path) -> None:
     queries = place / "queries.csv"
     queries.write_text("qid,words\nq1,red circle\nq2,漢\nq3,blue star\n")
     out = [f"--queries={queries}", f"--out={place / 'run.trec'}", "--text=words", "--id=qid"]
-    asked = run(*command("search", f"--index={place / 'asked'}", "--mode=bag", "--depth=3", *out))
+    asked = in_process("search", f"--index={place / 'asked'}", "--mode=bag", "--depth=3", *out)
     assert asked.returncode == 0, asked.stderr
     found = read_run(place / "run.trec")
     assert set(found) == {"q1", "q3"}
     assert len(found["q1"]) == 3
-    again = run(*command("index", *flags, f"--out={place / 'asked'}"))
+    again = in_process("index", *flags, f"--out={place / 'asked'}")
     assert again.returncode == 2
     assert again.stderr == f"error: --out {place / 'asked'} is there and not empty; give a new " + (
         "folder.\n"
@@ -360,18 +354,11 @@ def test_the_commands(place: Path, lexical: Path) -> None:
 
 
 def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:
-    args = command("search", f"--index={lexical}", "--mode=bag", "--depth=2")
-    one = run(*args, "--query=red circle")
+    args = ("search", f"--index={lexical}", "--mode=bag", "--depth=2")
+    one = in_process(*args, "--query=red circle")
     assert one.returncode == 0, one.stderr
     assert re.match(r"  1  \d+\.\d{4}\s+d\d+  a? ?\w+", one.stdout)
-    piped = subprocess.run(
-        args,
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        input="red circle\n\n漢\n",
-    )
+    piped = in_process(*args, stdin="red circle\n\n漢\n")
     assert piped.stdout == one.stdout + "nothing found: no document shares a word with the query\n"
 
 
@@ -491,7 +478,7 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["evaluate", "--checkpoint=nowhere"], "nowhere is no folder"),
         (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):
-        ended = run(*command(*args))
+        ended = in_process(*args)
         assert ended.returncode == 2
         assert ended.stderr.startswith("error: ")
         assert words in ended.stderr
@@ -517,4 +504,7 @@ def test_words_ask_without_jax(lexical: Path) -> None:
         f"found = open_searcher(Path({str(lexical)!r}), mode='bag').show({ASK!r}, 3); "
         "print(len(found), 'jax' in sys.modules)"
     )
-    assert run(sys.executable, "-c", code).stdout == "3 False\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout == "3 False\n"
