@@ -4,6 +4,7 @@ What the arrays are and the tolerances: data/vdr/README.md. Every array of a fil
 goes into something that is.
 """
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -253,11 +254,21 @@ PARAMETRIC = ("gated", "gated_document")
 TERMS = ("gated", "gated_document", "bag", "bag_document")
 
 
-def sides_of(case: Case, q: Any, p: Any) -> tuple[Lexical, Lexical, Lexical | None]:
+def inputs_of(case: Case) -> list[jax.Array]:
+    """Queries, passages and the words of both.
+
+    All are arguments of the jitted functions: XLA would evaluate constants itself, slowly.
+    """
+    points = [jnp.asarray(case[f"{side}_emb"]) for side in "qp"]
+    return [*points, *(words_of(case[f"{side}_bow"]) for side in "qp")]
+
+
+def sides_of(
+    case: Case, q: Any, p: Any, q_words: Any, words: Any
+) -> tuple[Lexical, Lexical, Lexical | None]:
     """Queries, positives and hard negatives of a file of losses."""
     n, extra = int(case["n"]), int(case["m"]) - 1
-    words = words_of(case["p_bow"])
-    query, document = Lexical(q, words_of(case["q_bow"])), Lexical(p[:n], words[:n])
+    query, document = Lexical(q, q_words), Lexical(p[:n], words[:n])
     if not extra:
         return query, document, None
     shape = (n, extra, -1)
@@ -268,8 +279,9 @@ def sides_of(case: Case, q: Any, p: Any) -> tuple[Lexical, Lexical, Lexical | No
 def test_loss(case: Case) -> None:
     modes = [mode for mode in MODES if f"{mode}/loss" in case]
     assert "paper" in modes
+    found = losses_of(case, modes)
     for mode in modes:
-        check_loss(case, mode)
+        check_loss(case, mode, [each[mode] for each in found])
 
 
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz")
@@ -290,8 +302,8 @@ def check_form(case: Case, mode: str, form: str) -> None:
     groups = 2 if n % 2 == 0 and form != "slices" else 1
     config = config_of(case, mode)
 
-    def value(q: Any, p: Any) -> Any:
-        sides = sides_of(case, q, p)
+    def value(*inputs: Any) -> Any:
+        sides = sides_of(case, *inputs)
         points = {str(k): side.points for k, side in enumerate(sides) if side is not None}
         encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
                                jnp.ones(()), points, rows_of_a_slice(n, groups))  # fmt: skip
@@ -302,7 +314,7 @@ def check_form(case: Case, mode: str, form: str) -> None:
     mesh = jax.sharding.Mesh(devices.reshape(groups, 1, -1), ("data", "fsdp", "tensor"))
     with jax.set_mesh(mesh):
         run = jax.jit(jax.value_and_grad(value, (0, 1)))
-        found, grads = jax.device_get(run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"])))
+        found, grads = jax.device_get(run(*inputs_of(case)))
     close(found, case[f"{mode}/loss"])
     for side, grad in zip("qp", grads, strict=True):
         close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
@@ -324,25 +336,44 @@ def config_of(case: Case, mode: str) -> Vdr:
     return Vdr(**how, reduction="mean")  # type: ignore
 
 
-def check_loss(case: Case, mode: str) -> None:
-    """The loss and each term by itself, with all gradients."""
-    names = TERMS if mode.startswith("semi") else ("gated", "bag")
-    config = config_of(case, mode)
+def terms_of(mode: str) -> Sequence[str]:
+    """Names of a mode's terms."""
+    return TERMS if mode.startswith("semi") else ("gated", "bag")
+
+
+def losses_of(case: Case, modes: Sequence[str]) -> list[Any]:
+    """By mode: the loss and its terms, gradients, metrics and operands.
+
+    The gradients are those of the loss in the first entry of the list, of term k in entry k. One
+    program computes all modes (they have much in common, which is compiled once), and all entries.
+    """
 
     @jax.jit
-    def run(q: Any, p: Any) -> Any:
-        def loss(q: Any, p: Any) -> Any:
-            sides = sides_of(case, q, p)
-            value, metrics = vdr_loss(config, *sides, scale=1.0, execution=Execution(block=3))
-            parts = [value, *(metrics[f"loss_{name}"] for name in names)]
+    def run(cotangent: Any, q: Any, p: Any, *words: Any) -> Any:
+        def loss(mode: str, q: Any, p: Any) -> Any:
+            sides = sides_of(case, q, p, *words)
+            execution = Execution(block=3)
+            value, metrics = vdr_loss(config_of(case, mode), *sides, scale=1.0, execution=execution)
+            parts = [value, *(metrics[f"loss_{name}"] for name in terms_of(mode))]
             return jnp.stack(parts), metrics
 
-        values, pull, metrics = jax.vjp(loss, q, p, has_aux=True)
-        operands = matrices(Terms(config, *sides_of(case, q, p)).operands(), q.shape[1])
-        return values, jax.vmap(pull)(jnp.eye(len(values))), metrics, operands
+        out = {}
+        for mode in modes:
+            values, pull, metrics = jax.vjp(functools.partial(loss, mode), q, p, has_aux=True)
+            terms = Terms(config_of(case, mode), *sides_of(case, q, p, *words))
+            operands = matrices(terms.operands(), q.shape[1])
+            out[mode] = values, pull(cotangent[: len(values)]), metrics, operands
+        return out
 
-    values, found, metrics, operands = run(jnp.asarray(case["q_emb"]), jnp.asarray(case["p_emb"]))
-    grads = list(zip(*jax.device_get(found), strict=True))  # of the loss, then of each term
+    rows = np.eye(1 + max(len(terms_of(mode)) for mode in modes), dtype=np.float32)
+    return [jax.device_get(run(row, *inputs_of(case))) for row in rows]
+
+
+def check_loss(case: Case, mode: str, found: Sequence[Any]) -> None:
+    """The loss and each term by itself, with all gradients."""
+    names = terms_of(mode)
+    values, _, metrics, operands = found[0]
+    grads = [each[1] for each in found]
     close(values[0], case[f"{mode}/loss"])
     for side, grad in zip("qp", grads[0], strict=True):
         close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
@@ -353,7 +384,7 @@ def check_loss(case: Case, mode: str) -> None:
                 theirs = case[f"{mode}/term{number}_grad_{side}"] / len(names)
                 close(grad, theirs, rtol=1e-4, share=5e-6, name=f"{name} {side}")
     check_counts(case, mode, metrics)
-    check_operands(case, mode, jax.device_get(operands), names)
+    check_operands(case, mode, operands, names)
 
 
 def matrices(operands: Mapping[str, Any], width: int) -> dict[str, tuple[Any, Any]]:
