@@ -205,21 +205,31 @@ def _own_flags() -> Iterator[None]:
 
     Flags know their values by name alone, so the content of absl's flags is replaced, not they.
     """
-    before, verbosity = dict(vars(flags.FLAGS)), logging.get_verbosity()
-    theirs = {
-        name: flag
-        for module, defined in flags.FLAGS.flags_by_module_dict().items()
-        if not module.startswith(("big_retrieval", "tests")) and module != sys.argv[0]
-        for flag in defined
-        if not (name := flag.name).startswith("config.")
-    }
+    before, logger = dict(vars(flags.FLAGS)), logging.get_absl_logger()
+    verbosity, filters = logging.get_verbosity(), list(logger.filters)
+    theirs = _defined(without=("big_retrieval", "tests", sys.argv[0]))
     try:
         vars(flags.FLAGS).update(vars(flags.FlagValues()))
-        for name, flag in theirs.items():
-            flags.FLAGS[name] = flag
+        for module, flag in theirs:
+            flags.DEFINE_flag(flag, module_name=module)
         sys.modules.pop("config_config", None)  # the config file of the last command
         importlib.reload(cli)
         yield
     finally:
+        new = _defined(without=("program",))  # in modules that were imported just now
         vars(flags.FLAGS).update(before)
+        for module, flag in new:
+            if flag.name not in flags.FLAGS:
+                flags.DEFINE_flag(flag, module_name=module)
         logging.set_verbosity(verbosity)
+        logger.filters[:] = filters
+
+
+def _defined(without: tuple[str, ...]) -> list[tuple[str, flags.Flag]]:
+    """Modules and the flags that they define, but for some modules and the keys of a config."""
+    found = flags.FLAGS.flags_by_module_dict().items()
+    return [
+        (module, flag)
+        for module, defined in found if not module.startswith(without)
+        for flag in defined if not flag.name.startswith("config.")
+    ]  # fmt: skip

@@ -1,15 +1,12 @@
 """Checks of judged pairs: each mistake in the configuration is refused with its key."""
 
-import subprocess
-import sys
-
 import pytest
 
 from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.checks import check
 from big_retrieval.errors import UserError
-from tests.helpers import ROOT, tiny
+from tests.helpers import in_process, tiny
 
 OWN = configs.Graded(path="pairs.csv", image="image_local")
 
@@ -81,12 +78,11 @@ def test_what_cannot_work_is_refused(changes, words):
 def test_a_look_at_judged_pairs_and_no_conversion(tmp_path):
     own = ("--config=configs/quickstart.py:runlocal", "--config.data.type=graded_scenes")
     own += ("--config.data.split=in_domain", "--config.data.count=60")
-    own += ("--config.fields.text.column=query", f"--out={tmp_path / 'sheet.png'}")
-    for word, code, message in (
-        ("inspect", 0, "  scores    1 to 100"),
-        ("convert", 2, "judged pairs, which shards cannot hold"),
+    own += ("--config.fields.text.column=query", "--seconds=0.5")
+    for word, name, code, message in (
+        ("inspect", "sheet.png", 0, "  scores    1 to 100"),
+        ("convert", "shards", 2, "judged pairs, which shards cannot hold"),
     ):
-        command = [sys.executable, "-m", "big_retrieval.data", word, *own, "--seconds=0.5"]
-        out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        out = in_process("data", word, *own, f"--out={tmp_path / name}")
         assert (out.returncode, "Traceback" in out.stderr) == (code, False), out.stderr
         assert message in out.stdout + out.stderr

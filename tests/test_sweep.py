@@ -26,7 +26,7 @@ from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import holding, in_folder
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all
-from tests.helpers import ROOT, command, environment, losses, results
+from tests.helpers import ROOT, command, environment, in_process, losses, results
 
 QUICK = "configs/quickstart.py:runlocal"
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
@@ -158,10 +158,8 @@ def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
     overrides |= {"fields.image.crop_scale": (0.5, 0.75), "optimizer.freeze": ("text/",)}
     sweep = Sweep(runs=[Entry("a", QUICK, overrides)], seeds=(7,))
     run = spec.runs_of(sweep, tmp_path)[0]
-    done = subprocess.run(
-        command("sweep.check", *[f for f in run.flags() if "workdir" not in f]),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = in_process("sweep.check", *[f for f in run.flags() if "workdir" not in f])
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["config"]
     assert found["optimizer"]["lr"] == 1.25e-4
     assert found["temperature"]["max"] is None
@@ -180,9 +178,8 @@ def test_a_metric_of_no_evaluator(tmp_path: Path) -> None:
 def test_a_finished_run_of_another_config(tmp_path: Path) -> None:
     sweep = Sweep(runs=[Entry("a", QUICK)])
     run = spec.runs_of(sweep, tmp_path)[0]
-    done = subprocess.run(
-        command("sweep.check", f"--config={QUICK}"), capture_output=True, text=True, check=True
-    )
+    done = in_process("sweep.check", f"--config={QUICK}")
+    assert done.returncode == 0, done.stderr
     run.folder.mkdir(parents=True)
     (run.folder / "config.json").write_text(json.dumps(json.loads(done.stdout)["config"]))
     (run.folder / "results.json").write_text("{}")
@@ -613,16 +610,16 @@ def test_submitting(tmp_path: Path) -> None:
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FAKE_OUT": str(tmp_path / "out")}
     (tmp_path / "w" / "quickstart" / "seed_0").mkdir(parents=True)
     (tmp_path / "w" / "quickstart" / "seed_0" / "results.json").write_text("{}")
-    printed = call(*flags, "--slurm", **env)
+    printed = in_process("sweep", *flags, "--slurm", env=env)
     assert printed.returncode == 0, printed.stderr
     assert not (tmp_path / "out").exists()
-    submitted = call(*flags, "--slurm", "--submit", "--sbatch=--time=10", **env)
+    submitted = in_process("sweep", *flags, "--slurm", "--submit", "--sbatch=--time=10", env=env)
     assert submitted.returncode == 0, submitted.stderr
     words = shlex.split(submitted.stdout)
     assert (tmp_path / "out").read_text().splitlines() == words[1:]
     assert "--array=1" in words
     assert "--time=10" in words
-    missing = call(*flags, "--slurm", "--submit", PATH="/nowhere")
+    missing = in_process("sweep", *flags, "--slurm", "--submit", env={"PATH": "/nowhere"})
     assert missing.returncode == 2
     assert "no sbatch on this machine" in missing.stderr
 
@@ -645,7 +642,7 @@ SEEDS = "--sweep=configs/sweeps/quickstart_seeds.py:runlocal"
     ],
 )
 def test_mistakes_of_the_command(flags: list[str], words: str, tmp_path: Path) -> None:
-    done = call(*flags, f"--workdir={tmp_path / 'w'}")
+    done = in_process("sweep", *flags, f"--workdir={tmp_path / 'w'}")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("error: ")
@@ -655,20 +652,20 @@ def test_mistakes_of_the_command(flags: list[str], words: str, tmp_path: Path) -
 
 def test_looking_without_running(tmp_path: Path) -> None:
     flags = [SEEDS, f"--workdir={tmp_path / 'w'}"]
-    listed = call(*flags, "--list")
+    listed = call(*flags, "--list")  # a process, as users start it
     assert [line.split()[:3] for line in listed.stdout.splitlines()] == [
         ["0", "quickstart/seed_0", "new"],
         ["1", "quickstart/seed_1", "new"],
     ]
-    dry = call(*flags, "--dry-run", "--only=1")
+    dry = in_process("sweep", *flags, "--dry-run", "--only=1")
     assert shlex.split(dry.stdout) == [
         "python", "-m", "big_retrieval.main", "--config=configs/quickstart.py:runlocal",
         f"--workdir={tmp_path / 'w'}/quickstart/seed_1", "--config.seed=1",
     ]  # fmt: skip
     assert not (tmp_path / "w").exists()
-    tables = call(*flags, "--table")
+    tables = in_process("sweep", *flags, "--table")
     assert "0 of 2" in tables.stdout
-    refused = call(*flags, JAX_NUM_PROCESSES="2")
+    refused = in_process("sweep", *flags, env={"JAX_NUM_PROCESSES": "2"})
     assert refused.returncode == 2
     assert "JAX_NUM_PROCESSES" in refused.stderr
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from big_retrieval.data.files.shards import INDEX, write_folder
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
+from tests.helpers import command, in_process
 
 
 @pytest.fixture
@@ -36,8 +36,7 @@ def source_of(folder):
 
 
 def data(*args):
-    command = [sys.executable, "-m", "big_retrieval.data", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return in_process("data", *args)
 
 
 def test_the_sample_counts_what_is_there(folder):
@@ -142,8 +141,10 @@ def test_commands(folder, tmp_path):
         assert "19 records in 1 shards" in out.stdout
         named = (tmp_path / "d" / "left_out.jsonl").read_text().splitlines()
         assert [json.loads(line)["record"] for line in named] == [7]
+    real = subprocess.run(command("data", quick), capture_output=True, text=True)
+    assert (real.returncode, "Traceback" in real.stderr) == (2, False)
+    assert "say what to do" in real.stderr
     for words, message in [
-        ((quick,), "say what to do"),
         (("look", quick), "say what to do"),
         (("convert", quick), "--out is missing"),
         (("inspect", quick, "--source=evals.tests"), "this config has data, evals.colours"),

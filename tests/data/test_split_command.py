@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,6 +14,7 @@ from big_retrieval.data.decoding import picture
 from big_retrieval.data.four_way import SPLITS, draw
 from big_retrieval.data.open_graded import graded
 from big_retrieval.errors import UserError
+from tests.helpers import in_process
 
 RNG = np.random.default_rng(0)
 PAIRS = sorted({(int(q), int(d)) for q, d in RNG.integers(0, 30, (400, 2))})
@@ -182,17 +181,14 @@ def test_mistakes(log, files, tmp_path) -> None:
     assert not (tmp_path / "out" / "split.json").exists()
 
 
-def run(*flags):
-    command = [sys.executable, "-m", "big_retrieval.data", "split", *map(str, flags)]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 def test_the_command(log, tmp_path) -> None:
     given = [
         f"--data.path={log.path}", "--data.query=query", "--data.document=product_id",
         "--data.score=score_linear", "--data.image=image_local", "--data.text=query,title",
     ]  # fmt: skip
-    done = run(*given, f"--out={tmp_path / 'out'}", "--seed=3", "--query-share=0.7")
+    done = in_process(
+        "data", "split", *given, f"--out={tmp_path / 'out'}", "--seed=3", "--query-share=0.7"
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "out" / "split.json").read_text())
     assert (summary["seed"], summary["query_share"]) == (3, 0.7)
@@ -207,6 +203,6 @@ def test_the_command(log, tmp_path) -> None:
         ([*given, "--data.score=", "--out=x"], "--data.score is empty"),
         ([*given, "--out=x", "--query_share=2"], "--query_share is 2.0; it must be above 0"),
     ):
-        done = run(*flags)
+        done = in_process("data", "split", *flags)
         assert done.returncode == 2
         assert message in done.stderr

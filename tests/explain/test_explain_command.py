@@ -21,19 +21,9 @@ from big_retrieval.interop.folder import write
 from big_retrieval.loading import TrainedModel
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
-from tests.helpers import ROOT, command, environment
+from tests.helpers import ROOT, command, environment, in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of
-
-
-def call(*args: object) -> tuple[int, str]:
-    """Status and output of the command."""
-    done = subprocess.run(
-        command("explain", *map(str, args)), cwd=ROOT, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stdout
-    return done.returncode, done.stdout
 
 
 @pytest.mark.slow
@@ -42,11 +32,13 @@ def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_pat
     write(model, run)
     Image.fromarray(scenes[0]["image"]).save(file)
     text = scenes[0]["captions"][0]
-    status, said = call(
-        f"--checkpoint={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
+    done = in_process(
+        "explain", f"--checkpoint={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
         "--words=3", f"--out={out}",
     )  # fmt: skip
-    assert status == 0, said
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert done.returncode == 0, said
     assert (out / "explain.html").is_file()
     for word, value in explain.strongest(model, file, "image", 3):
         assert any(line.split()[1:] == [word, f"{value:.4f}"] for line in said.split("\n"))
@@ -57,10 +49,13 @@ def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_pat
 
 
 def test_a_mistake_is_one_sentence_and_status_2() -> None:
-    status, said = call("--checkpoint=nowhere", "--text=a")
-    assert status == 2
-    assert "nowhere is no folder" in said
-    assert len(said.strip().split("\n")) == 1
+    done = subprocess.run(
+        command("explain", "--checkpoint=nowhere", "--text=a"), cwd=ROOT, env=environment(),
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "nowhere is no folder" in done.stdout
+    assert len(done.stdout.strip().split("\n")) == 1
 
 
 ONE = {"checkpoint": ["x"]}

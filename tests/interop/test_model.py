@@ -4,7 +4,6 @@ import importlib.util
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop.folder import write
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from tests.helpers import tiny
+from tests.helpers import command, in_process, tiny
 from tests.interop.test_towers import DATA, run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##s", "red"]
@@ -187,36 +186,29 @@ def test_a_run_of_ours_with_other_evaluators(tmp_path: Path) -> None:
         import_model(str(tmp_path / "ours"), pool="mean")
 
 
-def command(*args: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, args)], capture_output=True, text=True, timeout=300
-    )
-
-
 @pytest.mark.slow
 def test_commands(tmp_path: Path) -> None:
     folder = with_words("open_clip", tmp_path)
     out = tmp_path / "ours"
-    done = command("big_retrieval.interop", "import", f"--from={folder}", f"--out={out}")
+    done = in_process("interop", "import", f"--from={folder}", f"--out={out}")
     assert done.returncode == 0, done.stderr
     assert "image: open_clip's vision transformer, 2 layers of width 32" in done.stdout
     quick = "--config=configs/quickstart.py:runlocal"
-    done = command(
-        "big_retrieval.evaluate", f"--init={folder}", quick, f"--workdir={tmp_path / 'numbers'}"
-    )
+    done = in_process("evaluate", f"--init={folder}", quick, f"--workdir={tmp_path / 'numbers'}")
     assert done.returncode == 0, done.stderr
     numbers = json.loads((tmp_path / "numbers" / "evaluation.json").read_text())
     assert 0 <= numbers["retrieval/test/image_to_text/R@10"] <= 1
+    real = subprocess.run(command("interop"), capture_output=True, text=True, timeout=300)
+    assert (real.returncode, "Traceback" in real.stderr) == (2, False), real.stderr
+    assert "say what to do" in real.stderr
     for args, words in [
-        (("interop",), "say what to do"),
         (("interop", "import", f"--from={folder}"), "--out is missing"),
         (("interop", "import", f"--from={folder}", f"--out={out}"), "is there and not empty"),
         (("evaluate", f"--init={folder}"), "--config is missing"),
         (("evaluate", f"--init={DATA / 'open_clip'}", quick), "comes without a tokenizer"),
         (("evaluate", f"--workdir={out}", "--pool=mean"), "go with --init"),
     ]:
-        name, *rest = args
-        done = command(f"big_retrieval.{name}", *rest)
+        done = in_process(*args)
         assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
         assert words in done.stderr
 

@@ -20,7 +20,7 @@ from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.train import announce
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.setup import set_up
-from tests.helpers import ROOT, command, tiny
+from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
 from tests.plan.test_memory import sized
 
@@ -226,7 +226,8 @@ def cli(tmp_path: Path, *flags: str, config: str = "configs/oblique_b16.py") -> 
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, flags: list[str], sentence: str) -> None:
-    found = cli(tmp_path, *flags)
+    where = f"--workdir={tmp_path / 'run'}"
+    found = in_process("main", "--config=configs/oblique_b16.py", where, *flags)
     assert found.returncode == 2
     assert sentence in found.stderr
     assert found.stderr.startswith("error: ")

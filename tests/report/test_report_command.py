@@ -13,7 +13,7 @@ from big_retrieval.config import Retrieval, Scenes, ZeroShot
 from big_retrieval.report import page
 from big_retrieval.report.read import read_run
 from big_retrieval.train.loop import train
-from tests.helpers import ROOT, command, environment, tiny
+from tests.helpers import ROOT, command, environment, in_process, tiny
 from tests.report import run_folders as folders
 
 FILES = {"retrieval-test.json", "zeroshot-colours.json"}
@@ -21,17 +21,19 @@ FILES = {"retrieval-test.json", "zeroshot-colours.json"}
 
 def report(*args: object) -> tuple[int, str]:
     """Status and output of the command."""
-    done = subprocess.run(
-        command("report", *map(str, args)), cwd=ROOT, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stdout
-    return done.returncode, done.stdout
+    done = in_process("report", *args)
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    return done.returncode, text
 
 
 def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
     first, second = folders.ordinary(tmp_path / "a"), folders.ordinary(tmp_path / "b")
-    assert report(first) == (0, f"written to {first / 'report.html'}\n")
+    done = subprocess.run(
+        command("report", str(first)), cwd=ROOT, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"written to {first / 'report.html'}\n")
     assert report(first, second) == (0, f"written to {first / 'report-vs-b.html'}\n")
     out = tmp_path / "out.html"
     assert report(first, f"--out={out}", second) == (0, f"written to {out}\n")
@@ -129,10 +131,8 @@ def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
     shutil.rmtree(run / "examples")
     for step in (None, 2):
         flag = [] if step is None else [f"--step={step}"]
-        done = subprocess.run(
-            command("evaluate", f"--workdir={run}", *flag), cwd=ROOT, env=environment(),
-            text=True, capture_output=True, check=True,
-        )  # fmt: skip
+        done = in_process("evaluate", f"--workdir={run}", *flag)
+        assert done.returncode == 0, done.stderr
         assert f"python -m big_retrieval.report {run}" in done.stdout
         after = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
         assert {found["step"] for found in after.values()} == {step or 3}

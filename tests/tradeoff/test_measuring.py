@@ -37,7 +37,7 @@ from tests.evals.test_lexical_evals import (
     TEXT,
     Preset,
 )  # fmt: skip
-from tests.helpers import ROOT, command, environment, lexical_texts, tiny
+from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
 WIDTH = len(COLUMNS)
 QUERIES, DOCUMENTS = ("bag", "2", "all"), ("binary", "5", "all")
@@ -240,11 +240,6 @@ def save(folder: Path, *, lexical: bool) -> None:
     write(untrained(config, batch_size=64, say=lambda text: None), folder)
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    args = tuple(command("tradeoff", *args))
-    return subprocess.run(args, cwd=ROOT, env=environment(), capture_output=True, text=True)
-
-
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """Two models in one plot, from checkpoints to a page; and what it refuses."""
@@ -252,7 +247,7 @@ def test_the_command(tmp_path: Path) -> None:
         save(tmp_path / name, lexical=name == "vdr")
     both = f"--checkpoint={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
     flags = ["--queries=bag,3,all", "--documents=binary,all", "--limit=8", "--rounds=2"]
-    done = run(both, f"--out={tmp_path / 'out'}", "--bm25", *flags)
+    done = in_process("tradeoff", both, f"--out={tmp_path / 'out'}", "--bm25", *flags)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "tradeoff.html", "tradeoff.json", "tradeoff.md",
@@ -272,8 +267,8 @@ def test_the_command(tmp_path: Path) -> None:
         taken["network_ms"],
     ]
     assert found["models"]["dpr"]["words_ms"] == 0
-    command_line = command("evaluate", f"--checkpoint={tmp_path / 'dpr'}")
-    subprocess.run(command_line, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    evaluated = in_process("evaluate", f"--checkpoint={tmp_path / 'dpr'}")
+    assert evaluated.returncode == 0, evaluated.stderr
     known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())
     exact = found["points"][-2]["metrics"]
     assert exact == pytest.approx({n: known[f"ranking/test/{n}"] for n in exact}, abs=1e-3)
@@ -285,7 +280,10 @@ def test_the_command(tmp_path: Path) -> None:
     )[0].items()
     for name, value in evaluator.run().items():  # there ties do not count against it
         assert 0 < by_words["metrics"][name] <= value + 1e-6
-    again = run(both, f"--out={tmp_path / 'out'}")
+    again = subprocess.run(
+        command("tradeoff", both, f"--out={tmp_path / 'out'}"), cwd=ROOT, env=environment(),
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "is there and not empty; give a new folder" in again.stderr
     wish = measuring.Wish
