@@ -1,9 +1,11 @@
 import dataclasses
+import functools
 import importlib
 import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,30 @@ def at(topology: str, native: bool = False) -> Target:
     return Target(chip, jax.devices()[:count], native)
 
 
+@functools.cache
+def planned(arg: str, topology: str) -> Any:
+    """A plan by formulas of the large model, made once; the tests only read it."""
+    return make(full(arg), at(topology), compiling=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models_are_described_once() -> Iterator[None]:
+    """Plans of the same config on as many devices share its abstract arrays, which take seconds."""
+    made: dict[str, Model] = {}
+
+    def described(config: Config, mesh: Any, **how: Any) -> Model:
+        key = repr((config, mesh, how))
+        if key not in made:
+            made[key] = build_model(config, mesh, **how)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("big_retrieval.plan.plan.build_model", described)
+        yield
+
+
 def test_the_large_model_on_one_h200() -> None:
-    plan = make(full("batch=24576,microbatch=2048"), at("h200-1"), compiling=False)
+    plan = planned("batch=24576,microbatch=2048", "h200-1")
     assert plan["parameter_count"] == 139_368_449
     assert plan["fits"]
     assert plan["smallest_change"] is None
@@ -49,7 +73,7 @@ def test_the_large_model_on_one_h200() -> None:
 
 @pytest.mark.slow
 def test_without_slices_it_does_not_fit_and_the_remedy_does() -> None:
-    plan = make(full("batch=24576"), at("h200-1"), compiling=False)
+    plan = planned("batch=24576", "h200-1")
     assert plan["fits"] is False
     (flag,) = plan["smallest_change"]["flags"]
     size = int(re.fullmatch(r"--config\.microbatch=(\d+)", flag)[1])  # type: ignore[index]
@@ -61,7 +85,7 @@ def test_without_slices_it_does_not_fit_and_the_remedy_does() -> None:
 
 
 def test_eight_devices() -> None:
-    plan = make(full(""), at("h100-8"), compiling=False)
+    plan = planned("", "h100-8")
     assert plan["flops_per_step"] == sum(plan["flops_by_part"].values())
     assert plan["flops_per_step"] > plan["model_flops_per_step"] > 0
     assert plan["wire_bytes"] == sum(plan["wire_bytes_by_collective"].values()) > 0
@@ -93,7 +117,7 @@ def test_elsewhere_the_formulas_decide_and_the_compiler_is_noted(tmp_path: Path)
 
 @pytest.mark.parametrize("topology", ["h200-1", "h100-8", "v5e-8", "cpu-8", "l4-1"])
 def test_the_table_fits_a_terminal(topology: str) -> None:
-    text = report.text(make(full("batch=24576"), at(topology), compiling=False))
+    text = report.text(planned("batch=24576", topology))
     assert max(map(len, text.splitlines())) <= 100
     for name in (*memory.PARTS, "total"):
         assert re.search(rf"^  {name} .*(GiB|MiB)", text, re.MULTILINE)
@@ -110,7 +134,7 @@ def test_a_run_starts_with_the_split(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_more_than_jax_takes_by_itself_is_said() -> None:
-    plan = make(full("batch=24576,microbatch=2048"), at("h200-1"), compiling=False)
+    plan = planned("batch=24576,microbatch=2048", "h200-1")
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in report.text(plan)
     large = {**plan["per_device_bytes"], "total": 0.8 * plan["device_memory_bytes"]}
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in report.text({**plan, "per_device_bytes": large})
