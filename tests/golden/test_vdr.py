@@ -291,33 +291,31 @@ def test_loss(case: Case) -> None:
 def test_loss_in_other_forms(case: Case, form: str) -> None:
     """Rows in slices on one device; slices, blocks, rows and columns spread over eight."""
     modes = [mode for mode in MODES if f"{mode}/loss" in case]
-    for mode in modes if form == "gather" else modes[-1:]:
-        check_form(case, mode, form)
-
-
-def check_form(case: Case, mode: str, form: str) -> None:
-    """The loss and its gradients."""
+    modes = modes if form == "gather" else modes[-1:]
     n, exchange = int(case["n"]), "auto" if form == "slices" else form
     devices = np.array(jax.devices()[: 1 if form == "slices" else 8])
     groups = 2 if n % 2 == 0 and form != "slices" else 1
-    config = config_of(case, mode)
 
-    def value(*inputs: Any) -> Any:
-        sides = sides_of(case, *inputs)
+    def value(mode: str, q: Any, p: Any, *words: Any) -> Any:
+        sides = sides_of(case, q, p, *words)
         points = {str(k): side.points for k, side in enumerate(sides) if side is not None}
         encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
                                jnp.ones(()), points, rows_of_a_slice(n, groups))  # fmt: skip
         sides = [side and side.replace(points=encoded[str(k)]) for k, side in enumerate(sides)]
         execution: Any = Execution(exchange, 2, column_axis())
-        return vdr_loss(config, *sides, scale=1.0, execution=execution)[0]
+        return vdr_loss(config_of(case, mode), *sides, scale=1.0, execution=execution)[0]
+
+    @jax.jit
+    def run(*inputs: Any) -> Any:
+        return {mode: jax.value_and_grad(value, (1, 2))(mode, *inputs) for mode in modes}
 
     mesh = jax.sharding.Mesh(devices.reshape(groups, 1, -1), ("data", "fsdp", "tensor"))
     with jax.set_mesh(mesh):
-        run = jax.jit(jax.value_and_grad(value, (0, 1)))
-        found, grads = jax.device_get(run(*inputs_of(case)))
-    close(found, case[f"{mode}/loss"])
-    for side, grad in zip("qp", grads, strict=True):
-        close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
+        found = jax.device_get(run(*inputs_of(case)))
+    for mode, (loss, grads) in found.items():
+        close(loss, case[f"{mode}/loss"])
+        for side, grad in zip("qp", grads, strict=True):
+            close(grad, case[f"{mode}/grad_{side}"], rtol=1e-4, share=5e-6, name=side)
 
 
 def rows_of_a_slice(n: int, groups: int) -> int:
