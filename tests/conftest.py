@@ -2,9 +2,14 @@
 
 import importlib.metadata
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# A shell's background job ignores Ctrl-C, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
