@@ -24,6 +24,9 @@ VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
 
 
+_sized: dict[str, Model] = {}  # they take a second each, and nothing in them changes
+
+
 def sized(devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **changes: Any) -> Model:
     """Parts of a config whose activations outweigh its parameters."""
     towers = {
@@ -32,8 +35,11 @@ def sized(devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **change
         for key, value in {**SIZE, **(tower or {})}.items()
     }
     config = tiny(**{"batch_size": 64, **towers, **changes})
-    mesh = parallel.make_mesh(config, jax.devices()[:devices])
-    return build_model(config, mesh, vocab_size=vocab_size, total_steps=10)
+    key = repr((config, devices, vocab_size))
+    if key not in _sized:
+        mesh = parallel.make_mesh(config, jax.devices()[:devices])
+        _sized[key] = build_model(config, mesh, vocab_size=vocab_size, total_steps=10)
+    return _sized[key]
 
 
 def compiled(parts: Model) -> Any:
