@@ -257,7 +257,7 @@ TERMS = ("gated", "gated_document", "bag", "bag_document")
 def inputs_of(case: Case) -> list[jax.Array]:
     """Queries, passages and the words of both.
 
-    All are arguments of the jitted functions, so that nothing of a case is a constant of the program.
+    All are arguments of the jitted functions: nothing of a case is a constant of the program.
     """
     points = [jnp.asarray(case[f"{side}_emb"]) for side in "qp"]
     return [*points, *(words_of(case[f"{side}_bow"]) for side in "qp")]
