@@ -1,5 +1,6 @@
 """Two commands with one output: real processes, started together, stopped and killed."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from big_retrieval.retrieval import open_index
+from big_retrieval.runtime import lease
 from big_retrieval.runtime.locks import beside, holding, in_folder
 from tests.helpers import ROOT, command, environment, lexical_texts, results, rows
 from tests.launch.running import SCRIPT, wait_for
@@ -101,8 +103,11 @@ def test_the_folder_of_a_killed_run_is_taken_over_with_a_sentence(
 
 @pytest.mark.slow
 def test_when_the_first_of_several_processes_is_refused_all_end_with_the_sentence(
-    tmp_path: Path, start: Start
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The launcher itself refuses where the owner is a process of this machine, so it is another's.
+    elsewhere = dataclasses.replace(lease.this_process(), boot="another")
+    monkeypatch.setattr(lease, "this_process", lambda: elsewhere)
     folder = tmp_path / "run"
     with holding(in_folder(folder), of=folder):
         group = start(SCRIPT, "--devices=2", "--", *SMALL, f"--workdir={folder}")
