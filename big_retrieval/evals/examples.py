@@ -23,8 +23,8 @@ from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.explain.listing import shared
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.space import reason
 from big_retrieval.manifest import to_json
+from big_retrieval.runtime.extras import Extras
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example
@@ -38,20 +38,18 @@ Show = Callable[[Make], None]
 class Folder:
     """Where the examples of a run go: examples/<evaluator>.json, on the first process."""
 
-    def __init__(self, workdir: Path, step: int, say: Callable[[str], None]) -> None:
+    def __init__(self, workdir: Path, step: int, extras: Extras) -> None:
         """Prepares; writes nothing yet.
 
         Args:
           workdir: the run folder.
           step: of the weights that the examples show.
-          say: prints a line to the user.
+          extras: makes a file that cannot be written a warning.
         """
-        self._root, self._step, self._say = workdir / "examples", step, say
+        self._root, self._step, self._extras = workdir / "examples", step, extras
 
     def show(self, evaluator: str) -> Show:
         """What an evaluator calls once with a function that makes its examples.
-
-        A folder that cannot be written is said and no more: a run must not end for its examples.
 
         Args:
           evaluator: the prefix of its metrics, such as `retrieval/test`.
@@ -60,13 +58,11 @@ class Folder:
         def write(make: Make) -> None:
             if jax.process_index() != 0:
                 return
-            path = self._root / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', evaluator)}.json"
-            try:
+            name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', evaluator)}.json"
+            with self._extras(f"{self._root.name}/{name}"):
                 self._root.mkdir(parents=True, exist_ok=True)
                 found = {"evaluator": evaluator, "step": self._step, **make()}
-                write_bytes(path, to_json(found))
-            except Exception as problem:  # a bug in the examples is no reason to lose the run
-                self._say(f"{evaluator}: no examples are written to {path} ({reason(problem)})")
+                write_bytes(self._root / name, to_json(found))
 
         return write
 

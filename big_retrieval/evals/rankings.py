@@ -21,6 +21,7 @@ from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
 from big_retrieval.io.durable import publish
+from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
 
 FOLDER, RUN, QUERIES = "rankings", "run.trec", "queries.csv"
@@ -163,6 +164,7 @@ def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
       UserError: it is no such file.
     """
     try:
+        check_regular(path)
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
         table = np.array([row[1:] for row in rows], np.float64).reshape(len(rows), -1)

@@ -9,6 +9,7 @@ Some file systems (network mounts, Windows) cannot sync a folder; there, names a
 file system makes them, and nothing is said. A file that cannot be synced is always an error.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -29,11 +30,16 @@ def write_bytes(path: Path, data: bytes) -> None:
       OSError: the file cannot be written or synced; an old file stays as it was.
     """
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        replace(partial, path)
+    except OSError:  # half a file takes space on a disk that may be full
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def replace(old: Path, new: Path) -> None:

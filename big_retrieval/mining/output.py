@@ -79,6 +79,7 @@ class Output:
     def finish(self) -> None:
         """Gives the file its name."""
         self.close()
+        locks.check()
         durable.publish(self._partial, self._path)
         self._state.unlink(missing_ok=True)
 

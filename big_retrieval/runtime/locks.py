@@ -179,6 +179,10 @@ class Lock:
             return f"{self._flag} {self._of}: {problem.filename} is a file; name a folder."
         return f"{self._flag} {self._of} cannot be written: {problem.strerror}; choose another."
 
+    def _not_renewed(self, problem: OSError) -> str:
+        why = f"has not been renewed for {LEASE / 2:.0f} s ({problem.strerror})"
+        return f"warning: the lock {self._path} {why}; another machine may take {self._of} over"
+
     def _keep(self) -> None:
         """Renews the lease until the lock is released or lost."""
         while not self._closed.wait(TICK):
@@ -208,8 +212,10 @@ class Lock:
                 # Whoever lacks the file while its lease cannot have run out lost it by a mistake.
                 if ours is None and now - self._renewed < LEASE / 2:
                     ours = self._lease.create()
-            except OSError:
-                return  # nothing is known; where this file cannot be read, nothing can be written
+            except OSError as problem:  # a disk that is full or away; the owner is still the owner
+                if renew and now - self._renewed >= LEASE / 2:
+                    self._say_once(self._not_renewed(problem), self._lease.owner)
+                return
             if ours:
                 if renew:
                     self._renewed = now

@@ -48,7 +48,10 @@ class _Guarded(io.FileIO):
                 if self._log and not self._takes():
                     self._tell("nobody reads the output")
                     break
-                rest = rest[super().write(rest[: self._piece()]) or 0 :]
+                written = super().write(rest[: self._piece()])
+                if written is None:  # another program has set the stream not to block
+                    self._wait()
+                rest = rest[written or 0 :]
         except OSError as problem:
             if problem.errno in GONE:
                 _closed.add(self.fileno())
@@ -62,10 +65,14 @@ class _Guarded(io.FileIO):
 
     def _takes(self) -> bool:
         """Whether the reader takes more text, after `PATIENCE` seconds at most."""
+        self._stalled = not self._wait(0 if self._stalled else 1000 * PATIENCE)
+        return not self._stalled
+
+    def _wait(self, most: float | None = None) -> bool:
+        """Waits `most` milliseconds until the reader takes more, and says whether it does."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLOUT)
-        self._stalled = not poll.poll(0 if self._stalled else 1000 * PATIENCE)
-        return not self._stalled
+        return bool(poll.poll(most))
 
     def _piece(self) -> int | None:
         """How many bytes can be written without blocking once `poll` says that any can."""

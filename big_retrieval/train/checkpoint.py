@@ -104,7 +104,9 @@ class Checkpoints:
                     with contextlib.suppress(FileNotFoundError):
                         durable.sync_file(path)
                 write_manifest(folder)
-                self._prune()  # from here on this checkpoint survives a power loss
+                # From here on this checkpoint survives a power loss.
+                with contextlib.suppress(OSError):  # older ones are tried again after the next save
+                    self._prune()
         except BaseException as problem:  # told by the main thread
             lost = isinstance(problem, jax.errors.JaxRuntimeError)  # another process: no mistake
             self._failure = problem if lost else self._cannot_save(problem)

@@ -173,7 +173,7 @@ def _evaluate(
     if not due:
         return {}
     shown = run.config.report and step == run.total_steps
-    examples = Folder(run.workdir, step, say) if shown else None
+    examples = Folder(run.workdir, step, extras) if shown else None
     rankings = run.workdir / RANKINGS if step == run.total_steps else None
     found = evals.run(run.evaluators, due, state.weights, say, examples, rankings, extras)
     metrics.write(step, found)

@@ -17,12 +17,15 @@ from big_retrieval.data import image_limits, open_files
 from big_retrieval.data.build import make_source
 from big_retrieval.data.files import tar
 from big_retrieval.data.files.columns import scan
+from big_retrieval.data.files.whole import judged_objects
 from big_retrieval.data.judgements import check_scores
 from big_retrieval.data.labels import read_labels
 from big_retrieval.data.records import load_image
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.class_names import read_names
+from big_retrieval.evals.rankings import read_values
+from big_retrieval.evals.run_files import read_qrels
 from big_retrieval.evals.trec import read_run
 from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.io.regular import check_regular, read_bytes
@@ -94,6 +97,9 @@ def test_no_other_file_of_a_user_is_a_pipe(odd):
         lambda: read_names(str(pipe), "config.x"),
         lambda: load_tokenizer("wordpiece", str(pipe)),
         lambda: loading.read_image(pipe),
+        lambda: read_values(pipe),
+        lambda: read_qrels(pipe),
+        lambda: judged_objects(pipe, "query", "document", "score"),
     ):
         with pytest.raises(UserError, match="a named pipe"):
             read()

@@ -31,6 +31,7 @@ from big_retrieval.evals.thumbnails import (
     shrink,
     unreadable,
 )
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 
@@ -270,7 +271,7 @@ def test_the_first_process_writes_and_the_others_make_nothing(
         made.append(1)
         return {"type": "retrieval", "text": "\u202e\ud800é"}
 
-    folder = Folder(tmp_path, 7, lambda text: None)
+    folder = Folder(tmp_path, 7, Extras(lambda text: None))
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     folder.show("retrieval/a b")(make)
     assert made == []
@@ -284,9 +285,9 @@ def test_the_first_process_writes_and_the_others_make_nothing(
 def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "examples").write_text("a file")
     said: list[str] = []
-    Folder(tmp_path, 1, said.append).show("retrieval/x")(dict)
+    Folder(tmp_path, 1, Extras(said.append)).show("retrieval/x")(dict)
     assert len(said) == 1
-    assert "no examples are written" in said[0]
+    assert "examples/retrieval-x.json is not written" in said[0]
 
 
 # ---- What is seen of a record

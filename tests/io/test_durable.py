@@ -29,6 +29,22 @@ def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(tmp_path: Path)
     assert calls == [("sync", partial), ("rename", tmp_path / "a"), ("sync", tmp_path)]
 
 
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    durable.write_bytes(tmp_path / "a", b"old")
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="No space left"):
+        durable.write_bytes(tmp_path / "a", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
 def test_everything_that_a_manifest_lists_is_synced_before_the_manifest(tmp_path: Path) -> None:
     folder = tmp_path / "3"
     everything = tree(folder)

@@ -323,6 +323,26 @@ def test_the_heartbeat_notices_a_lost_lock_by_itself(
     mine.release()
 
 
+def test_a_heartbeat_that_keeps_failing_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def renew(self: Lease) -> bool:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    mine = lock(tmp_path / "x.lock")
+    mine.acquire()
+    monkeypatch.setattr(Lease, "renew", renew)
+    mine._verify(renew=True)
+    assert capsys.readouterr().err == ""  # the disk may have room again in a moment
+    mine._renewed -= locks.LEASE / 2
+    mine._verify(renew=True)
+    mine._verify(renew=True)
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"warning: the lock .*x.lock has not .* \(Disk quota .*\); .*\n", said)
+    mine.check()
+    mine.release()
+
+
 def _written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path

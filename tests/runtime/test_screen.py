@@ -77,6 +77,25 @@ def test_a_reader_that_reads_nothing_stalls_no_log(
     assert os.read(reader, 65536).endswith(b"on again\n")
 
 
+def test_a_result_waits_for_its_reader_on_a_stream_that_does_not_block(
+    pipe: tuple[int, int],
+) -> None:
+    reader, writer = pipe
+    os.set_blocking(writer, False)
+    size, done = 2**20, threading.Event()
+
+    def write() -> None:
+        _Guarded(writer, log=False).write(b"x" * size)
+        done.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    assert not done.wait(0.2)
+    taken = 0
+    while taken < size:
+        taken += len(os.read(reader, 65536))
+    assert done.wait(60)
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_no_character_is_an_error(pipe: tuple[int, int], encoding: str) -> None:
     reader, writer = pipe

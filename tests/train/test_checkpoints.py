@@ -105,6 +105,21 @@ def test_a_failed_save_ends_the_run_even_where_the_folder_cannot_be_listed_any_m
         save(checkpoints, 1)
 
 
+def test_old_steps_that_cannot_be_listed_stay_and_the_save_is_none_the_worse(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    save(checkpoints, 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
+        save(checkpoints, 3)
+    assert manifest.complete_steps(checkpoints.root) == [1, 2, 3]
+    save(checkpoints, 4)
+    assert manifest.complete_steps(checkpoints.root) == [3, 4]
+
+
 def test_a_save_whose_folder_has_another_owner_meanwhile_removes_nothing(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:

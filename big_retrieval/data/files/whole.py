@@ -19,6 +19,7 @@ import pyarrow as pa
 from big_retrieval.data.files.columns import TEXT, as_number
 from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_text
 
 JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files without a header line
 TEXT_COLUMN = "text"  # of {id: "text"}
@@ -156,6 +157,7 @@ def judged_lines(path: Path, query: str, document: str, score: str) -> Columns |
     Raises:
       UserError: a line has another number of cells, or a score that is no number.
     """
+    check_regular(path)
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         first = next((line for line in file if line.strip()), "")
     cells = _cells(first, "\t" in first)
@@ -202,7 +204,7 @@ def _load(path: Path) -> Any:
       UserError: it is something else.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = read_text(path, "utf-8-sig", "replace")
         whole = json.loads(text, object_pairs_hook=_unique)
     except _Twice as problem:
         raise UserError(f"{path}: the key {problem.args[0]!r} is there twice.") from None
