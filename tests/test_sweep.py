@@ -439,9 +439,13 @@ def test_two_sweeps_share_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    stubs, looks = Stubs(tmp_path, "finish"), iter([False])
-    look = runner._in_use
-    monkeypatch.setattr(runner, "_in_use", lambda *args: next(looks, look(*args)))
+    stubs, look, looks = Stubs(tmp_path, "finish"), runner._in_use, list[Any]()
+
+    def in_use(*args: Any) -> bool:
+        looks.append(args)
+        return len(looks) > 1 and look(*args)
+
+    monkeypatch.setattr(runner, "_in_use", in_use)
     with holding(in_folder(stubs.runs[0].folder), of="run"):
         assert stubs.run() == 1
     assert "left to the process that is running it" in capfd.readouterr().out

@@ -14,7 +14,12 @@ from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
 from big_retrieval.train.optimizer import make_optimizer
-from big_retrieval.train.state import TrainState, abstract_params, abstract_state, count_parameters
+from big_retrieval.train.state import (
+    TrainState,
+    abstract_state,
+    abstract_variables,
+    count_parameters,
+)
 from big_retrieval.train.step import Step, make_step
 
 
@@ -68,12 +73,13 @@ def build_model(
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
     objective = make_objective(config)
-    boxed = abstract_params(model, objective.scalars())
-    params = nn.unbox(boxed)
+    scalars = objective.scalars()
+    variables = abstract_variables(model, scalars)
+    params = nn.unbox(variables[0])
     tx, learning_rate = make_optimizer(config.optimizer, params, total_steps)
     averaged = config.optimizer.ema_decay is not None
     draw, abstract = abstract_state(
-        model, objective.scalars(), tx, mesh, averaged=averaged, seed=config.seed
+        model, scalars, variables, tx, mesh, averaged=averaged, seed=config.seed
     )
     step = make_step(config, model, objective, tx, learning_rate)
     return Model(config, mesh, model, objective, tx, step, draw, abstract, count_parameters(params))

@@ -54,14 +54,15 @@ def init_variables(
     return {**variables["params"], "scalars": learned}, variables.get("batch_stats", {})
 
 
-def abstract_params(model: RetrievalModel, scalars: dict[str, float]) -> Any:
-    """Shapes, types and names of the parameters, with nothing allocated (boxed)."""
-    return jax.eval_shape(lambda key: init_variables(model, scalars, key)[0], jax.random.key(0))
+def abstract_variables(model: RetrievalModel, scalars: dict[str, float]) -> tuple[Any, Any]:
+    """Shapes and types of `init_variables`, with nothing allocated; takes seconds to trace."""
+    return jax.eval_shape(lambda key: init_variables(model, scalars, key), jax.random.key(0))
 
 
 def abstract_state(
     model: RetrievalModel,
     scalars: dict[str, float],
+    variables: tuple[Any, Any],
     tx: optax.GradientTransformation,
     mesh: Mesh,
     *,
@@ -73,6 +74,7 @@ def abstract_state(
     Args:
       model: towers and heads.
       scalars: learned scalars of the loss with their starts.
+      variables: their `abstract_variables`.
       tx: the optimiser.
       mesh: where the state will live.
       averaged: whether a running average of the parameters is kept.
@@ -82,10 +84,12 @@ def abstract_state(
       (a function without arguments that draws the state, the abstract state with shardings).
     """
 
-    def draw(boxed: bool = False) -> TrainState:
+    def draw() -> TrainState:
         init_key, run_key = jax.random.split(jax.random.key(seed))
         params, batch_stats = init_variables(model, scalars, init_key)
-        params = params if boxed else nn.unbox(params)
+        return start(nn.unbox(params), batch_stats, run_key)
+
+    def start(params: Any, batch_stats: Any, run_key: jax.Array) -> TrainState:
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
@@ -96,10 +100,10 @@ def abstract_state(
             first_bad_step=jnp.full((), -1, jnp.int32),
         )
 
-    shardings = parallel.state_shardings(jax.eval_shape(lambda: draw(boxed=True)), mesh)
-    shapes = jax.eval_shape(draw)
+    boxed = jax.eval_shape(start, *variables, jax.random.key(seed))  # the names are in the boxes
+    shardings = parallel.state_shardings(boxed, mesh)
     abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), nn.unbox(boxed), shardings
     )
     return jax.jit(draw, out_shardings=shardings), abstract
 

@@ -19,7 +19,7 @@ from big_retrieval.loading import load
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
-from big_retrieval.train.state import abstract_params
+from big_retrieval.train.state import abstract_variables
 from tests.helpers import losses, raw_config, results
 from tests.interop.test_towers import nested
 
@@ -54,7 +54,7 @@ def clip_config(
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     import flax.linen as nn
 
-    params = nn.unbox(abstract_params(make_model(config, WORDS), {"temperature": 0.0}))
+    params = nn.unbox(abstract_variables(make_model(config, WORDS), {"temperature": 0.0})[0])
     return {name: x.shape for name, x in names_of(params).items()}
 
 
