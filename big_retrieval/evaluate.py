@@ -91,6 +91,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
     from big_retrieval.io.durable import write_bytes
     from big_retrieval.manifest import to_json
+    from big_retrieval.runtime.extras import Extras
     from big_retrieval.train.logging import say, table
 
     subject = MAKE[mode](say)
@@ -99,7 +100,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
         evaluator.check()
     examples = None
     if folder is not None:
-        examples = Folder(folder, subject.step, say)
+        examples = Folder(folder, subject.step, Extras(say))
     names = set(subject.evaluators)
     rankings = None if folder is None else folder / RANKINGS_FOLDER
     evaluators = subject.evaluators

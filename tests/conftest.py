@@ -1,9 +1,12 @@
 """Set up before jax is imported: eight virtual CPU devices, cheap compilation and its cache."""
 
+import dataclasses
 import importlib.metadata
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # A shell's background job ignores Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -45,3 +48,27 @@ def _parsed_flags() -> None:
     """Grain's worker processes read absl flags, which nothing parses under pytest."""
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope="module")
+def one_model() -> Iterator[None]:
+    """Runs of a module that compute the same step share it: to trace one anew takes seconds.
+
+    Not for tests that replace a part of a model or of a loss.
+    """
+    from big_retrieval.train import setup
+
+    aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
+    aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
+    build, models = setup.build_model, dict[str, setup.Model]()
+
+    def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.Model:
+        devices = [device.id for device in mesh.devices.flat]
+        key = repr((dataclasses.replace(config, **aside), mesh, devices, sizes, words.to_json()))
+        if key not in models:
+            models[key] = build(config, mesh, words=words, **sizes)
+        return dataclasses.replace(models[key], config=config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setup, "build_model", build_model)
+        yield

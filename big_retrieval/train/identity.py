@@ -1,5 +1,6 @@
 """What makes two runs the same: the fingerprint of parameters and the comparison of configs."""
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -36,12 +37,15 @@ def params_sha256(params: Any) -> str:
 def versions() -> dict[str, str]:
     """Versions of what a run depends on."""
     found = {"python": platform.python_version(), "backend": jax.default_backend()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    return found | {name: _version(name) for name in PACKAGES}
+
+
+@functools.cache  # every checkpoint has them, and finding them takes 0.1 s
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def claim(workdir: Path, config: Config) -> None:

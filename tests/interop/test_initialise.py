@@ -23,6 +23,8 @@ from big_retrieval.train.state import abstract_variables
 from tests.helpers import losses, raw_config, results
 from tests.interop.test_towers import nested
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 DATA = Path(__file__).parent / "data"
 CLIP = str(DATA / "open_clip")
 WORDS = 40  # of the models in data/

@@ -27,6 +27,8 @@ from tests.helpers import noise
 from tests.interop.test_towers import DATA
 from tests.train.test_batch_stats import flat, resnet
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 SMALL: dict[str, Any] = {"blocks": (1, 1), "bottleneck": True, "stem": 8}
 DEEP: dict[str, Any] = {"blocks": (2, 1, 3), "bottleneck": False, "stem": 4}

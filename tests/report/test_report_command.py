@@ -16,6 +16,8 @@ from big_retrieval.train.loop import train
 from tests.helpers import ROOT, command, environment, in_process, tiny
 from tests.report import run_folders as folders
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 FILES = {"retrieval-test.json", "zeroshot-colours.json"}
 
 

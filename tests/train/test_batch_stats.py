@@ -26,6 +26,8 @@ from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import losses, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 VOCAB = 50
 SIZES: dict[str, Any] = {"stem": 8, "blocks": (1, 1), "bottleneck": False}

@@ -14,6 +14,8 @@ from tests.helpers import command, environment, losses, results, rows, tiny
 
 from tests.helpers import ROOT  # isort: skip
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 STEPS = 20
 FLAGS = ["--config.total_steps=20", "--config.log_every=1", "--config.checkpoint_every=20"]
 

@@ -14,6 +14,8 @@ from big_retrieval.train import loop
 from big_retrieval.train.loop import train
 from tests.helpers import ROOT, command, environment, losses, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 
 

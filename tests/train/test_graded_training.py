@@ -14,6 +14,8 @@ from big_retrieval.loading import load
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 SCENES = {"size": 16, "count": 80}
 

@@ -15,6 +15,8 @@ from big_retrieval.loading import load
 from big_retrieval.train.loop import train
 from tests.helpers import lexical_texts, losses, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "document": "document"}
 

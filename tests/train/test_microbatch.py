@@ -19,6 +19,8 @@ from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.step import abstract_batch, compile_step, make_loss
 from tests.helpers import losses, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 RANDOM = {"towers__image__dropout": 0.3, "towers__text__dropout": 0.3}
 
 

@@ -21,6 +21,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 COUNT = 40
 TEXTS = [[f"scene {n}", f"a picture, number {n}"] for n in range(COUNT)]

@@ -21,6 +21,8 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
 from tests.helpers import ROOT, command, environment, losses, results, rows, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 SLOW = pytest.mark.slow
 

@@ -20,6 +20,8 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
 from tests.helpers import losses, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 
 

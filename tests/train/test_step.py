@@ -16,6 +16,8 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import losses, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 VOCAB = 50
 
 

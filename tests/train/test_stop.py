@@ -18,6 +18,8 @@ from big_retrieval.train.loop import train
 from big_retrieval.train.stop import StopSignal
 from tests.helpers import ROOT, environment, results, tiny
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

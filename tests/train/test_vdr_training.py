@@ -19,6 +19,8 @@ from tests.helpers import losses, results, rows, tiny
 from tests.train.test_graded_training import graded
 from tests.train.test_lexical_training import agree
 
+pytestmark = pytest.mark.usefixtures("one_model")
+
 ONE = jax.devices()[:1]
 HEAD = {"columns": "words", "activation": "elu1p", "top": 6, "own_words": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
