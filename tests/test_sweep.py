@@ -676,8 +676,9 @@ def test_looking_without_running(tmp_path: Path) -> None:
 
 # ---- Real runs
 
-REAL = """small = {{"total_steps": 60, "log_every": 1, "checkpoint_every": 3, "data.count": 200}}
+REAL = """small = {{"total_steps": 60, "log_every": 1, "checkpoint_every": 6, "data.count": 200}}
     small |= {{"evals.test.data.count": 20, "evals.colours.data.count": 10, "batch_size": 16}}
+    small |= {{"towers.image.depth": 1, "towers.text.depth": 1, "report": False}}
     runs = [Entry("a", {quick!r}, small), Entry("b", {quick!r}, small | {{"optimizer.lr": 1e-3}})]
     return Sweep(runs=runs, seeds=(4,), metrics=("retrieval/*/R@1", "loss"))"""
 
@@ -745,7 +746,7 @@ def complete(folder: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_run_of_a_sweep(tmp_path: Path, number: signal.Signals) -> None:
     file = written(
-        tmp_path / "real.py", REAL.format(quick=QUICK).replace('_every": 3', '_every": 99')
+        tmp_path / "real.py", REAL.format(quick=QUICK).replace('_every": 6', '_every": 99')
     )
     flags = [f"--sweep={file}", f"--workdir={tmp_path / 'w'}"]
     process = subprocess.Popen(

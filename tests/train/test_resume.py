@@ -1,5 +1,6 @@
 """Resumed = uninterrupted, bit for bit; on other devices, to 1e-5; damage is noticed."""
 
+import contextlib
 import dataclasses
 import json
 import random
@@ -252,7 +253,8 @@ def run(workdir: Path, *flags: str) -> list[str]:
     return [
         *command("main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"),
         *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
-        *flags,
+        *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=16"],
+        *["--config.evals.colours.data.count=16", *flags],
     ]
 
 
@@ -268,27 +270,38 @@ def finish(args: list[str]) -> str:
     return done.stdout.decode()
 
 
+@pytest.fixture(scope="module")
+def process_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """An uninterrupted run in a process of its own, and the seconds that it took."""
+    workdir, begin = tmp_path_factory.mktemp("processes") / "whole", time.monotonic()
+    finish(run(workdir))
+    return workdir, time.monotonic() - begin
+
+
 @pytest.mark.slow
-def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
-    begin = time.monotonic()
-    finish(run(tmp_path / "whole"))
-    length = time.monotonic() - begin
-    rng = random.Random(2)
-    for kill in range(10):
-        process = launch(run(tmp_path / f"cut{kill}"))
-        try:
-            process.wait(timeout=length * (kill + rng.random()) / 10)
-        except subprocess.TimeoutExpired:
+def test_killed_at_ten_random_moments(tmp_path: Path, process_whole: tuple[Path, float]) -> None:
+    """One in each tenth of a run's time; a run is killed again as long as it is not finished."""
+    whole, length = process_whole
+    rng, kills, folders = random.Random(2), list(range(10)), 0
+    rng.shuffle(kills)
+    while kills:
+        folders += 1
+        workdir = tmp_path / f"cut{folders}"
+        while kills and not (workdir / "results.json").exists():
+            process = launch(run(workdir))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=length * (kills.pop() + rng.random()) / 10)
             process.send_signal(signal.SIGKILL)
-        process.wait()
-        finish(run(tmp_path / f"cut{kill}"))
-        same(tmp_path / "whole", tmp_path / f"cut{kill}")
+            process.communicate()
+        finish(run(workdir))
+        same(whole, workdir)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_saves_and_exits_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    finish(run(tmp_path / "whole"))
+def test_signal_saves_and_exits_cleanly(
+    tmp_path: Path, process_whole: tuple[Path, float], number: signal.Signals
+) -> None:
     process = launch(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
     while not ((tmp_path / "cut" / "metrics.jsonl").exists() and losses(tmp_path / "cut")):
         assert process.poll() is None
@@ -300,7 +313,7 @@ def test_signal_saves_and_exits_cleanly(tmp_path: Path, number: signal.Signals) 
         assert "to go on, repeat the same command" in output
         assert manifest.complete_steps(tmp_path / "cut" / "checkpoints")
     finish(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
-    same(tmp_path / "whole", tmp_path / "cut")
+    same(process_whole[0], tmp_path / "cut")
 
 
 def test_config_is_frozen() -> None:
