@@ -27,6 +27,10 @@ from big_retrieval.manifest import (
 )
 from big_retrieval.runtime import locks
 
+# Seconds that Orbax waits for a save: it counts them by the clock on the wall, which may jump. A save
+# that hangs is the watchdog's.
+PATIENCE = 10**9
+
 
 class Checkpoints:
     """The checkpoints of one run: asynchronous saving, verification, retention.
@@ -62,7 +66,9 @@ class Checkpoints:
         self._files, self._logs = dict(files), tuple(logs)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
         self._say = say
-        self._orbax = ocp.StandardCheckpointer()
+        self._orbax = ocp.StandardCheckpointer(
+            async_options=ocp.options.AsyncOptions(timeout_secs=PATIENCE)
+        )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 

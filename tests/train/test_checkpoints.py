@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import shutil
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,19 @@ def test_a_failed_save_ends_the_run_even_where_the_folder_cannot_be_listed_any_m
     monkeypatch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
     with pytest.raises(UserError, match=os.strerror(errno.ESTALE)):
         save(checkpoints, 1)
+
+
+def test_a_clock_that_jumps_ends_no_save(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+
+    def jumping() -> float:  # a day ahead wherever Orbax asks how long it may still wait
+        return real() + 86_400 * (sys._getframe(1).f_code.co_name == "get_remaining_time")
+
+    monkeypatch.setattr(time, "time", jumping)
+    save(checkpoints, 1)
+    assert manifest.complete_steps(checkpoints.root) == [1]
 
 
 def test_old_steps_that_cannot_be_listed_stay_and_the_save_is_none_the_worse(
