@@ -27,8 +27,7 @@ from big_retrieval.manifest import (
 )
 from big_retrieval.runtime import locks
 
-# Seconds that Orbax waits for a save: it counts them by the clock on the wall, which may jump. A save
-# that hangs is the watchdog's.
+# Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.
 PATIENCE = 10**9
 
 
