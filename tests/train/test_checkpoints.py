@@ -248,10 +248,11 @@ META = {"step": 6, "records": 100, "next_records": "ab"}
 def fits(tmp_path: Path) -> Callable[..., None]:
     """Writes a checkpoint's small files, and compares them with the run of `tiny()`."""
 
-    def check(meta: Any = META, tokenizer: str = "words", **changes: Any) -> None:
+    def check(meta: Any = META, tokenizer: str | bytes = "words", **changes: Any) -> None:
         saved = schema.to_plain(tiny(**changes))
         (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
-        (tmp_path / "tokenizer.json").write_text(tokenizer)
+        content = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
+        (tmp_path / "tokenizer.json").write_bytes(content)
         (tmp_path / "meta.json").write_text(json.dumps(meta))
         check_fits(tmp_path, 6, tiny(), "words", 100, lambda batch: "ab" if batch == 6 else "")
 
@@ -277,7 +278,8 @@ def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[
         ({"meta": {**META, "next_records": "cd"}}, ["other records"]),
         ({"meta": {"step": 6}}, ["meta.json does not say"]),
         ({"meta": []}, ["meta.json does not say"]),
-        ({"tokenizer": "other"}, ["another tokenizer"]),
+        ({"tokenizer": "other"}, ["another tokenizer than", "put the checkpoint's tokenizer.json"]),
+        ({"tokenizer": b"\xff"}, ["another tokenizer than"]),
     ],
 )
 def test_a_checkpoint_of_another_run_is_named_with_what_differs(
