@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.space import cannot_write
+from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.manifest import (
     MANIFEST,
     complete_steps,
@@ -143,8 +143,8 @@ class Checkpoints:
             steps = complete_steps(self.root)
             kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
         return UserError(
-            f"{cannot_write(self.root, problem)}; make room for a checkpoint, then repeat the same "
-            f"command: it goes on from {kept}."
+            f"{cannot_write(self.root, problem)}; {remedy('a checkpoint', problem)}, then repeat "
+            f"the same command: it goes on from {kept}."
         )
 
     def _kept(self, steps: list[int]) -> set[int]:
