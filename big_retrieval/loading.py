@@ -225,7 +225,7 @@ def read_config(folder: Path) -> Config:
         return configs.load_saved(json.loads(path.read_text()))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path} is not readable JSON; restore it.") from None
     except UserError as problem:
         raise UserError(f"{path} is no configuration of this version: {problem}") from None

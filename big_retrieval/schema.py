@@ -96,7 +96,7 @@ def complete(hint: Any, raw: Any) -> Any:
     if typing.get_origin(hint) in (Union, types.UnionType) and isinstance(raw, Mapping):
         tag, known = tag_of(args[0]), named(args)
         raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
-        return complete(known[raw[tag]], raw) if raw[tag] in known else raw
+        return complete(known[raw[tag]], raw) if raw[tag] in list(known) else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
         return {key: complete(args[1], value) for key, value in raw.items()}
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
@@ -212,7 +212,7 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
     if not isinstance(raw, Mapping):
         raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
     tag, names = tag_of(choices[0]), named(choices)
-    if raw.get(tag) not in names:
+    if raw.get(tag) not in list(names):  # which hashes nothing: a file may hold a list there
         given = f"is {raw[tag]!r}" if tag in raw else "is missing"
         raise UserError(f"{path}.{tag} {given}; it must be one of {', '.join(map(repr, names))}.")
     return parse(names[raw[tag]], _switched(names, raw, tag, path), path)

@@ -212,6 +212,8 @@ def every_file(folder: Path) -> dict[str, bytes]:
 SPOILT: list[tuple[str, bytes, list[str]]] = [
     ("config.json", b'{"a":', ["config.json is not readable JSON"]),
     ("config.json", b"\xff\xfe\x00", ["config.json is not readable JSON"]),
+    ("config.json", b"[" * 100_000, ["config.json is not readable JSON", "the newest checkpoint"]),
+    ("config.json", b'{"data": {"type": ["scenes"]}}', ["config.data.type is ['scenes']"]),
     ("config.json", b"[]", ["config.json is no configuration"]),
     ("config.json", b'{"a": 1}', ["config.json is no configuration", "config.a"]),
 ]

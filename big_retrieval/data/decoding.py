@@ -27,7 +27,7 @@ from big_retrieval.errors import Damaged
 Decoder = Literal["pillow", "opencv"]
 Box = tuple[int, int, int, int]  # top, left, height, width
 
-BAND = 2**21  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
+BAND = 2**19  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
 _ORIENTATION = 0x0112  # EXIF tag
 _TURN = {  # its values -> what makes the image upright
@@ -116,6 +116,8 @@ def decode_part(
       ValueError: as `decode`.
     """
     with _open(data) as image:
+        if image.format == "TIFF":
+            image.load()  # Pillow turns it here, and has said its size as if it were
         size = upright_size(image)
         box = choose(*size)
         jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
@@ -128,9 +130,8 @@ def decode_part(
             return pixels[top:bottom, left:right]  # [h, w, 3]
         if scale > 1:
             image.draft(image.mode, (image.width // scale, image.height // scale))
-        whole = _upright(image)
-        top, left, bottom, right = _edges(box, size, (whole.height, whole.width))
-        return whole.crop((left, top, right, bottom))  # no numpy copy of the whole
+        image.load()
+        return _part(image, _edges(box, size, upright_size(image)))  # no numpy copy of the whole
 
 
 def _edges(box: Box, size: tuple[int, int], scaled: tuple[int, ...]) -> Box:
@@ -185,18 +186,28 @@ def as_array(value: Any, place: str) -> np.ndarray:
 
 def from_pil(image: Image.Image) -> np.ndarray:
     """An open image, upright and in RGB as `decode` says: uint8 [H, W, 3]."""
-    upright = _upright(image)
-    pixels = np.empty((upright.height, upright.width, 3), np.uint8)  # [H, W, 3]
-    for top, band in _bands(upright):  # as a whole, Pillow would hold the pixels three times
+    image.load()
+    height, width = upright_size(image)
+    pixels = np.empty((height, width, 3), np.uint8)  # [H, W, 3]
+    for top, band in _bands(image, (0, 0, height, width)):
         pixels[top : top + band.height] = np.asarray(band)
     return pixels
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """An open image, upright and in RGB; perhaps the same."""
-    image.load()
-    turn = _TURN.get(_orientation(image))
-    return _to_rgb(image if turn is None else image.transpose(turn))
+def _part(image: Image.Image, edges: Box) -> Image.Image:
+    """A part of a loaded image, upright and in RGB.
+
+    Args:
+      image: the image.
+      edges: top, left, bottom and right of the part in the upright image.
+    """
+    top, left, bottom, right = edges
+    if (right - left) * (bottom - top) <= BAND:
+        return next(_bands(image, edges))[1]
+    part = Image.new("RGB", (right - left, bottom - top))
+    for row, band in _bands(image, edges):
+        part.paste(band, (0, row))
+    return part
 
 
 def _orientation(image: Image.Image) -> int:
@@ -224,9 +235,7 @@ def _open(data: bytes) -> Iterator[Image.Image]:
     try:
         check_icon(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            # Of a PNG file, Pillow would decode all pixels to look for EXIF data behind them.
-            late = image.format == "PNG" and "exif" not in image.info
-            check_size(image, data, turned=late or _orientation(image) != 1)
+            check_size(image, data)
             yield image
     except Image.DecompressionBombError:
         raise ValueError(f"larger than {LARGEST // 10**6} megapixels") from None
@@ -240,24 +249,48 @@ def _open(data: bytes) -> Iterator[Image.Image]:
         raise ValueError(f"not a readable image ({told(problem)})") from problem
 
 
-def _bands(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
-    """(top, part): an image as parts of all its width, of some `BAND` pixels each."""
+def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
+    """(row, band): a part of a loaded image, upright and in RGB, as bands of some `BAND` pixels.
+
+    Only a band at a time is turned and converted: as a whole, Pillow would hold the pixels up to
+    four times.
+
+    Args:
+      image: the image.
+      edges: top, left, bottom and right of the part in the upright image.
+    """
+    orientation = _orientation(image)
+    turn, deep = _TURN.get(orientation), _is_deep(image)
+    top, left, bottom, right = edges
+    rows = max(1, BAND // max(1, right - left))
+    for first in range(top, bottom, rows):
+        last = min(first + rows, bottom)
+        band = image.crop(_stored(image, orientation, (first, left, last, right)))
+        yield first - top, _band_to_rgb(band if turn is None else band.transpose(turn), deep)
+
+
+def _stored(image: Image.Image, orientation: int, edges: Box) -> Box:
+    """Where a part of the upright image is stored: left, top, right and bottom."""
+    top, left, bottom, right = edges
+    if orientation in TURNED:
+        top, left, bottom, right = left, top, right, bottom
+    if orientation in (3, 4, 6, 7):
+        top, bottom = image.height - bottom, image.height - top
+    if orientation in (2, 3, 7, 8):
+        left, right = image.width - right, image.width - left
+    return left, top, right, bottom
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether the numbers of a grey image go to 65,535."""
+    if image.mode not in ("I", "F"):  # which do not say how many bits count
+        return image.mode.startswith("I;16")
     rows = max(1, BAND // max(1, image.width))
-    for top in range(0, image.height, rows):
-        bottom = min(top + rows, image.height)
-        yield top, image.crop((0, top, image.width, bottom))
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB" and "transparency" not in image.info:
-        return image
-    deep = image.mode.startswith("I;16")
-    if image.mode in ("I", "F"):  # which do not say how many bits count
-        deep = bool(max(np.asarray(band).max() for _, band in _bands(image)) > 255)
-    out = Image.new("RGB", image.size)
-    for top, band in _bands(image):
-        out.paste(_band_to_rgb(band, deep), (0, top))
-    return out
+    bands = (
+        image.crop((0, top, image.width, min(top + rows, image.height)))
+        for top in range(0, image.height, rows)
+    )
+    return bool(max(np.asarray(band).max() for band in bands) > 255)
 
 
 def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:
@@ -267,6 +300,8 @@ def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:
         scale = 255.0 / 65535.0 if deep else 1.0
         grey = np.clip(values * scale + 0.5, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")

@@ -11,37 +11,37 @@ from typing import Any
 from PIL import Image
 
 LARGEST = 80_000_000  # pixels
-MOST_BYTES = 640 * 2**20  # of memory for one image: `LARGEST` pixels in RGB that are turned
+MOST_BYTES = 640 * 2**20  # of memory for one image: `LARGEST` pixels in RGB, stored and upright
 MOST_FILE = 256 * 2**20  # bytes of an image file
 SMALLEST = 2  # pixels; dead links are often stored as a picture of one
 LONGEST = 100  # times the short side: resizing the short side would fill the memory
 TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 # Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
 _BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
+_RESULT = 4  # bytes a pixel of the upright part in RGB
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)  # JPEG markers: frames whose scans refine each other
 _ICON = b"\0\0\1\0"
-_TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
+_TILE_WIDTH, _TILE_LENGTH, _BITS, _ORIENTATION = 322, 323, 258, 274  # TIFF tags
 
 
 class Unreasonable(Exception):
     """An image of an absurd size."""
 
 
-def check_size(image: Image.Image, data: bytes, *, turned: bool) -> None:
+def check_size(image: Image.Image, data: bytes) -> None:
     """Refuses an open image that is too large or too small, before it is decoded.
 
     Args:
       image: opened and not yet decoded.
       data: the content of its file.
-      turned: whether the image is turned or mirrored after it is decoded.
 
     Raises:
       Unreasonable: it is; in words that follow "the image is".
     """
     width, height = image.size
     _check_sides(width, height)
-    needed = width * height * _bytes_a_pixel(image, data, turned) + _tile_bytes(image)
+    needed = width * height * _bytes_a_pixel(image, data) + _tile_bytes(image)
     _check_bytes(f"{width:,} x {height:,} pixels ({image.format} {image.mode})", needed)
 
 
@@ -55,22 +55,18 @@ def _check_sides(width: int, height: int) -> None:
         raise Unreasonable(f"{size}, more than {LONGEST} times as long as wide")
 
 
-def _bytes_a_pixel(image: Image.Image, data: bytes, turned: bool) -> int:
-    found = _STORED.get(image.mode, 4) + _BESIDE.get(image.format or "", 0)
-    behind = 0  # what the conversions hold beside the decoded image
-    if image.mode != "RGB" or "transparency" in image.info:
-        behind += 4  # the RGB image
-    if turned:
-        behind += 4
-    bands = len(image.getbands())
+def _bytes_a_pixel(image: Image.Image, data: bytes) -> int:
+    beside, bands = _BESIDE.get(image.format or "", 0), len(image.getbands())
     if image.format in ("JPEG", "MPO") and _several_scans(data, bands):
-        # The coefficients of the whole image, which are freed before the image is converted.
-        behind = max(behind, 2 * bands)
+        beside = 2 * bands  # the coefficients of the whole image
     if image.format == "JPEG2000":
-        found += 5 * max(3, bands)  # whole numbers of 32 bits, and their bytes
+        beside = 5 * max(3, bands) + 1  # whole numbers of 32 bits, and their bytes
     if image.format == "TIFF":
-        found += _sample_bytes(image)  # a strip may be all of the image
-    return found + behind
+        beside = _sample_bytes(image)  # a strip may be all of the image
+        if _number(_tags(image).get(_ORIENTATION), 1) != 1:
+            beside += 4  # Pillow turns the whole image while it decodes
+    # What a decoder holds is freed before the image is made upright and RGB.
+    return _STORED.get(image.mode, 4) + max(beside, _RESULT)
 
 
 def _several_scans(data: bytes, components: int) -> bool:

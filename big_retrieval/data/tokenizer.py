@@ -201,7 +201,12 @@ class Tokenizer:
         if pad_id is None:
             named = [inner.token_to_id(name) for name in _PAD_NAMES]
             fallback = next((number for number in named if number is not None), 0)
-            pad_id = int(padding.get("pad_id", fallback))
+            pad_id = padding.get("pad_id", fallback)
+            if not isinstance(pad_id, int) or pad_id < 0 or inner.id_to_token(pad_id) is None:
+                raise UserError(
+                    f"This is not the content of a tokenizer.json (no token has the id {pad_id!r} "
+                    "of its padding)."
+                )
         return cls(inner, pad_id=pad_id, standalone=standalone, clean=clean)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -91,13 +91,13 @@ def _json(path: Path) -> Any:
         return json.loads(read_text(path))
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path} is not readable JSON; restore it.") from None
 
 
 def _from_index(path: Path) -> Arrays:
     shards = read_json(path).get("weight_map")
-    if not isinstance(shards, Mapping):
+    if not isinstance(shards, Mapping) or not all(isinstance(x, str) for x in shards.values()):
         raise UserError(f"{path} has no weight_map that names the files; restore it.")
     found: Arrays = {}
     for name in sorted(set(shards.values())):
@@ -164,8 +164,13 @@ def _torch(path: Path) -> Arrays:
                 "when they are opened; it was not. Save its state_dict alone, as safetensors."
             ) from None
         first = str(problem).strip().split("\n")[0][:200]
+        if "TorchScript" in first:
+            raise UserError(
+                f"{path} is a TorchScript archive, a program with weights, which is not run: save "
+                "its state_dict alone, as safetensors."
+            ) from None
         raise UserError(f"{path} is no whole torch file ({first}); download it again.") from None
-    found = dict(_tensors(_unwrapped(loaded)))
+    found = dict(_tensors(path, _unwrapped(loaded)))
     if not found:
         raise UserError(f"{path} holds no tensors by name; save a model's state_dict.")
     return found
@@ -179,13 +184,20 @@ def _unwrapped(loaded: Any) -> Any:
     return loaded
 
 
-def _tensors(state: Any) -> Iterator[tuple[str, np.ndarray]]:
+def _tensors(path: Path, state: Any) -> Iterator[tuple[str, np.ndarray]]:
     torch: Any = importlib.import_module("torch")
     for name, value in state.items() if isinstance(state, Mapping) else ():
         if isinstance(name, str) and isinstance(value, torch.Tensor):
-            array = value.detach().to_dense() if value.is_sparse else value.detach()
-            array = array.float() if array.dtype == torch.bfloat16 else array
-            yield name.removeprefix("module."), _plain(array.numpy())
+            try:
+                array = value.detach().to_dense() if value.is_sparse else value.detach()
+                array = array.float() if array.dtype == torch.bfloat16 else array
+                plain = _plain(array.numpy())
+            except (TypeError, RuntimeError, MemoryError) as problem:  # no numbers, or too many
+                first = str(problem).strip().split("\n")[0][:200]
+                raise UserError(
+                    f"{path}: {name} is not read ({first}); save it as plain float32."
+                ) from None
+            yield name.removeprefix("module."), plain
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

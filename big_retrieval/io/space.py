@@ -56,6 +56,14 @@ def cannot_write(path: Path, problem: BaseException) -> str:
     return f"{path} cannot be written: {reason(problem)}" + (f" ({space})" if space else "")
 
 
+def remedy(what: str, problem: BaseException) -> str:
+    """What to do about something that cannot be written, as a part of a sentence."""
+    code = problem.errno if isinstance(problem, OSError) else None
+    if found := CODE.search(str(problem)):
+        code = int(found[1])
+    return f"make room for {what}" if code in FULL else "put that right"
+
+
 def _existing(path: Path) -> Path:
     """The path, or the nearest folder above it that exists."""
     return next((p for p in (path, *path.absolute().parents) if p.exists()), Path("/"))

@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.space import cannot_write
+from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.manifest import (
     MANIFEST,
     complete_steps,
@@ -26,6 +26,9 @@ from big_retrieval.manifest import (
     write_manifest,
 )
 from big_retrieval.runtime import locks
+
+# Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.
+PATIENCE = 10**9
 
 
 class Checkpoints:
@@ -62,7 +65,9 @@ class Checkpoints:
         self._files, self._logs = dict(files), tuple(logs)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
         self._say = say
-        self._orbax = ocp.StandardCheckpointer()
+        self._orbax = ocp.StandardCheckpointer(
+            async_options=ocp.options.AsyncOptions(timeout_secs=PATIENCE)
+        )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -138,8 +143,8 @@ class Checkpoints:
             steps = complete_steps(self.root)
             kept = f"checkpoint {steps[-1]}" if steps else "the beginning"
         return UserError(
-            f"{cannot_write(self.root, problem)}; make room for a checkpoint, then repeat the same "
-            f"command: it goes on from {kept}."
+            f"{cannot_write(self.root, problem)}; {remedy('a checkpoint', problem)}, then repeat "
+            f"the same command: it goes on from {kept}."
         )
 
     def _kept(self, steps: list[int]) -> set[int]:

@@ -22,6 +22,7 @@ from big_retrieval.parallel import fetch
 from big_retrieval.train.optimizer import names_of
 
 PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
+RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
 
 def params_sha256(params: Any) -> str:
@@ -116,12 +117,12 @@ def _saved(workdir: Path) -> Any:
             f"{problem.filename or workdir} cannot be read: {problem.strerror}; "
             "use another --workdir."
         ) from None
-    except ValueError:
-        raise UserError(f"{path} is not readable JSON; use another --workdir.") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is not readable JSON; {RESTORE}.") from None
     if saved is None and begun:
         raise UserError(
             f"{workdir} has curves or checkpoints but no config.json to say what made them: "
-            "restore it, or use another --workdir."
+            f"{RESTORE}."
         )
     if saved is not None:
         try:
@@ -129,7 +130,7 @@ def _saved(workdir: Path) -> Any:
         except UserError as problem:
             sentence = str(problem).rstrip(".")
             raise UserError(
-                f"{path} is no configuration of this version ({sentence}); use another --workdir."
+                f"{path} is no configuration of this version ({sentence}); {RESTORE}."
             ) from None
     return saved
 

@@ -22,7 +22,7 @@ import jax
 from big_retrieval.clock import duration
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.io.space import cannot_write
+from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.manifest import to_json
 from big_retrieval.plan.chips import peak_flops
 from big_retrieval.runtime import locks, screen
@@ -170,8 +170,8 @@ def needed(path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         raise UserError(
-            f"{cannot_write(path, problem)}; make room for it, then repeat the same command: it "
-            "goes on from the newest checkpoint."
+            f"{cannot_write(path, problem)}; {remedy('it', problem)}, then repeat the same "
+            "command: it goes on from the newest checkpoint."
         ) from problem
 
 

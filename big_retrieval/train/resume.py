@@ -54,10 +54,11 @@ def check_fits(
             f"{folder} goes on with other records than config.data gives now (it had "
             f"{meta['records']:,}, now {records:,}): restore the data, {ANEW}"
         )
-    if (folder / "tokenizer.json").read_text() != tokenizer:
+    if (folder / "tokenizer.json").read_bytes() != tokenizer.encode():
+        kept = folder.parent.parent / "tokenizer.json"
         raise UserError(
-            f"{folder} was trained with another tokenizer than config.tokenizer gives now: "
-            f"restore it, {ANEW}"
+            f"{folder} was trained with another tokenizer than {kept} holds: put the checkpoint's "
+            f"tokenizer.json in its place, {ANEW}"
         )
 
 

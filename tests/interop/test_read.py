@@ -55,6 +55,27 @@ def test_pickled_arrays_in_npz(tmp_path: Path) -> None:
         read(str(tmp_path / "model.npz"))
 
 
+def test_tensors_without_plain_numbers_are_named(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    strange = {
+        "eight bits": torch.zeros(3).to(torch.float8_e4m3fn),
+        "no storage": torch.zeros(3, device="meta"),
+        "conjugate": torch.zeros(3, dtype=torch.complex64).conj(),
+        "unfolds": torch.zeros(1).expand(10**15),
+    }
+    for name, tensor in strange.items():
+        torch.save({name: tensor}, tmp_path / "model.pt")
+        with pytest.raises(UserError, match=rf"model\.pt: {name} is not read \("):
+            read_arrays(tmp_path / "model.pt")
+
+
+def test_programs_of_torch_are_not_run(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "model.pt"))
+    with pytest.raises(UserError, match=r"TorchScript archive, .* which is not run: save its"):
+        read_arrays(tmp_path / "model.pt")
+
+
 @pytest.mark.parametrize("name", ["bert", "resnet_small"])
 def test_torch_file_is_read_like_safetensors(name: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -159,9 +180,10 @@ def test_settings_that_are_spoilt(tmp_path: Path) -> None:
     spoil(bert / "config.json", hidden_act="swish")
     with pytest.raises(UserError, match=r"'swish' is not one of"):
         read(str(bert))
-    (bert / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"not readable JSON"):
-        read(str(bert))
+    for content in ("{", "[" * 100_000):
+        (bert / "config.json").write_text(content)
+        with pytest.raises(UserError, match=r"not readable JSON"):
+            read(str(bert))
     clip = folder("open_clip", tmp_path)
     spoil(clip / "open_clip_config.json", model_cfg={"text_cfg": {"hf_model_name": "roberta"}})
     with pytest.raises(UserError, match=r"hf_model_name 'roberta'"):
@@ -195,6 +217,10 @@ def test_shards(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {**where, "lost": "part-0.safetensors"}}))
     with pytest.raises(UserError, match=r"its files lack 'lost'"):
         read(str(bert))
+    for strange in ([1], {"a": 3}, {"a": ["part-0.safetensors"]}):
+        index.write_text(json.dumps({"weight_map": strange}))
+        with pytest.raises(UserError, match=r"no weight_map that names the files"):
+            read(str(bert))
     index.write_text(json.dumps({"weight_map": {"a": "../part-0.safetensors"}}))
     with pytest.raises(UserError, match=r"not in its folder; not opened"):
         read(str(bert))

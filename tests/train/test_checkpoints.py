@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import shutil
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,19 @@ def test_a_failed_save_ends_the_run_even_where_the_folder_cannot_be_listed_any_m
     monkeypatch.setattr("big_retrieval.train.checkpoint.complete_steps", fail)
     with pytest.raises(UserError, match=os.strerror(errno.ESTALE)):
         save(checkpoints, 1)
+
+
+def test_a_clock_that_jumps_ends_no_save(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+
+    def jumping() -> float:  # a day ahead wherever Orbax asks how long it may still wait
+        return real() + 86_400 * (sys._getframe(1).f_code.co_name == "get_remaining_time")
+
+    monkeypatch.setattr(time, "time", jumping)
+    save(checkpoints, 1)
+    assert manifest.complete_steps(checkpoints.root) == [1]
 
 
 def test_old_steps_that_cannot_be_listed_stay_and_the_save_is_none_the_worse(
@@ -233,10 +248,11 @@ META = {"step": 6, "records": 100, "next_records": "ab"}
 def fits(tmp_path: Path) -> Callable[..., None]:
     """Writes a checkpoint's small files, and compares them with the run of `tiny()`."""
 
-    def check(meta: Any = META, tokenizer: str = "words", **changes: Any) -> None:
+    def check(meta: Any = META, tokenizer: str | bytes = "words", **changes: Any) -> None:
         saved = schema.to_plain(tiny(**changes))
         (tmp_path / "config.json").write_bytes(manifest.to_json(saved))
-        (tmp_path / "tokenizer.json").write_text(tokenizer)
+        content = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
+        (tmp_path / "tokenizer.json").write_bytes(content)
         (tmp_path / "meta.json").write_text(json.dumps(meta))
         check_fits(tmp_path, 6, tiny(), "words", 100, lambda batch: "ab" if batch == 6 else "")
 
@@ -262,7 +278,8 @@ def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[
         ({"meta": {**META, "next_records": "cd"}}, ["other records"]),
         ({"meta": {"step": 6}}, ["meta.json does not say"]),
         ({"meta": []}, ["meta.json does not say"]),
-        ({"tokenizer": "other"}, ["another tokenizer"]),
+        ({"tokenizer": "other"}, ["another tokenizer than", "put the checkpoint's tokenizer.json"]),
+        ({"tokenizer": b"\xff"}, ["another tokenizer than"]),
     ],
 )
 def test_a_checkpoint_of_another_run_is_named_with_what_differs(

@@ -14,7 +14,7 @@ from absl import logging
 
 from big_retrieval import cli, manifest
 from big_retrieval.errors import UserError
-from big_retrieval.io.space import free_space, is_full, reason
+from big_retrieval.io.space import free_space, is_full, reason, remedy
 from big_retrieval.train import checkpoint
 from big_retrieval.train.checkpoint import Checkpoints
 from tests.helpers import ROOT, command, environment, results
@@ -73,6 +73,21 @@ def test_reasons_are_short_and_space_is_known_before_a_file_exists(tmp_path: Pat
     assert reason(ValueError()) == "ValueError"
     assert free_space(tmp_path / "a" / "b").endswith(" are free")
     assert not is_full(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (OSError(28, "full"), "make room for it"),
+        (OSError(122, "quota"), "make room for it"),
+        (ValueError(FULL), "make room for it"),
+        (OSError(30, "Read-only file system"), "put that right"),
+        (ValueError(FULL.replace("28", "30")), "put that right"),
+        (KeyError("a"), "put that right"),
+    ],
+)
+def test_the_remedy_is_more_room_where_room_is_what_lacks(problem: Exception, words: str) -> None:
+    assert remedy("it", problem) == words
 
 
 @pytest.fixture

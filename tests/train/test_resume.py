@@ -232,6 +232,32 @@ def test_another_config_in_the_folder_is_refused(
     assert all(word in str(problem.value) for word in words), problem.value
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 7}, "config.seed = 7"),
+        ({"towers__image__width": 32}, "config.towers.image.width = 32"),
+        ({"optimizer__lr": 0.5}, "config.optimizer.lr = 0.5"),
+        ({"data__seed": 5}, "config.data.seed = 5"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_and_nothing_is_lost(
+    whole: Path, stopped: Path, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    train(tiny(stop_after=7, **change), tmp_path / "other", ONE)
+    shutil.copytree(stopped, tmp_path / "run")
+    alien = tmp_path / "run" / "checkpoints" / "7"
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "7", alien)
+    with pytest.raises(UserError) as problem:
+        train(tiny(), tmp_path / "run", ONE)
+    said = str(problem.value)
+    assert said.startswith(f"{alien} was trained with {words}, this run has "), said
+    assert "remove the checkpoint" in said
+    shutil.rmtree(alien)
+    train(tiny(), tmp_path / "run", ONE)
+    same(whole, tmp_path / "run")
+
+
 def test_what_may_change_on_resume(whole: Path, stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "run")
     config = tiny(checkpoint_every=100, eval_every=5, loader__prefetch=1)

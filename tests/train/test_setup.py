@@ -99,12 +99,16 @@ def test_a_word_table_that_is_too_small() -> None:
     assert parts.abstract.params["text"]["token_embedding"].shape == (40, 16)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"model": 1}'])
-def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"model": 1}', "x", 10**6, -1])
+def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | str | int) -> None:
     set_up(tiny(), tmp_path, ONE)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')  # a run has begun
     kept = tmp_path / "tokenizer.json"
     whole = kept.read_bytes()
+    if not isinstance(content, bytes):  # the id of its padding
+        changed = json.loads(whole)
+        changed["padding"]["pad_id"] = content
+        content = json.dumps(changed).encode()
     kept.write_bytes(content)
     refused(tiny(), tmp_path, str(kept), f"delete {kept} and it is made anew", "newest checkpoint")
     kept.unlink()
