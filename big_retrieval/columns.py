@@ -13,12 +13,14 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import scipy.sparse
 
 from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 _FROM = re.compile(r"(\d+)-")
@@ -65,7 +67,7 @@ class Columns:
         table[list(self.special)] = -1
         return table
 
-    def bag(self, ids: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:
+    def bag(self, ids: np.ndarray, mask: np.ndarray) -> "csr_array":
         """The binary bags of words of n texts: 1 at each column that occurs (VDR, section 3.2).
 
         Args:
@@ -75,11 +77,13 @@ class Columns:
         Returns:
           float32 [n, V].
         """
+        from scipy.sparse import csr_array  # checks of a config need no more than the counts above
+
         columns = np.where(mask, self.table[ids], -1)  # [n, L]
         rows, _ = np.nonzero(columns >= 0)
         places = columns[columns >= 0]
         values = np.ones(len(rows), np.float32)
-        found = scipy.sparse.csr_array((values, (rows, places)), shape=(len(ids), len(self)))
+        found = csr_array((values, (rows, places)), shape=(len(ids), len(self)))
         found.data[:] = 1  # what a text has twice was added up
         return found
 
@@ -103,11 +107,11 @@ class Columns:
         return hashlib.sha256(content).hexdigest()
 
 
-def normalised(bags: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+def normalised(bags: "csr_array") -> "csr_array":
     """Bags of words [n, V] of norm 1, as heads that normalise have them; a row of none stays 0."""
     lengths = np.diff(bags.indptr)
     scale = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
-    return scipy.sparse.csr_array((bags.data * scale, bags.indices, bags.indptr), bags.shape)
+    return type(bags)((bags.data * scale, bags.indices, bags.indptr), bags.shape)
 
 
 def check_rule(rule: str) -> str:

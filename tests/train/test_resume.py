@@ -236,8 +236,8 @@ def test_another_config_in_the_folder_is_refused(
     ("change", "words"),
     [
         ({"seed": 7}, "config.seed = 7"),
-        ({"towers__image__width": 32}, "config.towers.image.width = 32"),
-        ({"optimizer__lr": 0.5}, "config.optimizer.lr = 0.5"),
+        pytest.param({"towers__image__width": 32}, "config.towers.image.width = 32", marks=SLOW),
+        pytest.param({"optimizer__lr": 0.5}, "config.optimizer.lr = 0.5", marks=SLOW),
         ({"data__seed": 5}, "config.data.seed = 5"),
     ],
 )
