@@ -32,6 +32,7 @@ WARNING = 60.0  # seconds without progress after which it says so: jax.distribut
 # some 100 s after another one stopped answering, with a stack of C++ instead of a sentence
 READING = 10.0  # seconds that a file system has to say what the other processes do
 STUCK = 60.0  # seconds for which the interpreter may be busy with one thing, at least
+GRACE = 5.0  # seconds that the first process leaves to the others to end themselves
 NAMED = 8  # late processes in a message
 PACKAGE = str(Path(big_retrieval.__file__).parent) + os.sep
 
@@ -160,9 +161,10 @@ class Watchdog:
 
     def _hang(self, seconds: float) -> None:
         faulthandler.dump_traceback(_stderr(), all_threads=True)
-        self._end(
-            f"{self._state(seconds)}; the stacks are above, a longer config.hang_after waits longer"
-        )
+        state = self._state(seconds)
+        if self._processes > 1 and self._process == 0:
+            time.sleep(GRACE)  # without the first process, jax aborts the others before they speak
+        self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
         where = f"since step {pulse.PULSE.step}" if pulse.PULSE.beats else "and no step yet"
