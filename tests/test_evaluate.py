@@ -18,8 +18,6 @@ from big_retrieval.train.setup import set_up
 from big_retrieval.train.start import untrained
 from tests.helpers import results, tiny
 
-pytestmark = pytest.mark.usefixtures("one_model")
-
 FLAGS = {
     "STEP": None,
     "INIT": None,

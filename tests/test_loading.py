@@ -25,8 +25,6 @@ from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, results, tiny
 
-pytestmark = pytest.mark.usefixtures("one_model")
-
 TEST, COLOURS = Scenes("test", count=20), Scenes("colours", count=16)
 CAPTIONS = list(TEST.captions())
 

@@ -21,7 +21,14 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from big_retrieval.data.damage import told
-from big_retrieval.data.image_limits import LARGEST, TURNED, Unreasonable, check_icon, check_size
+from big_retrieval.data.image_limits import (
+    LARGEST,
+    ORIENTATION,
+    TURNED,
+    Unreasonable,
+    check_icon,
+    check_size,
+)
 from big_retrieval.errors import Damaged
 
 Decoder = Literal["pillow", "opencv"]
@@ -29,8 +36,7 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 
 BAND = 2**19  # pixels that are converted at a time: a conversion takes up to 40 bytes for each
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
-_ORIENTATION = 0x0112  # EXIF tag
-_TURN = {  # its values -> what makes the image upright
+_TURN = {  # EXIF orientation -> what makes the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -213,7 +219,7 @@ def _part(image: Image.Image, edges: Box) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation; 1, which is upright, where the EXIF data cannot be read."""
     try:
-        found = image.getexif().get(_ORIENTATION, 1)
+        found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # bytes of any kind, read by Python code of Pillow's
         return 1
     return found if isinstance(found, int) else 1
@@ -262,9 +268,7 @@ def _bands(image: Image.Image, edges: Box) -> Iterator[tuple[int, Image.Image]]:
     orientation = _orientation(image)
     turn, deep = _TURN.get(orientation), _is_deep(image)
     top, left, bottom, right = edges
-    rows = max(1, BAND // max(1, right - left))
-    for first in range(top, bottom, rows):
-        last = min(first + rows, bottom)
+    for first, last in _rows(top, bottom, right - left):
         band = image.crop(_stored(image, orientation, (first, left, last, right)))
         yield first - top, _band_to_rgb(band if turn is None else band.transpose(turn), deep)
 
@@ -285,12 +289,16 @@ def _is_deep(image: Image.Image) -> bool:
     """Whether the numbers of a grey image go to 65,535."""
     if image.mode not in ("I", "F"):  # which do not say how many bits count
         return image.mode.startswith("I;16")
-    rows = max(1, BAND // max(1, image.width))
-    bands = (
-        image.crop((0, top, image.width, min(top + rows, image.height)))
-        for top in range(0, image.height, rows)
-    )
+    width, height = image.size
+    bands = (image.crop((0, top, width, bottom)) for top, bottom in _rows(0, height, width))
     return bool(max(np.asarray(band).max() for band in bands) > 255)
+
+
+def _rows(top: int, bottom: int, width: int) -> Iterator[tuple[int, int]]:
+    """The first row of each band of some `BAND` pixels, and the row behind its last."""
+    rows = max(1, BAND // max(1, width))
+    for first in range(top, bottom, rows):
+        yield first, min(first + rows, bottom)
 
 
 def _band_to_rgb(image: Image.Image, deep: bool) -> Image.Image:

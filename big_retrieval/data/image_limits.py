@@ -15,14 +15,15 @@ MOST_BYTES = 640 * 2**20  # of memory for one image: `LARGEST` pixels in RGB, st
 MOST_FILE = 256 * 2**20  # bytes of an image file
 SMALLEST = 2  # pixels; dead links are often stored as a picture of one
 LONGEST = 100  # times the short side: resizing the short side would fill the memory
-TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+ORIENTATION = 274  # the tag of EXIF and TIFF
+TURNED = (5, 6, 7, 8)  # its values that swap height and width
 # Bytes a pixel that decoders hold beside the image: planes, a canvas, a copy of all.
 _BESIDE = {"WEBP": 16, "AVIF": 16, "PPM": 8, "ICO": 8, "BMP": 4}
 _RESULT = 4  # bytes a pixel of the upright part in RGB
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}  # others: 4
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)  # JPEG markers: frames whose scans refine each other
 _ICON = b"\0\0\1\0"
-_TILE_WIDTH, _TILE_LENGTH, _BITS, _ORIENTATION = 322, 323, 258, 274  # TIFF tags
+_TILE_WIDTH, _TILE_LENGTH, _BITS = 322, 323, 258  # TIFF tags
 
 
 class Unreasonable(Exception):
@@ -63,7 +64,7 @@ def _bytes_a_pixel(image: Image.Image, data: bytes) -> int:
         beside = 5 * max(3, bands) + 1  # whole numbers of 32 bits, and their bytes
     if image.format == "TIFF":
         beside = _sample_bytes(image)  # a strip may be all of the image
-        if _number(_tags(image).get(_ORIENTATION), 1) != 1:
+        if _number(_tags(image).get(ORIENTATION), 1) != 1:
             beside += 4  # Pillow turns the whole image while it decodes
     # What a decoder holds is freed before the image is made upright and RGB.
     return _STORED.get(image.mode, 4) + max(beside, _RESULT)

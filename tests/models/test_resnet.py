@@ -22,8 +22,6 @@ from big_retrieval.models.resnet import BatchNorm, ResidualNetwork, normalise
 from tests.helpers import noise, tiny
 from tests.interop.test_towers import DATA
 
-pytestmark = pytest.mark.usefixtures("one_model")
-
 SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 4}
 KINDS = {"bottleneck": SMALL, "basic": {**SMALL, "bottleneck": False}}
 

@@ -12,8 +12,6 @@ from big_retrieval.checks.evals import metrics_of_all
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results
 
-pytestmark = pytest.mark.usefixtures("one_model")
-
 CONFIGS = (
     ("vdr_t2t_msmarco", ""), ("vdr_t2t_msmarco", "symmetric,negatives=2,microbatch=4"),
     ("dpr_msmarco", ""), ("splade_msmarco", ""), ("vdr_cm_yfcc15m", ""),
