@@ -128,6 +128,7 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
     if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
         logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
         logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
+        sys.unraisablehook = _unraisable
     try:
         main(*words)
         sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
@@ -163,6 +164,16 @@ def _is_told_by_nobody_else(record: LogRecord) -> bool:
     reaches the main thread as an exception.
     """
     return record.exc_info is None or "orbax" not in record.pathname
+
+
+def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
+    """Prints what no caller can catch, except for what is left over from a save that failed.
+
+    Orbax leaves its event loop at the first array that cannot be written. TensorStore's threads
+    still tell that loop of all the others, and print a traceback for each, as it is closed.
+    """
+    if str(problem.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(problem)
 
 
 def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,20 @@ def test_tracebacks_of_orbaxs_threads_are_not_shown(capsys: pytest.CaptureFixtur
     assert not cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", failed))
     assert cli._is_told_by_nobody_else(record("/lib/orbax/futures/future.py", None))
     assert cli._is_told_by_nobody_else(record("/lib/jax/xla.py", failed))
+
+
+@pytest.mark.parametrize(("words", "told"), [("Event loop is closed", False), ("a bug", True)])
+def test_what_a_failed_save_leaves_in_other_threads_is_not_told(
+    words: str, told: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", cli._unraisable)
+
+    class Bad:
+        def __del__(self) -> None:
+            raise RuntimeError(words)
+
+    Bad()
+    assert (words in capsys.readouterr().err) == told
 
 
 def test_reasons_are_short_and_space_is_known_before_a_file_exists(tmp_path: Path) -> None:
