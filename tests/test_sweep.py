@@ -25,7 +25,7 @@ from big_retrieval.manifest import to_json
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import holding, in_folder
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
-from big_retrieval.sweep.check import check_all
+from big_retrieval.sweep.check import check_all, configurations
 from tests.helpers import ROOT, command, environment, in_process, losses, results
 
 QUICK = "configs/quickstart.py:runlocal"
@@ -153,14 +153,28 @@ def test_every_config_is_checked_first(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import os; os._exit(7)", "a/seed_0: reading it ended with status 7"),
+        ("return 1 / 0", "a/seed_0: "),
+        ("print('hello'); return 3", "a/seed_0: "),
+    ],
+)
+def test_a_config_file_that_misbehaves(body: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(f"def get_config(arg=''):\n    {body}\n")
+    said = refusal(Sweep(runs=[Entry("a", str(tmp_path / "bad.py"))]), tmp_path / "w")
+    assert said.startswith(words)
+    assert "Traceback" not in said
+    assert "hello" not in said
+
+
 def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
     overrides = {"optimizer.lr": 1.25e-4, "temperature.max": None, "towers.image.scan": True}
     overrides |= {"fields.image.crop_scale": (0.5, 0.75), "optimizer.freeze": ("text/",)}
     sweep = Sweep(runs=[Entry("a", QUICK, overrides)], seeds=(7,))
     run = spec.runs_of(sweep, tmp_path)[0]
-    done = in_process("sweep.check", *[f for f in run.flags() if "workdir" not in f])
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["config"]
+    found = configurations([run])[0].plain
     assert found["optimizer"]["lr"] == 1.25e-4
     assert found["temperature"]["max"] is None
     assert found["towers"]["image"]["scan"] is True
@@ -178,10 +192,8 @@ def test_a_metric_of_no_evaluator(tmp_path: Path) -> None:
 def test_a_finished_run_of_another_config(tmp_path: Path) -> None:
     sweep = Sweep(runs=[Entry("a", QUICK)])
     run = spec.runs_of(sweep, tmp_path)[0]
-    done = in_process("sweep.check", f"--config={QUICK}")
-    assert done.returncode == 0, done.stderr
     run.folder.mkdir(parents=True)
-    (run.folder / "config.json").write_text(json.dumps(json.loads(done.stdout)["config"]))
+    (run.folder / "config.json").write_text(json.dumps(configurations([run])[0].plain))
     (run.folder / "results.json").write_text("{}")
     check_all(sweep, [run])
     free = Sweep(runs=[Entry("a", QUICK, {"log_every": 7, "mesh.fsdp": 2})])

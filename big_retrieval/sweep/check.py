@@ -1,19 +1,20 @@
-"""Checks one configuration and prints it as JSON: what a sweep does before its first run.
+"""Checks the configurations of a sweep before its first run, exactly as `big_retrieval.main` would.
 
-    python -m big_retrieval.sweep.check --config=FILE[:arg] [--config.a.b=v]
-
-A process of its own, as config files are read through flags that a process has only once; without
-jax, it takes a fraction of a second. It says exactly what `big_retrieval.main` would.
+Config files are read through flags, which a process can parse only once. So `check_all` starts one
+process without jax (`python -m big_retrieval.sweep.check`, a JSON list of command lines on its
+standard input, a JSON list of answers on its output), and this process forks once for every run.
 """
 
+import contextlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from multiprocessing.connection import Connection
 from typing import Any
 
 from big_retrieval import cli, schema
@@ -50,8 +51,7 @@ def check_all(sweep: Sweep, runs: Sequence[Run]) -> None:
     Raises:
       UserError: names the run, and the key or file.
     """
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(pool.map(_checked, runs))
+    found = configurations(runs)
     for run, checked in zip(runs, found, strict=True):
         _compare(run, checked)
     known = sorted({name for checked in found for name in checked.metrics})
@@ -64,17 +64,24 @@ def check_all(sweep: Sweep, runs: Sequence[Run]) -> None:
             )
 
 
-def _checked(run: Run) -> Checked:
-    flags = [flag for flag in run.flags() if not flag.startswith("--workdir=")]
+def configurations(runs: Sequence[Run]) -> list[Checked]:
+    """The configurations of some runs, in their order.
+
+    Raises:
+      UserError: names the first run that has a wrong one, and the key or file.
+    """
+    lines = [[f for f in run.flags() if not f.startswith("--workdir=")] for run in runs]
     done = subprocess.run(
-        [sys.executable, "-m", "big_retrieval.sweep.check", *flags],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        [sys.executable, "-m", "big_retrieval.sweep.check"],
+        input=json.dumps(lines), capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise UserError(f"{run.name}: {last.removeprefix('error: ')}")
-    answer = json.loads(done.stdout.strip().splitlines()[-1])  # a config file may print too
-    return Checked(answer["config"], tuple(answer["metrics"]))
+        raise UserError(f"the configurations cannot be checked: {done.stderr.strip()[-1000:]}")
+    answers = json.loads(done.stdout)
+    for run, answer in zip(runs, answers, strict=True):
+        if "error" in answer:
+            raise UserError(f"{run.name}: {answer['error']}")
+    return [Checked(answer["config"], tuple(answer["metrics"])) for answer in answers]
 
 
 def _compare(run: Run, checked: Checked) -> None:
@@ -100,14 +107,42 @@ def _compare(run: Run, checked: Checked) -> None:
             )
 
 
-def main() -> None:
-    """Prints the configuration of this command line, and the names of its metrics."""
-    config = cli.load_config()
-    check(config)
-    metrics = metrics_of_all(config)
-    plain = json.loads(to_json(schema.to_plain(config)))
-    print(json.dumps({"config": plain, "metrics": metrics}))
+def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """For every command line `config` and `metrics`, or `error`; each is read in a fork."""
+    fork, found, most = multiprocessing.get_context("fork"), [], os.cpu_count() or 1
+    for first in range(0, len(lines), most):
+        started = []
+        for flags in lines[first : first + most]:
+            receiver, sender = fork.Pipe(duplex=False)
+            process = fork.Process(target=_answer, args=(flags, sender))
+            process.start()
+            sender.close()  # so that the pipe ends with the process
+            started.append((process, receiver))
+        for process, receiver in started:
+            try:
+                found.append(receiver.recv())
+            except EOFError:  # the config file has ended the process
+                process.join()
+                found.append({"error": f"reading it ended with status {process.exitcode}"})
+    return found
+
+
+def _answer(flags: Sequence[str], sender: Connection) -> None:
+    """What is wrong with a configuration, or the configuration with the names of its metrics."""
+    sys.argv = ["big_retrieval.main", *flags]
+    try:
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            cli.parse(sys.argv)  # a config file may print
+            config = cli.load_config()
+            check(config)
+            metrics = metrics_of_all(config)
+        plain = json.loads(to_json(schema.to_plain(config)))
+        sender.send({"config": plain, "metrics": metrics})
+    except UserError as problem:
+        sender.send({"error": str(problem)})
+    except Exception as problem:
+        sender.send({"error": f"{type(problem).__name__}: {problem}"})
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    print(json.dumps(answers(json.load(sys.stdin))))
