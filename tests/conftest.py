@@ -32,6 +32,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest tests/golden
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Where in the code an operation stands: to write that into every program takes a tenth of the time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # What jax has traced stays: to look through all of it for garbage again and again takes 6% of the
 # time. Younger objects are looked through as ever.
 gc.set_threshold(gc.get_threshold()[0], 20, 100)

@@ -688,63 +688,58 @@ def test_looking_without_running(tmp_path: Path) -> None:
 
 # ---- Real runs
 
-REAL = """small = {{"total_steps": 60, "log_every": 1, "checkpoint_every": 6, "data.count": 200}}
+REAL = """small = {{"total_steps": 30, "log_every": 1, "checkpoint_every": 5, "data.count": 200}}
     small |= {{"evals.test.data.count": 20, "evals.colours.data.count": 10, "batch_size": 16}}
     small |= {{"towers.image.depth": 1, "towers.text.depth": 1, "report": False}}
     runs = [Entry("a", {quick!r}, small), Entry("b", {quick!r}, small | {{"optimizer.lr": 1e-3}})]
     return Sweep(runs=runs, seeds=(4,), metrics=("retrieval/*/R@1", "loss"))"""
 
 
-def kill_sweep(flags: list[str], folder: Path, *, after: str, seconds: float) -> None:
-    """Starts a sweep and kills it with SIGKILL some time after a run of it has a checkpoint.
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    file = written(folder / "real.py", REAL.format(quick=QUICK))
+    done = call(f"--sweep={file}", f"--workdir={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
-    Args:
-      flags: of the sweep.
-      folder: of the sweep.
-      after: name of that run; empty counts from the start of the sweep.
-      seconds: how long after.
-    """
-    process = subprocess.Popen(
-        command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
-    )
-    while after and not complete(folder / after / "seed_4") and process.poll() is None:
-        time.sleep(0.01)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
-    process.kill()
-    process.wait()
+
+def same(whole: Path, folder: Path) -> None:
+    """Both runs of a sweep are as they are where nothing happens."""
+    for name in "ab":
+        run, expected = folder / name / "seed_4", whole / name / "seed_4"
+        assert results(run)["params_sha256"] == results(expected)["params_sha256"]
+        assert losses(run) == losses(expected)
 
 
 @pytest.mark.slow
-def test_sweeps_killed_at_random_moments(tmp_path: Path) -> None:
+def test_sweeps_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
+    """In the first run, and of the same sweep in the second, each after a checkpoint."""
     file = written(tmp_path / "real.py", REAL.format(quick=QUICK))
-    begin = time.monotonic()
-    whole = call(f"--sweep={file}", f"--workdir={tmp_path / 'whole'}")
-    length = time.monotonic() - begin
-    assert whole.returncode == 0, whole.stdout + whole.stderr
-    rng = random.Random(5)
-    resumed: list[str] = []
-    for cut, after in enumerate(["a", "b", ""]):
-        folder = tmp_path / f"cut{cut}"
-        flags = [f"--sweep={file}", f"--workdir={folder}"]
-        seconds = rng.random() * (0.5 if after else length)
-        kill_sweep(flags, folder, after=after, seconds=seconds)
-        begun = []  # unfinished runs with a checkpoint
-        for name in "ab":
-            run = folder / name / "seed_4"
-            assert not run.exists() or free(run)  # nothing of it goes on
-            if complete(run) and not (run / "results.json").exists():
-                begun.append(name)
-        again = call(*flags)
-        assert again.returncode == 0, again.stdout + again.stderr
-        assert len(begun) <= 1  # no more than the run that was interrupted is lost
-        for name in "ab":
-            run, expected = folder / name / "seed_4", tmp_path / "whole" / name / "seed_4"
-            assert results(run)["params_sha256"] == results(expected)["params_sha256"]
-            assert losses(run) == losses(expected)
-            assert (results(run)["resumed_from"] is not None) == (name in begun)
-        resumed += begun
-    assert {"a", "b"} <= set(resumed)  # else the kills came too late to show anything
+    folder, rng = tmp_path / "cut", random.Random(5)
+    flags = [f"--sweep={file}", f"--workdir={folder}"]
+    for name in "ab":
+        process = subprocess.Popen(
+            command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
+        )
+        run = folder / name / "seed_4"
+        while not complete(run) and process.poll() is None:
+            time.sleep(0.01)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(rng.random() * 0.5)
+        process.kill()
+        process.wait()
+        assert free(run)  # nothing of it goes on
+        assert complete(run)
+        assert not (run / "results.json").exists()  # else the kill came too late to show anything
+        if name == "a":
+            assert not (folder / "b").exists()
+    again = call(*flags)
+    assert again.returncode == 0, again.stdout + again.stderr
+    same(whole, folder)
+    for name in "ab":
+        assert results(folder / name / "seed_4")["resumed_from"] is not None
 
 
 def complete(folder: Path) -> list[int]:
@@ -755,30 +750,31 @@ def complete(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_the_run_of_a_sweep(tmp_path: Path, number: signal.Signals) -> None:
-    file = written(
-        tmp_path / "real.py", REAL.format(quick=QUICK).replace('_every": 6', '_every": 99')
-    )
+def test_a_signal_saves_the_run_of_a_sweep(whole: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the first run, SIGTERM in the second."""
+    body = REAL.format(quick=QUICK).replace('_every": 5', '_every": 99')
+    file = written(tmp_path / "real.py", body)
     flags = [f"--sweep={file}", f"--workdir={tmp_path / 'w'}"]
-    process = subprocess.Popen(
-        command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    run = tmp_path / "w" / "a" / "seed_4"
-    while not ((run / "metrics.jsonl").exists() and losses(run)):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=300)
-    if process.returncode == 128 + number and not (run / "results.json").exists():
-        assert "to go on, repeat the same command" in out
-        assert complete(run)
-        assert not (tmp_path / "w" / "b").exists()
+    for name, number in (("a", signal.SIGINT), ("b", signal.SIGTERM)):
+        process = subprocess.Popen(
+            command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
+        )
+        run = tmp_path / "w" / name / "seed_4"
+        while not ((run / "metrics.jsonl").exists() and losses(run)):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=300)
+        if process.returncode == 128 + number and not (run / "results.json").exists():
+            assert "to go on, repeat the same command" in out
+            assert complete(run)
+            assert (tmp_path / "w" / "b").exists() == (name == "b")
     again = call(*flags)
     assert again.returncode == 0, again.stdout + again.stderr
-    changed = file.read_text().replace('"total_steps": 60', '"total_steps": 61')
+    same(whole, tmp_path / "w")
+    changed = file.read_text().replace('"total_steps": 30', '"total_steps": 31')
     file.write_text(changed)
     refused = call(*flags)
     assert refused.returncode == 2
     assert "a/seed_4" in refused.stderr
-    assert "config.total_steps = 60" in refused.stderr
+    assert "config.total_steps = 30" in refused.stderr

@@ -1,4 +1,4 @@
-"""Two processes by launch/local.sh, of four devices each: killed, hanging, stopped, interrupted."""
+"""Two processes by launch/local.sh, of two devices each: killed, hanging, stopped, interrupted."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(
         workdir: Path, *flags: str, run: tuple[str, ...] = (), env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        args = [SCRIPT, "--devices=4", *flags, "--", CONFIG, f"--workdir={workdir}", *SMALL, *run]
+        args = [SCRIPT, "--devices=2", *flags, "--", CONFIG, f"--workdir={workdir}", *SMALL, *run]
         started.append(
             subprocess.Popen(
                 args, cwd=ROOT, env={**environment(), **(env or {})}, text=True,
@@ -75,7 +75,7 @@ def step_of(workdir: Path) -> int:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nothing happens to."""
     workdir = tmp_path_factory.mktemp("whole")
-    args = [SCRIPT, "--devices=4", "--", CONFIG, f"--workdir={workdir}", *SMALL]
+    args = [SCRIPT, "--devices=2", "--", CONFIG, f"--workdir={workdir}", *SMALL]
     subprocess.run(
         args,
         cwd=ROOT,
@@ -106,7 +106,7 @@ def test_killed_in_the_middle_is_as_never_killed(
     expected, found = results(whole), results(tmp_path / "cut")
     assert expected["resumed_from"] is None
     assert found["resumed_from"] in (4, 8)
-    assert found["devices"] == 8
+    assert found["devices"] == 4
     assert found["params_sha256"] == expected["params_sha256"]
     assert losses(tmp_path / "cut") == losses(whole)
     assert len(losses(tmp_path / "cut")) == 12
@@ -142,7 +142,7 @@ def test_a_stopped_process_of_a_run_is_named(
 ) -> None:
     flags = ("--config.hang_after=12", "--config.total_steps=100000")
     process = begin(tmp_path / "run", "--restarts=0", run=flags)
-    wait_for(lambda: (tmp_path / "run" / "heartbeats" / "process_1.json").exists())
+    wait_for(lambda: step_of(tmp_path / "run") >= 1)  # what hangs before may be compiling
     os.kill(children_of(process)[1], signal.SIGSTOP)
     output = finish(process, status=75)
     assert re.search(r"process 0: no progress for 1\d s since step \d+; late: process 1 \(no sign "

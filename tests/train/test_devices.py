@@ -17,7 +17,12 @@ from tests.helpers import ROOT  # isort: skip
 pytestmark = pytest.mark.usefixtures("one_model")
 
 STEPS = 20
-FLAGS = ["--config.total_steps=20", "--config.log_every=1", "--config.checkpoint_every=20"]
+FLAGS = [
+    *["--config.total_steps=20", "--config.log_every=1", "--config.checkpoint_every=20"],
+    *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=64"],
+    *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
+    *["--config.evals.colours.data.count=64", "--config.report=False"],
+]
 
 
 def agree(a: Path, b: Path) -> None:

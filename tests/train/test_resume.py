@@ -280,6 +280,7 @@ def run(workdir: Path, *flags: str) -> list[str]:
         *command("main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"),
         *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
         *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=16"],
+        *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
         *["--config.evals.colours.data.count=16", *flags],
     ]
 
