@@ -7,6 +7,7 @@ become a `UserError` here; everything else that goes wrong is a bug and keeps it
 import contextlib
 import difflib
 import functools
+import gc
 import itertools
 import operator
 import os
@@ -119,9 +120,12 @@ def _unwinding_on_sigterm() -> Iterator[None]:
 
 
 def prepare_environment() -> None:
-    """Settings that must be there before jax starts its backend."""
+    """Settings of the process, which must be there before jax starts its backend."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
+    # Tracing a model makes many objects, nearly all of which stay: to look through all of them for
+    # garbage as often as Python does takes a twelfth of the time until the first step.
+    gc.set_threshold(gc.get_threshold()[0], 20, 100)
 
 
 def _guarded(main: Callable[..., Any], *words: str) -> None:

@@ -63,6 +63,8 @@ LEXICAL = {  # VDR's and its baselines; 1 is the temperature
     ("medical", "init=none,method=dpr"): cut(MINILM, 64, 384) + 1,
     ("medical", "init=none,method=splade"): cut(MINILM, 64, 384) + 2 * 384 + COLUMNS + 1,
 }
+FIRST = (("vdr_t2t_msmarco", ""), ("vdr_cm_yfcc15m", ""))  # the others in slow tests
+SLOW = pytest.mark.slow
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
 SMALL = (("emoji_gcl", ""), ("emoji_vdr", ""), ("scenes_vdr", ""))  # their :runlocal says all
 
@@ -106,7 +108,10 @@ def test_every_config_is_here() -> None:
     assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *TINY, *SMALL)}
 
 
-@pytest.mark.parametrize(("name", "arg"), [*COUNTS, *TINY])
+@pytest.mark.parametrize(
+    ("name", "arg"),
+    [key if not key[1] else pytest.param(*key, marks=SLOW) for key in (*COUNTS, *TINY)],
+)
 def test_parameter_counts(name: str, arg: str) -> None:
     config, parts = prepare(name, arg)
     total = sum(parts.parameters.values())
@@ -117,7 +122,7 @@ def test_parameter_counts(name: str, arg: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "arg"),
-    [key if "=" not in key[1] else pytest.param(*key, marks=pytest.mark.slow) for key in CLIPS],
+    [key if "=" not in key[1] else pytest.param(*key, marks=SLOW) for key in CLIPS],
 )
 def test_published_counts(name: str, arg: str) -> None:
     """Fields that share a tower and a head add nothing."""
@@ -127,7 +132,7 @@ def test_published_counts(name: str, arg: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "arg"),
-    [key if not key[1] else pytest.param(*key, marks=pytest.mark.slow) for key in LEXICAL],
+    [key if key in FIRST else pytest.param(*key, marks=SLOW) for key in LEXICAL],
 )
 def test_counts_of_vdr_and_its_baselines(name: str, arg: str) -> None:
     """From published counts of their encoders; a tied head adds a norm."""
@@ -197,6 +202,7 @@ def _whole(x: jax.ShapeDtypeStruct, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeSt
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=parallel.replicated(mesh))
 
 
+@pytest.mark.slow
 def test_quickstart_compiles() -> None:
     compiles("quickstart", "")
 

@@ -29,10 +29,10 @@ from big_retrieval.runtime import locks
 
 # Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.
 PATIENCE = 10**9
-# Of an array that several devices hold alike, Orbax lets each write a part, and the loop waits while
-# the parts are cut: a program is compiled for every shape, and run at every save. (120 arrays of a
-# few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.) So only parts
-# of at least so many bytes are cut.
+# Of an array that several devices hold alike, Orbax lets each device write a part, and the loop
+# waits while the parts are cut: a program is compiled for every shape, and run at every save. (120
+# arrays of a few KB on 8 virtual devices: 3 s at the first save, 0.4 s at others; uncut, 0.1 s.)
+# So only parts of at least this many bytes are cut.
 SMALLEST_PART = 1 << 16
 
 

@@ -284,10 +284,9 @@ def test_loss(case: Case) -> None:
         check_loss(case, mode, [each[mode] for each in found])
 
 
+@pytest.mark.slow
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz")
-@pytest.mark.parametrize(
-    "form", ["ring", *(pytest.param(each, marks=pytest.mark.slow) for each in ("slices", "gather"))]
-)
+@pytest.mark.parametrize("form", ["ring", "slices", "gather"])
 def test_loss_in_other_forms(case: Case, form: str) -> None:
     """Rows in slices on one device; slices, blocks, rows and columns spread over eight."""
     modes = [mode for mode in MODES if f"{mode}/loss" in case]

@@ -172,7 +172,7 @@ def test_tables_read_in_both_directions(name: str) -> None:
 GOLDEN = DATA.parent.parent / "golden" / "data" / "oblique"
 
 
-@pytest.mark.parametrize("name", ["model_m1", "model_m16"])
+@pytest.mark.parametrize("name", ["model_m1", pytest.param("model_m16", marks=pytest.mark.slow)])
 def test_published_models_of_several_class_tokens(name: str, tmp_path: Path) -> None:
     with np.load(GOLDEN / f"{name}.npz") as file:
         golden = {key: file[key] for key in file.files}

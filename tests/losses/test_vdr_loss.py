@@ -45,10 +45,8 @@ FORMS = {
 }
 QUICK = {
     *((kind, "blocks") for kind in KINDS),
-    ("paper", "slices-8"),
     ("code", "ring-8"),
     ("paper", "columns-8"),
-    ("code", "columns-8"),
 }
 CASES = [
     pytest.param(kind, form, marks=() if (kind, form) in QUICK else pytest.mark.slow)

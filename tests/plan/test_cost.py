@@ -77,13 +77,14 @@ def test_wire_by_hand() -> None:
     assert slices["all-reduce"] == pytest.approx(4 * 2 * 4 * count * 7 / 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "rel"),
     [
         ({}, 0.02),
-        pytest.param({"microbatch": 16}, 0.02, marks=pytest.mark.slow),
-        pytest.param({"loss__exchange": "ring"}, 0.02, marks=pytest.mark.slow),
-        pytest.param({"mesh__data": 4, "mesh__tensor": 2}, 0.2, marks=pytest.mark.slow),
+        ({"microbatch": 16}, 0.02),
+        ({"loss__exchange": "ring"}, 0.02),
+        ({"mesh__data": 4, "mesh__tensor": 2}, 0.2),
     ],
 )
 def test_wire_agrees_with_the_compiled_program(changes: dict[str, Any], rel: float) -> None:

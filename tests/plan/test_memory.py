@@ -150,9 +150,8 @@ LEXICAL: dict[str, tuple[int, str, Any]] = {  # length, pooling, loss; short tex
 }
 
 
-@pytest.mark.parametrize(
-    "case", [c if c == "max" else pytest.param(c, marks=pytest.mark.slow) for c in LEXICAL]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LEXICAL)
 def test_lexical_heads_agree_with_the_compiler(case: str) -> None:
     towers = {f"towers__{t}__{k}": size for t in ("text", "other") for k, size in SIZE.items()}
     length, pooling, loss = LEXICAL[case]

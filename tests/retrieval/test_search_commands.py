@@ -208,6 +208,7 @@ def test_words_find_images(place: Path) -> None:
         make(wish(place, "vdr", "never", binary=True))
 
 
+@pytest.mark.slow
 def test_titles_are_indexed(place: Path) -> None:
     changes = lexical_texts(columns="words")
     changes["fields"]["document"].update(title="heading")

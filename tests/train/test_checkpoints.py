@@ -15,6 +15,8 @@ import flax.struct
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from big_retrieval import manifest, schema
 from big_retrieval.errors import UserError
@@ -53,6 +55,26 @@ def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
     )
     yield found
     found.close()
+
+
+def test_nothing_is_compiled_to_save_small_arrays_that_all_devices_hold(
+    checkpoints: Checkpoints,
+) -> None:
+    compiled: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        compiled.append(event)
+
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    everywhere = jax.device_put(np.zeros((8, 24), np.float32), NamedSharding(mesh, P()))
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        checkpoints.save(1, state(bias=everywhere), {"step": 1})
+        checkpoints.wait()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled  # what Orbax does is heard
+    assert not [event for event in compiled if "compile" in event]
 
 
 def save(checkpoints: Checkpoints, *steps: int) -> None:

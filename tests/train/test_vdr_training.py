@@ -102,8 +102,6 @@ def weighed(**changes: Any) -> Config:
 KINDS: dict[str, Callable[..., Config]] = {
     "vdr": texts, "splade": splade, "image": pictures, "weighed": weighed,
 }  # fmt: skip
-SLOW = pytest.mark.slow
-EACH = ["vdr", *(pytest.param(kind, marks=SLOW) for kind in ("splade", "image", "weighed"))]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-@pytest.mark.parametrize("kind", EACH)
+SLOW = pytest.mark.slow
+
+
+@SLOW
+@pytest.mark.parametrize("kind", KINDS)
 def test_stop_and_go_on_is_bit_identical(
     kind: str, whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
