@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from big_retrieval.config import Config
+from big_retrieval.config import Config, TextField
 from big_retrieval.config.loss import PairLabels
 from big_retrieval.data.weights import make_weight
 from big_retrieval.errors import UserError
@@ -15,6 +15,13 @@ TRIED = 10_000  # scores at most
 def labels(c: Config) -> Iterator[str]:
     """What is wrong with `config.labels`, a sentence each."""
     yield from check_weight(c.labels)
+    for side in ("query", "document"):
+        key, name = f"config.labels.{side}_field", getattr(c.labels, f"{side}_field")
+        texts = [field for field, spec in c.fields.items() if isinstance(spec, TextField)]
+        if name and name not in texts:
+            yield f"{key} {name!r} is no text field; there are: {', '.join(texts) or 'none'}."
+        elif name and not getattr(c.labels, side):
+            yield f"{key} is {name!r}, but config.labels.{side} names no column; name it."
 
 
 def check_weight(labels: PairLabels) -> Iterator[str]:

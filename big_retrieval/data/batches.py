@@ -18,7 +18,7 @@ from big_retrieval.config import PairLabels
 from big_retrieval.data import images
 from big_retrieval.data.damage import Lost, note, of_data, record_at
 from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, stack
-from big_retrieval.data.labels import Label, label_types, read_labels
+from big_retrieval.data.labels import Drawn, Label, label_types, read_labels
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
 from big_retrieval.data.sources import (
@@ -221,13 +221,13 @@ def _drawn(
         if not (spec.optional and lacks(record, spec))
     }
     chosen: dict[str, Any] = {}
-    drawn: dict[int, int] = {}  # texts of a field -> which one
+    drawn: dict[str, Drawn] = {}
     for field, spec in here.items():
         if spec.kind == "text":
             texts = record_texts(record, spec, name, place)
             number = int(rng.integers(len(texts)))
             chosen[field] = texts[number]
-            drawn.setdefault(len(texts), number)
+            drawn[field] = Drawn(number, len(texts))
     known = read_labels(record, wanted.labels, place, drawn)
     said = [part for text in chosen.values() for part in _parts(text)]
     for field, spec in here.items():

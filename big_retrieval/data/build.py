@@ -1,10 +1,11 @@
 """From the configuration to sources, tokenizer and field specifications."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, ImageField, negatives_field
+from big_retrieval.config import Config, ImageField, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
 from big_retrieval.config.data import Source as SourceConfig
 from big_retrieval.data import open_files, open_graded, scenes
@@ -117,6 +118,20 @@ def field_specs(config: Config, tokenizer: Tokenizer | None) -> Mapping[str, Fie
                 optional=field.optional,
             )
     return specs
+
+
+def make_labels(config: Config) -> PairLabels:
+    """`config.labels`, with the only text field of a side where no field of it is named."""
+    labels, named = config.labels, {}
+    for side in ("query", "document"):
+        texts = [
+            name
+            for name, field in config.fields.items()
+            if field.side == side and not isinstance(field, ImageField)
+        ]
+        if not getattr(labels, f"{side}_field") and len(texts) == 1:
+            named[f"{side}_field"] = texts[0]
+    return dataclasses.replace(labels, **named)
 
 
 def make_negatives(config: Config) -> Negatives | None:

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import numbers
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from big_retrieval.config import PairLabels
 from big_retrieval.data.sources import Record
 from big_retrieval.data.weights import make_weight
-from big_retrieval.errors import Damaged
+from big_retrieval.errors import Damaged, UserError
 
 Label = int | float
 
@@ -28,29 +29,42 @@ def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
     return out
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Which text of a field was drawn for an example.
+
+    Attributes:
+      number: its place among the record's texts, from 0.
+      count: of these texts.
+    """
+
+    number: int
+    count: int
+
+
 def read_labels(
-    record: Record, labels: PairLabels, place: str, drawn: Mapping[int, int] | None = None
+    record: Record, labels: PairLabels, place: str, drawn: Mapping[str, Drawn] | None = None
 ) -> dict[str, Label]:
     """The labels of a record; none where the configuration names no column.
 
     Args:
       record: one pair.
-      labels: which columns.
+      labels: which columns; `query_field` and `document_field` resolved, see `build.make_labels`.
       place: where the record stands, for messages.
-      drawn: of a field with so many texts, which of them was drawn; of ids that are as many, one
-        for each text, that one's counts.
+      drawn: text field -> which of its texts was drawn; of several ids, that text's counts.
 
     Returns:
       `query_id` and `document_id`, from 0, equal for equal values (`number_of`); `weight`.
 
     Raises:
-      Damaged: a column is missing or empty, or a score has no weight.
+      Damaged: a column is missing or empty, has not as many ids as there are texts, or a score has
+        no weight.
+      UserError: a column has several ids, and it is not known of which field's texts.
     """
     out: dict[str, Label] = {}
-    if labels.query:
-        out["query_id"] = number_of(_value(record, labels.query, place, drawn))
-    if labels.document:
-        out["document_id"] = number_of(_value(record, labels.document, place, drawn))
+    for side in ("query", "document"):
+        if getattr(labels, side):
+            out[f"{side}_id"] = number_of(_id(record, labels, side, place, drawn or {}))
     if labels.score:
         out["weight"] = _weight(_value(record, labels.score, place), labels, place)
     return out
@@ -67,10 +81,31 @@ def number_of(value: Any) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _value(record: Record, column: str, place: str, drawn: Mapping[int, int] | None = None) -> Any:
-    value = record.get(column)
-    if isinstance(value, list | tuple) and len(value) in (drawn or {}):
-        value = value[(drawn or {})[len(value)]]
+def _id(
+    record: Record, labels: PairLabels, side: str, place: str, drawn: Mapping[str, Drawn]
+) -> Any:
+    """The id of a side: the column's own, or of several that of the text that was drawn."""
+    column, field = getattr(labels, side), getattr(labels, f"{side}_field")
+    value = _value(record, column, place)
+    if not isinstance(value, list | tuple):
+        return value
+    if not field:
+        raise UserError(
+            f"the label {column!r} has {len(value)} values ({place}), one for each text of some "
+            f"field; name the field in config.labels.{side}_field."
+        )
+    count = drawn[field].count if field in drawn else 0
+    if count != len(value):
+        why = f"the label {column!r} has {len(value)} values for {count} texts of {field!r}"
+        raise Damaged(place, f"{why}; give one, or as many")
+    return _known(value[drawn[field].number], record, column, place)
+
+
+def _value(record: Record, column: str, place: str) -> Any:
+    return _known(record.get(column), record, column, place)
+
+
+def _known(value: Any, record: Record, column: str, place: str) -> Any:
     if value is None or value == "":
         why = "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
         raise Damaged(place, f"the label {column!r} {why}")

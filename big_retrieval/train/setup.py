@@ -16,6 +16,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import (
     field_specs,
+    make_labels,
     make_negatives,
     make_order,
     make_reading,
@@ -96,7 +97,7 @@ class Run:
             rows=self.rows,
             start_batch=first,
             stop_batch=last,
-            labels=c.labels,
+            labels=make_labels(c),
             negatives=make_negatives(c),
             reading=self.reading,
         )
@@ -215,7 +216,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     specs = field_specs(config, tokenizer)
-    try_record(source, specs, config.labels, make_negatives(config))
+    try_record(source, specs, make_labels(config), make_negatives(config))
     total_steps = run_length(config, len(source))
     words = tokenizer.vocab_size
     parts = build_model(config, mesh, vocab_size=words, total_steps=total_steps, words=tokenizer)

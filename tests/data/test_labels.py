@@ -72,6 +72,42 @@ def test_labels_that_are_wrong(record: dict[str, Any], words: str) -> None:
         read_labels(record, LABELS, "shop.csv, line 4")
 
 
+TWO_OF_TWO = [
+    row(n, query=["red", "blue"], title=["shoe", "red"], q=["a0", "a1"], d=["b0", "b1"])
+    for n in range(8)
+]
+
+
+def two_texts() -> dict[str, FieldSpec]:
+    how: Any = {"kind": "text", "length": 8, "tokenizer": TOKENIZER}
+    return {name: FieldSpec(column=name, **how) for name in ("query", "title")}
+
+
+def test_two_fields_of_equally_many_texts_have_labels_of_their_own() -> None:
+    (batch,) = train_batches(
+        source(TWO_OF_TWO), fields=two_texts(), order=Order(8, 0), batch_size=8, rows=np.arange(8),
+        start_batch=0, stop_batch=1,
+        labels=PairLabels(query="q", document="d", query_field="query", document_field="title"),
+    )  # fmt: skip
+    seen = set()
+    for row in range(8):
+        number = {}
+        for name, column, letter in (("query", "query_id", "a"), ("title", "document_id", "b")):
+            texts, _ = TOKENIZER.encode(TWO_OF_TWO[0][name], 8)
+            number[name] = np.flatnonzero((texts == batch[name]["ids"][row]).all(1)).item()
+            assert batch[column][row] == number_of(f"{letter}{number[name]}")
+        seen.add((number["query"], number["title"]))
+    assert len(seen) > 2  # some pairs of different numbers
+
+
+def test_several_ids_need_a_field_with_as_many_texts() -> None:
+    with pytest.raises(UserError, match=r"'q' has 2 values .*in config.labels.query_field"):
+        try_record(source(TWO_OF_TWO), two_texts(), PairLabels(query="q"))
+    short = [{**TWO_OF_TWO[0], "q": ["a0"]}]
+    with pytest.raises(UserError, match="'q' has 1 values for 2 texts of 'query'; give one, or as"):
+        try_record(source(short), two_texts(), PairLabels(query="q", query_field="query"))
+
+
 def test_batches_with_labels_and_missing_fields() -> None:
     rows = [row(0), row(1, title=""), row(2, image=None), row(3, title=None, image=None)]
     (batch,) = train_batches(

@@ -124,7 +124,8 @@ def test_a_drawn_document_brings_its_own_id(tmp_path: Path) -> None:
     ):
         batches = train_batches(
             make_source(source), fields=specs, order=Order(1, 0), batch_size=1, rows=np.arange(1),
-            start_batch=0, stop_batch=20, labels=configs.PairLabels(document="document_id"),
+            start_batch=0, stop_batch=20,
+            labels=configs.PairLabels(document="document_id", document_field="text"),
         )  # fmt: skip
         drawn = set()
         for batch in batches:
