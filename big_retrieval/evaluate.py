@@ -27,7 +27,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
-    from big_retrieval.evals.evaluators import Evaluator
+    from big_retrieval.evals.evaluators import Runnable
     from big_retrieval.loading import TrainedModel
 
 STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
@@ -45,6 +45,9 @@ HEAD = flags.DEFINE_enum(
 )
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
+)
+PLUGINS = flags.DEFINE_multi_string(
+    "plugins", [], "Python file that defines parts which the run uses; may be given several times"
 )
 flags.DEFINE_alias("checkpoint", "workdir")  # what all other commands call it
 FILE = "evaluation.json"
@@ -66,7 +69,7 @@ class Subject:
 
     name: str
     checkpoint: str
-    evaluators: "Mapping[str, Evaluator]"
+    evaluators: "Mapping[str, Runnable]"
     weights: Any = None
     step: int = 0
 
@@ -168,7 +171,8 @@ def _trained(say: Say) -> Subject:
     from big_retrieval.loading import load
     from big_retrieval.manifest import read_meta
 
-    model = load(Path(str(cli.WORKDIR.value)), step=STEP.value, batch_size=BATCH)
+    folder, files = Path(str(cli.WORKDIR.value)), [Path(file) for file in PLUGINS.value]
+    model = load(folder, step=STEP.value, batch_size=BATCH, plugins=files)
     step = read_meta(model.folder)["step"]
     return _of_model(model, str(model.folder), model.folder.name, step)
 
@@ -220,11 +224,11 @@ def _bm25(say: Say) -> Subject:
 
 def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> Subject:
     """A model with all evaluators of its config."""
-    from big_retrieval.data.build import field_specs, make_reading, make_source
+    from big_retrieval.data.build import field_specs, make_eval_sources, make_reading
     from big_retrieval.evals.evaluators import make_evaluators
 
     config = model.config
-    sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
+    sources = make_eval_sources(config)
     specs, reading = field_specs(config, model.tokenizer), make_reading(config.loader)
     evaluators = make_evaluators(config, sources, specs, model.encoder, reading)
     return Subject(name, checkpoint, evaluators, model.weights, step)

@@ -17,7 +17,7 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
 from big_retrieval.columns import Columns
-from big_retrieval.config import Config, Mesh, ResNet
+from big_retrieval.config import Config, Mesh, ResNet, registry
 from big_retrieval.data import decoding
 from big_retrieval.data.build import field_specs
 from big_retrieval.data.image_limits import MOST_FILE
@@ -160,7 +160,13 @@ def read_image(image: Any) -> Any:
     return decoding.from_pil(image) if isinstance(image, Image.Image) else image
 
 
-def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> TrainedModel:
+def load(
+    path: str | Path,
+    *,
+    step: int | None = None,
+    batch_size: int = 64,
+    plugins: Sequence[str | Path] = (),
+) -> TrainedModel:
     """Opens a run folder, a folder of checkpoints or one checkpoint folder.
 
     Every checksum is verified first; nothing is unpickled.
@@ -169,10 +175,14 @@ def load(path: str | Path, *, step: int | None = None, batch_size: int = 64) -> 
       path: the folder.
       step: which checkpoint; None takes the newest intact one.
       batch_size: rows encoded at a time.
+      plugins: Python files that define parts of the model. Nothing is imported because a checkpoint
+        names it. Evaluators of one's own are needed to evaluate, not to use the model.
 
     Raises:
-      UserError: no usable checkpoint.
+      UserError: no usable checkpoint, or a plugin that cannot be imported.
     """
+    for plugin in plugins:
+        registry.import_file(Path(plugin))
     folder = find(path, step)
     config = read_config(folder)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")

@@ -26,6 +26,7 @@ from big_retrieval.config import (
     VIT_SIZES,
     Bert,
     Config,
+    Evaluator,
     GradedScenes,
     Head,
     ImageField,
@@ -184,13 +185,23 @@ def runlocal(c: Editable) -> Editable:
     scored = bool(c.labels.score)
     c.data = entry(Scenes(), count=4000)
     modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
-    c.evals = ml_collections.ConfigDict()
+    c.evals = _own_evaluators(c.evals)
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
         return _graded_scenes(c, scored, modes)
     c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200), modes=modes)
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
     return c
+
+
+def _own_evaluators(evals: Editable) -> Editable:
+    """Evaluators that `runlocal` has no other for, which shrink themselves."""
+    out = ml_collections.ConfigDict()
+    for name, group in evals.items():
+        small = schema.parse_part(Evaluator, group, f"config.evals.{name}").runlocal()
+        if small is not None:
+            out[name] = schema.to_config_dict(small)
+    return out
 
 
 def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editable:

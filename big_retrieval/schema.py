@@ -5,8 +5,9 @@ the command line work on its ConfigDict form, which is open and forgiving; `pars
 into the typed tree and refuses whatever does not belong there.
 
 Supported annotations: bool, int, float, str, Literal, `X | None`, tuple[X, ...], tuple[X, Y],
-dict[str, X], dataclasses, and unions of dataclasses told apart by a field with a Literal (`type`
-or `kind`).
+dict[str, X], dataclasses, unions of dataclasses told apart by a field with a Literal (`type` or
+`kind`), and the base class of a kind of parts, which stands for all that are registered
+(`config/registry.py`).
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
 
     Placeholders keep an unset key assignable from the command line.
     """
-    hints = typing.get_type_hints(type(tree))
+    hints = hints_of(type(tree))
     out = ml_collections.ConfigDict()
     for field in dataclasses.fields(tree):
         value = getattr(tree, field.name)
@@ -52,11 +53,14 @@ def to_plain(tree: Any) -> dict[str, Any]:
     """A dataclass as nested dictionaries and lists, ready for JSON."""
 
     def plain(value: Any) -> Any:
+        value = getattr(value, "saved_form", value)  # a part whose file is not imported
+        if dataclasses.is_dataclass(value):
+            return {x.name: plain(getattr(value, x.name)) for x in dataclasses.fields(value)}
         if isinstance(value, Mapping):
             return {key: plain(item) for key, item in value.items()}
         return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
-    return plain(dataclasses.asdict(tree))
+    return plain(tree)
 
 
 def parse(cls: type[T], raw: Any, path: str = "config") -> T:
@@ -74,7 +78,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
         raw = raw.to_dict()
     if not isinstance(raw, Mapping):
         raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     for key in raw:
         if key not in hints:
             raise UserError(unknown_key(path, str(key), hints))
@@ -85,6 +89,15 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     return cls(**values)
 
 
+def parse_part(kind: type[T], raw: Any, path: str) -> T:
+    """The part of a kind that a group of keys is; `kind` is the base class of its parts.
+
+    Raises:
+      UserError: an unknown type or key, a lost key, or a wrong type of a value.
+    """
+    return _value(kind, raw, path)
+
+
 def complete(hint: Any, raw: Any) -> Any:
     """A saved plain tree with the defaults of keys that it is too old to have.
 
@@ -92,16 +105,16 @@ def complete(hint: Any, raw: Any) -> Any:
       hint: the dataclass, or the annotation of a part of it.
       raw: the saved value.
     """
-    args = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-    if typing.get_origin(hint) in (Union, types.UnionType) and isinstance(raw, Mapping):
-        tag, known = tag_of(args[0]), named(args)
+    args, choices = typing.get_args(hint), choices_of(hint)
+    if choices and isinstance(raw, Mapping):
+        tag, known = tag_of(choices[0]), named(choices)
         raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
         return complete(known[raw[tag]], raw) if raw[tag] in list(known) else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
         return {key: complete(args[1], value) for key, value in raw.items()}
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
         return raw
-    hints, out = typing.get_type_hints(hint), dict(raw)
+    hints, out = hints_of(hint), dict(raw)
     for field in dataclasses.fields(hint):
         if field.name in raw:
             out[field.name] = complete(hints[field.name], raw[field.name])
@@ -111,6 +124,12 @@ def complete(hint: Any, raw: Any) -> Any:
             value = field.default_factory()
             out[field.name] = to_plain(value) if dataclasses.is_dataclass(value) else value
     return out
+
+
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The annotations of a dataclass's own keys."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
@@ -149,13 +168,13 @@ def _optional(hint: Any) -> Any:
 def _value(hint: Any, raw: Any, path: str) -> Any:
     """One value of the tree, checked against its annotation."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (Union, types.UnionType):
-        if type(None) in args:
-            if raw is None:
-                return None
-            rest = [arg for arg in args if arg is not type(None)]
-            return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
-        return _variant(args, raw, path)
+    if choices_of(hint) and type(None) not in args:
+        return _variant(choices_of(hint), raw, path)
+    if origin in (Union, types.UnionType) and type(None) in args:
+        if raw is None:
+            return None
+        rest = [arg for arg in args if arg is not type(None)]
+        return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
     if dataclasses.is_dataclass(hint):
         return parse(typing.cast(type, hint), raw, path)
     if origin is Literal:
@@ -226,10 +245,10 @@ def _switched(
     Shared keys stay, new ones get their defaults; those of the old variant must be at theirs.
     """
     wanted = names[raw[tag]]
-    keys = set(typing.get_type_hints(wanted))
+    keys = set(hints_of(wanted))
     strange = set(raw) - keys
     for name, cls in names.items():
-        if cls is wanted or set(raw) != set(typing.get_type_hints(cls)) or set(raw) == keys:
+        if cls is wanted or set(raw) != set(hints_of(cls)) or set(raw) == keys:
             continue
         old = complete(cls, {tag: name})
         if any(old.get(key) != raw[key] for key in strange):
@@ -241,11 +260,21 @@ def _switched(
     return raw
 
 
+def choices_of(hint: Any) -> tuple[Any, ...]:
+    """The dataclasses that an annotation stands for, where the tag says which; else ()."""
+    if hasattr(hint, "registered") and not dataclasses.is_dataclass(hint):
+        return hint.registered()
+    if typing.get_origin(hint) not in (Union, types.UnionType):
+        return ()
+    args = tuple(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return args if all(dataclasses.is_dataclass(arg) for arg in args) and len(args) > 1 else ()
+
+
 def named(choices: Iterable[Any]) -> dict[str, Any]:
     """The dataclasses of a union by their tag's value."""
     found = [cls for cls in choices if cls is not type(None)]
     tag = tag_of(found[0])
-    return {typing.get_args(typing.get_type_hints(cls)[tag])[0]: cls for cls in found}
+    return {typing.get_args(hints_of(cls)[tag])[0]: cls for cls in found}
 
 
 def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
@@ -256,19 +285,19 @@ def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
       raw: the tree; it holds the path.
       keys: the path.
     """
-    args = typing.get_args(hint)
-    union = named(args) if typing.get_origin(hint) in (Union, types.UnionType) else {}
+    args, choices = typing.get_args(hint), choices_of(hint)
+    union = named(choices) if choices else {}
     if not keys:
         return union
     if typing.get_origin(hint) is dict:
         return variants(args[1], raw[keys[0]], keys[1:])
-    cls = union[raw[tag_of(args[0])]] if union else hint
-    return variants(typing.get_type_hints(cls)[keys[0]], raw[keys[0]], keys[1:])
+    cls = union[raw[tag_of(choices[0])]] if union else hint
+    return variants(hints_of(cls)[keys[0]], raw[keys[0]], keys[1:])
 
 
 def entry_kind(cls: Any, key: str) -> Any:
     """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
-    hint = typing.get_type_hints(cls).get(key)
+    hint = hints_of(cls).get(key)
     args = typing.get_args(hint)
     named_entries = typing.get_origin(hint) is dict and dataclasses.is_dataclass(args[1])
     return args[1] if named_entries else None
@@ -276,5 +305,5 @@ def entry_kind(cls: Any, key: str) -> Any:
 
 def tag_of(cls: Any) -> str:
     """The name of the Literal field that tells the dataclasses of a union apart."""
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     return next(tag for tag in ("type", "kind") if typing.get_origin(hints.get(tag)) is Literal)

@@ -25,7 +25,8 @@ def data(c: Config) -> Iterator[str]:
     """What is wrong with `config.data`, a sentence each."""
     yield from _source("config.data", c.data)
     for name, ev in c.evals.items():
-        yield from _source(f"config.evals.{name}.data", ev.data)
+        if ev.data is not None:
+            yield from _source(f"config.evals.{name}.data", ev.data)
     for name, field in c.fields.items():
         path = f"config.fields.{name}.column"
         column = "image" if isinstance(field, ImageField) else "captions"

@@ -20,7 +20,7 @@ from big_retrieval.config.data import (
     Tar,
     Tfds,
 )
-from big_retrieval.config.evals import Evaluation, Ranking, Retrieval, ZeroShot
+from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Head, ImageField, Lexical, TextField, Tokenizer
 from big_retrieval.config.loss import (
     ColumnMask,
@@ -34,6 +34,7 @@ from big_retrieval.config.loss import (
     Vdr,
 )
 from big_retrieval.config.optimizer import Optimizer, Schedule
+from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.run import (
     FREE_ON_RESUME,
     Config,

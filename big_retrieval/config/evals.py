@@ -1,13 +1,106 @@
-"""Configuration of evaluators; see `big_retrieval.config`."""
+"""Evaluators, the parts of `config.evals`: their keys, checks and the names of their metrics."""
 
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.data import Scenes, Source
+from big_retrieval.config.data import Beir, Graded, GradedScenes, Scenes, Source
+from big_retrieval.config.fields import ImageField, Lexical, TextField
+from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.evals.evaluators import Given, Runnable
+    from big_retrieval.evals.modes import Mode
+
+
+class Evaluator(Part):
+    """The base of all evaluators: what the rest of the code asks them.
+
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("evaluator")`.
+    The attributes below may be keys of it.
+
+    Attributes:
+      data: what is evaluated on; None: no records are read.
+      every: steps between evaluations; None: `config.eval_every`; 0: at the end only.
+      rankings: whether `run` takes a folder for the rankings that it finds.
+      modes: further ways to search with a lexical model.
+    """
+
+    kind: ClassVar[str] = "evaluator"
+    data: Any = None
+    every: Any = None
+    rankings: Any = False
+    modes: Any = ()
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its keys in this config, a sentence each.
+
+        Args:
+          config: of the run.
+          path: of this evaluator, such as `config.evals.test`.
+        """
+        del config, path
+        yield from ()
+
+    def reads(self) -> Mapping[str, str]:
+        """Key -> the field of `config.fields` that it names."""
+        return {}
+
+    def metric_names(self, config: "Config") -> Sequence[str] | None:
+        """The names of what `run` will return; None: nobody knows before."""
+        del config
+        return None
+
+    def prefix(self, name: str) -> str:
+        """What the names of its metrics begin with, such as `retrieval/test`."""
+        return f"{self.type}/{name}"
+
+    def build(self, given: "Given") -> "Runnable":
+        """What checks the data before the first step, and runs.
+
+        Args:
+          given: sources, fields, topology and the encoder of the run.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(given)")
+
+    def runlocal(self) -> "Evaluator | None":
+        """The same on generated data; None: the evaluators of `:runlocal` itself replace it."""
+        if self.data is None:
+            return self
+        return dataclasses.replace(self, data=Scenes(split="test", count=200))  # type: ignore
 
 
 @dataclass(frozen=True)
-class Retrieval:
+class ForeignEvaluator(Evaluator):
+    """An evaluator of a saved run whose file is not imported: kept as it is, and never run.
+
+    Attributes:
+      saved_form: its keys.
+      plugin: where it was defined.
+    """
+
+    saved_form: Mapping[str, Any] = field(default_factory=dict)
+    plugin: Plugin = field(default_factory=Plugin)
+
+    def prefix(self, name: str) -> str:
+        """As it was."""
+        return f"{self.saved_form.get('type')}/{name}"
+
+    def build(self, given: "Given") -> "Runnable":
+        """Raises a UserError that names the file."""
+        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
+        raise UserError(
+            f"config.evals.{given.name} is of the type {self.saved_form.get('type')!r}, which "
+            f"{where} defines: give this file as --plugins=FILE."
+        )
+
+
+@register("evaluator")
+@dataclass(frozen=True)
+class Retrieval(Evaluator):
     """Recall and rank, both ways, between two fields."""
 
     type: Literal["retrieval"] = "retrieval"
@@ -22,9 +115,48 @@ class Retrieval:
     chunk: int = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Evaluator`."""
+        if self.query == self.document:
+            yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
+        if not self.recall_at or min(self.recall_at) < 1:
+            yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
+        if self.chunk < 1:
+            yield f"{path}.chunk is {self.chunk}; it must be at least 1."
+        sides = {"query": [self.query], "document": [self.document]}
+        yield from _modes(config, path, self, sides)
 
+    def reads(self) -> Mapping[str, str]:
+        """Both fields."""
+        return {"query": self.query, "document": self.document}
+
+    def metric_names(self, config: "Config") -> Sequence[str]:
+        """`image_to_text/R@1`, ...; `words@5` of lexical models of images and texts."""
+        ways = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
+        metrics = [*(f"R@{k}" for k in self.recall_at), "mean_rank", "median_rank"]
+        modes = ("", *(f"{mode}/" for mode in self.modes))
+        found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
+        fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
+        lexical = all(isinstance(field.head, Lexical) for field in fields)
+        if lexical and len({field.kind for field in fields}) == 2:
+            found.append("words@5")
+        return found
+
+    def build(self, given: "Given") -> "Runnable":
+        """See `Evaluator`."""
+        from big_retrieval.evals.retrieval import RetrievalEvaluator
+
+        source: Any = given.source
+        rest = (given.topology, given.encoder, given.reading)
+        return RetrievalEvaluator(self, source, dict(given.specs), *rest)
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+
+@register("evaluator")
 @dataclass(frozen=True)
-class ZeroShot:
+class ZeroShot(Evaluator):
     """Classification by the nearest class prompts; distances are averaged over the prompts."""
 
     type: Literal["zeroshot"] = "zeroshot"
@@ -37,9 +169,54 @@ class ZeroShot:
     file: str = ""  # JSON file of both, where they are empty: "prompts.json#imagenet"
     every: int | None = None
 
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Evaluator`."""
+        from big_retrieval.checks.data import SCENE_LABELS
 
+        for key, name, kind in (("image", self.image, ImageField), ("text", self.text, TextField)):
+            if not isinstance(config.fields.get(name), kind):
+                yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
+        for prompt in self.prompts:
+            if "{}" not in prompt:
+                yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
+        own = bool(self.classes and self.prompts)
+        if not isinstance(self.data, Scenes):
+            if not self.prompts and not self.file:
+                yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
+            return
+        label, count = SCENE_LABELS.get(self.data.split, ("", 0))
+        if self.label != label and not own:
+            splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
+            yield (
+                f"{path}.label is {self.label!r}, which {path}.data.split {self.data.split!r} "
+                f"lacks (labels: {splits}); change one of them."
+            )
+        if self.label == label and self.classes and len(self.classes) != count:
+            yield f"{path}.classes has {len(self.classes)} names; label {label!r} needs {count}."
+
+    def reads(self) -> Mapping[str, str]:
+        """The images and the prompts."""
+        return {"image": self.image, "text": self.text}
+
+    def metric_names(self, config: "Config") -> Sequence[str]:
+        """Of the nearest class, and of the five nearest."""
+        return "accuracy", "top5_accuracy"
+
+    def build(self, given: "Given") -> "Runnable":
+        """See `Evaluator`."""
+        from big_retrieval.evals.zeroshot import ZeroShotEvaluator
+
+        source: Any = given.source
+        rest = (given.topology, given.encoder, given.reading)
+        return ZeroShotEvaluator(self, source, dict(given.specs), *rest, name=given.name)
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+
+@register("evaluator")
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Evaluator):
     """Graded ranking metrics of judged queries against all documents of a source."""
 
     type: Literal["ranking"] = "ranking"
@@ -62,5 +239,95 @@ class Ranking:
     chunk: int = 256
     every: int | None = None
 
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Evaluator`."""
+        from big_retrieval.evals.graded import parse_metric
+        from big_retrieval.evals.weightings import parse_weighting
 
-Evaluation = Retrieval | ZeroShot | Ranking
+        if not isinstance(self.data, Graded | GradedScenes | Beir):
+            yield (
+                f"{path}.data is of the type {self.data.type!r}, which has no judged pairs; give "
+                "it a source of the type 'graded' or 'beir'."
+            )
+        if not 0 < self.dev_share < 1:
+            yield f"{path}.dev_share is {self.dev_share}; it is a share between 0 and 1."
+        for key, least in (("depth", 1), ("chunk", 1), ("traffic", 0)):
+            if getattr(self, key) < least:
+                yield f"{path}.{key} is {getattr(self, key)}; it must be at least {least}."
+        if not self.metrics:
+            yield f"{path}.metrics is empty; name some, such as ('nDCG@10', 'ERR')."
+        sides = {side: _fields_of(config, side) for side in ("query", "document")}
+        try:
+            for metric in self.metrics:
+                parse_metric(metric)
+            for way in self.documents:
+                parse_weighting(way, sides["document"], f"{path}.documents")
+        except UserError as problem:
+            text = str(problem)
+            yield text if path in text else f"{path}.metrics: {text}"
+        yield from _modes(config, path, self, sides)
+
+    def metric_names(self, config: "Config") -> Sequence[str]:
+        """`nDCG@10`, ...; `<way>/nDCG@10` of every further way."""
+        ways = ("", *(f"{way}/" for way in (*self.documents, *self.modes)))
+        return [f"{way}{metric}" for way in ways for metric in self.metrics]
+
+    def build(self, given: "Given") -> "Runnable":
+        """See `Evaluator`."""
+        from big_retrieval.evals.ranking import RankingEvaluator
+
+        judged: Any = given.source  # `check` saw that it is
+        rest = (given.specs, given.topology, given.encoder, given.reading)
+        return RankingEvaluator(self, judged, given.fields, *rest)
+
+    def runlocal(self) -> None:
+        """Replaced."""
+
+
+def _fields_of(config: "Config", side: str) -> list[str]:
+    """The names of all fields of a side."""
+    return [name for name, each in config.fields.items() if each.side == side]
+
+
+def _modes(
+    config: "Config", path: str, part: Evaluator, sides: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """What is wrong with the ways to search with a lexical model.
+
+    Args:
+      config: of the run.
+      path: of the evaluator.
+      part: the evaluator.
+      sides: the fields that it compares.
+    """
+    from big_retrieval.evals.modes import parse_mode
+
+    if part.modes and not all(isinstance(x.head, Lexical) for x in config.fields.values()):
+        yield f"{path}.modes are for lexical models, which this is not; leave them out."
+        return
+    for text in part.modes:
+        try:
+            mode = parse_mode(text, f"{path}.modes")
+        except UserError as problem:
+            yield str(problem)
+            continue
+        yield from _mode(config, path, sides, mode)
+
+
+def _mode(
+    config: "Config", path: str, sides: Mapping[str, Sequence[str]], mode: "Mode"
+) -> Iterator[str]:
+    """What keeps a lexical model from searching in one way."""
+    from big_retrieval.evals.modes import Side, own_top
+
+    both: tuple[Side, Side] = ("query", "document")
+    for side in both:
+        names = [name for name in sides[side] if name in config.fields]
+        if mode.bags == side and any(isinstance(config.fields[x], ImageField) for x in names):
+            yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
+        own, wanted = own_top(config.fields, names), mode.top[side]
+        if own is not None and wanted is not None and wanted > own:
+            yield (
+                f"{path}.modes has {mode.name!r}, but the model's own gate leaves {own} columns of "
+                f"the {side} side, which can only be narrowed: take {own} at most, or 'all'."
+            )

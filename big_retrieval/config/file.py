@@ -57,10 +57,15 @@ class ConfigFile(flags.ArgumentParser):
 
 
 def can_import_configs(path: Path) -> None:
-    """Lets a file in a folder `configs` import its neighbours from wherever the command is run."""
-    for folder in path.resolve().parents:
-        if folder.name == "configs" and str(folder.parent) not in sys.path:
-            sys.path.append(str(folder.parent))
+    """Lets a config file import its neighbours from wherever the command is run.
+
+    By their names, and those in a folder `configs` as `configs.<name>`, too.
+    """
+    parents = path.resolve().parents
+    folders = [parents[0], *(folder.parent for folder in parents if folder.name == "configs")]
+    for folder in folders:
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
 
 
 def _begin(config: Any, key: str) -> None:

@@ -1,15 +1,18 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from big_retrieval import schema
+from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
-from big_retrieval.config.evals import Evaluation
+from big_retrieval.config.evals import Evaluator, ForeignEvaluator
 from big_retrieval.config.fields import ImageField, Lexical, TextField, Tokenizer
 from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperature, Vdr
 from big_retrieval.config.optimizer import Optimizer
+from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Bert, ResNet, ViT
 
 
@@ -65,7 +68,9 @@ class Config:
     data: Source = field(default_factory=Scenes)
     negatives: HardNegatives = field(default_factory=HardNegatives)
     loader: Loader = field(default_factory=Loader)
-    evals: dict[str, Evaluation] = field(default_factory=dict)
+    evals: dict[str, Evaluator] = field(default_factory=dict)
+    # <kind>/<type> of parts from a user's own files -> the file; found by itself
+    plugins: dict[str, Plugin] = field(default_factory=dict)
 
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory.
@@ -73,11 +78,13 @@ FREE_ON_RESUME = (
     "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
     "microbatch", "loss.exchange", "loss.block", "loader.threads", "loader.workers",
     "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
+    "plugins.evaluator",
 )  # fmt: skip
 
 
 def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
+    key = key.replace("/", ".")
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
 
 
@@ -106,13 +113,38 @@ def load(raw: Any) -> Config:
     Raises:
       UserError: an unknown or lost key or a wrong type, named by its path.
     """
-    return schema.parse(Config, raw)
+    config = schema.parse(Config, raw)
+    return dataclasses.replace(config, plugins=registry.plugins(config))
 
 
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
+    An evaluator whose file is not imported becomes a `ForeignEvaluator`: it stops nobody who only
+    uses the model.
+
     Raises:
       UserError: an unknown key or a wrong type, named by its path.
     """
-    return schema.parse(Config, schema.complete(Config, raw))
+    saved = schema.complete(Config, raw)
+    foreign = _foreign_evaluators(saved)
+    if foreign:
+        saved["evals"] = {key: x for key, x in saved["evals"].items() if key not in foreign}
+    config = schema.parse(Config, saved)
+    for name, group in foreign.items():
+        config.evals[name] = ForeignEvaluator(group, config.plugins[f"evaluator/{group['type']}"])
+    return config
+
+
+def _foreign_evaluators(saved: Any) -> dict[str, Any]:
+    """Those of a saved configuration whose type is listed as a user's own and not known here."""
+    groups = saved if isinstance(saved, dict) else {}
+    evals, listed = groups.get("evals"), groups.get("plugins")
+    if not isinstance(evals, dict) or not isinstance(listed, dict):
+        return {}
+    known = {f"evaluator/{name}" for name in schema.named(Evaluator.registered())}
+    return {
+        name: group
+        for name, group in evals.items()
+        if isinstance(group, dict) and f"evaluator/{group.get('type')}" in listed.keys() - known
+    }

@@ -120,6 +120,12 @@ def field_specs(config: Config, tokenizer: Tokenizer | None) -> Mapping[str, Fie
     return specs
 
 
+def make_eval_sources(config: Config) -> dict[str, Source]:
+    """Evaluator name -> its records, of those that have some."""
+    parts = config.evals.items()
+    return {name: make_source(part.data) for name, part in parts if part.data is not None}
+
+
 def make_labels(config: Config) -> PairLabels:
     """`config.labels`, with the only text field of a side where no field of it is named."""
     labels, named = config.labels, {}

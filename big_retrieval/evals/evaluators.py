@@ -7,24 +7,60 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from big_retrieval import similarity
-from big_retrieval.config import Config, Ranking, Retrieval
+from big_retrieval.config import Config, ImageField, Ranking, TextField
 from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder
+from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals import examples as example_files
-from big_retrieval.evals.ranking import RankingEvaluator, traffic
+from big_retrieval.evals.ranking import traffic
 from big_retrieval.evals.rankings import name_of
-from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.zeroshot import ZeroShotEvaluator
+from big_retrieval.evals.sides import encode_source
 from big_retrieval.runtime.extras import Extras
+from big_retrieval.similarity import Topology
 
 Say = Callable[[str], None]
 
 
-class Evaluator(Protocol):
-    """What the loop calls; a new kind is a module of this room and a line in `make_evaluators`."""
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What an evaluator's part builds from.
+
+    Attributes:
+      name: of the evaluator in `config.evals`.
+      source: its records; None: it has no `data`.
+      fields: field name -> its configuration.
+      specs: field name -> how it is read.
+      topology: scores points.
+      encoder: encodes on the devices.
+      reading: by what records are read; counts damaged ones.
+    """
+
+    name: str
+    source: Source | None
+    fields: Mapping[str, ImageField | TextField]
+    specs: Mapping[str, FieldSpec]
+    topology: Topology
+    encoder: Encoder
+    reading: Reading | None = None
+
+    def encode(self, weights: Any, field: str) -> tuple[Points, np.ndarray]:
+        """A field of all records: embeddings [n, M, N] or CSR [n, V], and their records [n].
+
+        Args:
+          weights: the parameters, as `run` is given them.
+          field: name in `config.fields`.
+        """
+        assert self.source is not None, f"config.evals.{self.name} has no data"
+        spec = self.specs[field]
+        return encode_source(self.encoder, weights, self.source, field, spec, self.reading)
+
+
+class Runnable(Protocol):
+    """What `config.Evaluator.build` returns, and the loop calls."""
 
     def check(self) -> None:
         """Raises a UserError for data that do not fit; called before the first step."""
@@ -43,7 +79,7 @@ def make_evaluators(
     specs: Mapping[str, FieldSpec],
     encoder: Encoder,
     reading: Reading | None = None,
-) -> dict[str, Evaluator]:
+) -> dict[str, Runnable]:
     """The evaluators by the prefix of their metrics, such as `retrieval/test`.
 
     Args:
@@ -56,28 +92,22 @@ def make_evaluators(
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
-    topology = similarity.topology(config.topology)
-    out: dict[str, Evaluator] = {}
-    for name, ev in sorted(config.evals.items()):
-        parts = (sources[name], dict(specs), topology, encoder, reading)
-        if isinstance(ev, Retrieval):
-            out[f"{ev.type}/{name}"] = RetrievalEvaluator(ev, *parts)
-        elif isinstance(ev, Ranking):
-            judged: Any = sources[name]  # checks.evals saw that it is
-            rest = (dict(config.fields), *parts[1:])
-            out[f"{ev.type}/{name}"] = RankingEvaluator(ev, judged, *rest)
-        else:
-            out[f"{ev.type}/{name}"] = ZeroShotEvaluator(ev, *parts, name=name)
-    return out
+    topology, fields = similarity.topology(config.topology), dict(config.fields)
+    return {
+        part.prefix(name): part.build(
+            Given(name, sources.get(name), fields, specs, topology, encoder, reading)
+        )
+        for name, part in sorted(config.evals.items())
+    }
 
 
 def due(config: Config, step: int, total_steps: int) -> set[str]:
     """Prefixes of the evaluators to run after this step; all of them at the end."""
     found = set()
-    for name, ev in config.evals.items():
-        every = config.eval_every if ev.every is None else ev.every
+    for name, part in config.evals.items():
+        every = config.eval_every if part.every is None else part.every
         if step == total_steps or (every and step % every == 0):
-            found.add(f"{ev.type}/{name}")
+            found.add(part.prefix(name))
     return found
 
 
@@ -87,7 +117,7 @@ def measures(names: set[str], metric: str) -> bool:
 
 
 def run(
-    evaluators: Mapping[str, Evaluator],
+    evaluators: Mapping[str, Runnable],
     names: set[str],
     weights: Any,
     say: Say,

@@ -16,6 +16,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.batches import FieldSpec, try_record
 from big_retrieval.data.build import (
     field_specs,
+    make_eval_sources,
     make_labels,
     make_negatives,
     make_order,
@@ -30,7 +31,7 @@ from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import UserError
-from big_retrieval.evals.evaluators import Evaluator, make_evaluators
+from big_retrieval.evals.evaluators import Runnable, make_evaluators
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.manifest import to_json
 from big_retrieval.train.build import Model, build_model
@@ -67,7 +68,7 @@ class Run:
     specs: Mapping[str, FieldSpec]
     order: Order
     rows: np.ndarray
-    evaluators: Mapping[str, Evaluator]
+    evaluators: Mapping[str, Runnable]
     total_steps: int
     reading: Reading
 
@@ -211,7 +212,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     check(config)
     mesh = parallel.make_mesh(config, devices)
     source = make_source(config.data)
-    eval_sources = {name: make_source(ev.data) for name, ev in config.evals.items()}
+    eval_sources = make_eval_sources(config)
     claim(workdir, config)
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)

@@ -1,0 +1,163 @@
+"""Parts: groups of the configuration that know all about themselves, found by kind and type.
+
+A part is a frozen dataclass with a tag, `type: Literal["name"] = "name"`, and the methods of the
+base class of its kind. `register` makes it known, whether it is this package's or a user's own:
+
+    @register("evaluator")
+    @dataclass(frozen=True)
+    class Alignment(config.Evaluator):
+        type: Literal["alignment"] = "alignment"
+
+This file and the parts' own checks are free of jax: what needs it is imported inside of `build`.
+"""
+
+import hashlib
+import importlib.util
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from big_retrieval.errors import UserError
+
+T = TypeVar("T", bound=type)
+KINDS = ("evaluator",)
+_PACKAGE = "big_retrieval."
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Where a part of a user's own is defined; saved with the run."""
+
+    module: str = ""  # name of the Python module
+    file: str = ""
+    sha256: str = ""  # of the file, when it was imported
+
+
+class Part:
+    """The base of the base classes of all kinds.
+
+    Attributes:
+      kind: one of `KINDS`.
+      type: the tag of the part, a key of the dataclass.
+    """
+
+    kind: ClassVar[str] = ""
+    type: Any = ""
+
+    @classmethod
+    def registered(cls) -> tuple[Any, ...]:
+        """The dataclasses that a group of this kind may be; see `big_retrieval.schema`."""
+        return tuple(_parts[cls.kind].values())
+
+
+_parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
+_plugins: dict[type, Plugin] = {}  # of classes that are not this package's
+
+
+def register(kind: str) -> Callable[[T], T]:
+    """A decorator that makes a dataclass a part of a kind.
+
+    Args:
+      kind: one of `KINDS`.
+
+    Raises:
+      UserError: no such kind, no tag, a key without a default, or another file has a part of this
+        kind and type.
+    """
+    if kind not in KINDS:
+        raise UserError(f"there is no kind of parts {kind!r}; known: {', '.join(KINDS)}.")
+
+    def add(cls: T) -> T:
+        name, plugin = _tag(cls), _plugin(cls)
+        known = _parts[kind].get(name)
+        if known is not None:  # perhaps the same file, read again
+            theirs = _plugins.get(known)
+            if plugin is None or theirs is None or plugin.file != theirs.file:
+                raise UserError(
+                    f"{cls.__name__}: there is a part of the kind {kind!r} and the type {name!r} "
+                    f"already ({theirs.file if theirs else known.__module__}); give this one "
+                    "another type."
+                )
+        _parts[kind][name] = cls
+        if plugin is not None:
+            _plugins[cls] = plugin
+        return cls
+
+    return add
+
+
+def import_file(path: Path) -> None:
+    """Imports a user's file, so that the parts that it defines are known.
+
+    Raises:
+      UserError: there is no such Python file, or it cannot be imported.
+    """
+    if path.suffix != ".py" or not path.is_file():
+        raise UserError(f"--plugins: {path} is no Python file.")
+    name = f"plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if str(path.resolve().parent) not in sys.path:
+        sys.path.append(str(path.resolve().parent))  # it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as problem:
+        raise UserError(f"--plugins: {path}: {type(problem).__name__}: {problem}") from problem
+
+
+def plugins(tree: Any) -> dict[str, Plugin]:
+    """`<kind>/<type>` -> where it is defined, of parts in a tree that are not this package's."""
+    found = {f"{x.kind}/{_tag(type(x))}": _plugins.get(type(x)) for x in _parts_in(tree)}
+    return {name: plugin for name, plugin in sorted(found.items()) if plugin is not None}
+
+
+def _parts_in(tree: Any) -> Iterator[Part]:
+    if isinstance(tree, Part):
+        yield tree
+    if isinstance(tree, Mapping):
+        children = list(tree.values())
+    elif isinstance(tree, tuple | list):
+        children = list(tree)
+    else:
+        children = list(vars(tree).values()) if is_dataclass(tree) else []
+    for child in children:
+        yield from _parts_in(child)
+
+
+def _tag(cls: Any) -> str:
+    """The type of a part.
+
+    Raises:
+      UserError: the class is no dataclass, has no such key, or one of its keys has no default.
+    """
+    name = cls.__name__
+    if not is_dataclass(cls):
+        raise UserError(f"{name} is no dataclass; put @dataclass(frozen=True) below @register.")
+    hint = typing.get_type_hints(cls).get("type")
+    if typing.get_origin(hint) is not Literal:
+        key = 'type: Literal["name"] = "name"'
+        raise UserError(f"{name} has no type; give it the key {key}.")
+    try:
+        make: Any = cls
+        make()
+    except TypeError as problem:
+        raise UserError(f"{name}: every key of a part needs a default ({problem}).") from None
+    return typing.get_args(hint)[0]
+
+
+def _plugin(cls: type) -> Plugin | None:
+    """Where a class is being defined; None: in this package."""
+    if cls.__module__.startswith(_PACKAGE):
+        return None
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None:  # a notebook
+        return Plugin(cls.__module__)
+    path = Path(file).resolve()
+    return Plugin(cls.__module__, str(path), hashlib.sha256(path.read_bytes()).hexdigest())

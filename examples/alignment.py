@@ -1,0 +1,110 @@
+"""An evaluator of your own: alignment and uniformity.
+
+    python -m big_retrieval.main --config=examples/alignment.py:runlocal
+
+Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity
+on the Hypersphere" (2020): a good embedding puts the two sides of a pair close to each other
+(alignment) and spreads all embeddings over the sphere (uniformity). Alignment is 0 at best; more
+negative uniformity is better.
+
+An evaluator is a frozen dataclass: its fields are the keys that `--config.evals.<name>.<key>=value`
+sets, its `check` says what is wrong with them before the run starts, and its `build` returns an
+object with `check()` and `run(weights)`, whose numbers are logged as `<type>/<name>/<metric>`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from big_retrieval import config, recipe
+
+
+@config.register("evaluator")
+@dataclass(frozen=True)
+class Alignment(config.Evaluator):
+    """Distances within pairs, and how evenly each side fills the sphere."""
+
+    type: Literal["alignment"] = "alignment"
+    data: config.Source = field(default_factory=lambda: config.Scenes(split="test", count=200))
+    query: str = "text"
+    document: str = "image"
+    power: float = 2.0  # of the distance within a pair; alpha of the paper
+    sharpness: float = 2.0  # of the kernel; t of the paper
+    every: int | None = None  # steps; None: config.eval_every
+
+    def check(self, config: config.Config, path: str) -> Iterator[str]:
+        """What is wrong with the keys, a sentence each."""
+        if config.topology not in ("sphere", "oblique"):
+            yield f"{path}: {config.topology!r} has no spheres; set config.topology to 'sphere'."
+        for key in ("power", "sharpness"):
+            if getattr(self, key) <= 0:
+                yield f"{path}.{key} is {getattr(self, key)}; it must be positive."
+
+    def reads(self) -> dict[str, str]:
+        """The keys that name fields: whether these exist is checked elsewhere."""
+        return {"query": self.query, "document": self.document}
+
+    def metric_names(self, config: config.Config) -> tuple[str, ...]:
+        """With these, `config.best_metric` can name one of them."""
+        return "alignment", f"uniformity_{self.query}", f"uniformity_{self.document}"
+
+    def build(self, given: Any) -> "Runner":
+        """See `big_retrieval.evals.evaluators.Given` for what is given."""
+        return Runner(self, given)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What the training loop calls."""
+
+    part: Alignment
+    given: Any
+
+    def check(self) -> None:
+        """Generated data need no check; data of one's own could be read here, before step 1."""
+
+    def run(self, weights: Any, say: Any = print, show: Any = None) -> dict[str, float]:
+        """The numbers of these weights."""
+        documents, records = self.given.encode(weights, self.part.document)  # [n, M, N], [n]
+        queries, owners = self.given.encode(weights, self.part.query)  # several texts a record
+        queries, documents = (_flat(points) for points in (queries, documents))
+        place = np.searchsorted(records, owners)  # the document of each query
+        apart = np.linalg.norm(queries - documents[place], axis=1)
+        say(f"{len(queries):,} pairs")
+        return {
+            "alignment": float(np.mean(apart**self.part.power)),
+            f"uniformity_{self.part.query}": uniformity(queries, self.part.sharpness),
+            f"uniformity_{self.part.document}": uniformity(documents, self.part.sharpness),
+        }
+
+
+def _flat(points: Any) -> np.ndarray:
+    """[n, M, N] -> [n, M N] of length 1."""
+    flat = np.asarray(points, np.float64).reshape(len(points), -1)
+    return flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+
+def uniformity(points: np.ndarray, sharpness: float) -> float:
+    """log E exp(-t |x - y|^2) over pairs of different rows of `points` [n, D]."""
+    squares = 2 - 2 * points @ points.T  # [n, n], as the rows have length 1
+    pairs = squares[np.triu_indices(len(points), k=1)]
+    return float(np.log(np.mean(np.exp(-sharpness * pairs))))
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """A small model of generated scenes, evaluated every 100 steps. Arguments: runlocal."""
+    args = recipe.parse_arg(arg)
+    c = recipe.base()
+    c.total_steps, c.batch_size, c.eval_every, c.dtype = 300, 128, 100, "float32"
+    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
+    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
+    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
+    recipe.image_text(c, dim=64, size=32, length=20)
+    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
+    c.tokenizer.vocab_size = 512
+    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c.evals.test = recipe.entry(config.Retrieval())
+    c.evals.spread = recipe.entry(Alignment())
+    return recipe.runlocal(c) if args.runlocal else c

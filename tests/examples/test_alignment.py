@@ -1,0 +1,124 @@
+"""examples/alignment.py: an evaluator of a user's own, from the config file to a foreign folder."""
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from big_retrieval.config import registry
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from tests.helpers import ROOT, in_process, results
+
+EXAMPLE = ROOT / "examples" / "alignment.py"
+FLAGS = [
+    *["--config.total_steps=2", "--config.batch_size=16", "--config.data.count=100"],
+    *["--config.evals.test.data.count=16", "--config.evals.colours.data.count=16"],
+    *["--config.evals.spread.data.count=16", "--config.report=False"],
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of a copy of the example, started from another folder."""
+    folder = tmp_path_factory.mktemp("own")
+    given, own = 'Literal["alignment"] = "alignment"', 'Literal["own_alignment"] = "own_alignment"'
+    body = EXAMPLE.read_text()
+    assert given in body
+    (folder / "own_evaluator.py").write_text(body.replace(given, own))
+    done = in_process(
+        "main", f"--config={folder / 'own_evaluator.py'}:runlocal", f"--workdir={folder / 'run'}",
+        "--config.evals.spread.power=1.0", *FLAGS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_its_numbers_are_logged_and_its_file_is_noted(run: Path) -> None:
+    found = results(run / "run")
+    assert 0 < found["own_alignment/spread/alignment"] < 2
+    assert found["own_alignment/spread/uniformity_text"] < 0
+    saved = json.loads((run / "run" / "config.json").read_text())
+    assert saved["evals"]["spread"]["power"] == 1.0
+    noted = saved["plugins"]["evaluator/own_alignment"]
+    assert noted["file"] == str((run / "own_evaluator.py").resolve())
+    assert len(noted["sha256"]) == 64
+
+
+def test_the_model_is_used_without_the_file_and_evaluated_with_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = shutil.copytree(run / "run", tmp_path / "moved")
+    monkeypatch.setitem(registry._parts, "evaluator", {**registry._parts["evaluator"]})
+    del registry._parts["evaluator"]["own_alignment"]
+    model = load(moved)
+    assert model.config.evals["spread"].prefix("spread") == "own_alignment/spread"
+    done = in_process("evaluate", f"--workdir={moved}")
+    assert done.returncode == 2
+    assert "config.evals.spread is of the type 'own_alignment', which " in done.stderr
+    assert f"{run / 'own_evaluator.py'} defines: give this file as --plugins=FILE." in done.stderr
+    done = in_process("evaluate", f"--workdir={moved}", f"--plugins={run / 'own_evaluator.py'}")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((moved / "evaluation.json").read_text())
+    for name, value in results(run / "run").items():
+        if name.startswith("own_alignment/"):
+            assert found[name] == pytest.approx(value, rel=1e-5)
+
+
+def test_the_definitions_by_hand() -> None:
+    spec = importlib.util.spec_from_file_location("example", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["example"] = module
+    spec.loader.exec_module(module)
+    points = np.eye(3)  # distances of sqrt(2)
+    assert module.uniformity(points, 2.0) == pytest.approx(-4.0)
+
+
+MISTAKES: list[tuple[str, str]] = [
+    ('@config.register("evaluator")\nclass A(config.Evaluator): pass', "A is no dataclass; put"),
+    (
+        '@config.register("evaluator")\n@dataclass(frozen=True)\nclass A(config.Evaluator):\n'
+        "    x: int = 0",
+        "A has no type; give it the key type: Literal",
+    ),
+    (
+        '@config.register("evaluator")\n@dataclass(frozen=True)\nclass A(config.Evaluator):\n'
+        '    x: int\n    type: Literal["a"] = "a"',
+        "A: every key of a part needs a default",
+    ),
+    (
+        '@config.register("evaluator")\n@dataclass(frozen=True)\nclass A(config.Evaluator):\n'
+        '    type: Literal["retrieval"] = "retrieval"',
+        "A: there is a part of the kind 'evaluator' and the type 'retrieval' already",
+    ),
+    ('@config.register("evaluater")\nclass A: pass', "no kind of parts 'evaluater'; known: "),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), MISTAKES)
+def test_mistakes_are_one_sentence(body: str, words: str, tmp_path: Path) -> None:
+    head = "from dataclasses import dataclass\nfrom typing import Literal\n"
+    head += "from big_retrieval import config\n"
+    (tmp_path / "bad.py").write_text(head + body + "\ndef get_config(arg=''): return None\n")
+    with pytest.raises(UserError, match=re.escape(words)):
+        registry.import_file(tmp_path / "bad.py")
+
+
+def test_keys_and_types_of_a_users_part_are_checked(run: Path) -> None:
+    flags = [f"--config={run / 'own_evaluator.py'}:runlocal", "--workdir=/nowhere"]
+    for flag, words in (
+        ("--config.evals.spread.powre=1.0", "did you mean config.evals.spread.power?"),
+        ("--config.evals.spread.power=-1.0", "config.evals.spread.power is -1.0; it must be pos"),
+        ("--config.evals.spread.query=txt", "config.evals.spread.query is 'txt', which config.fi"),
+        ("--config.best_metric=own_alignment/spread/x", "did you mean own_alignment/spread/"),
+    ):
+        done = in_process("main", *flags, flag)
+        assert done.returncode == 2
+        assert words in done.stderr
