@@ -1,5 +1,6 @@
 """Damaged records: counted, named, replaced with nothing else moved; too many end a run."""
 
+import functools
 import io
 import json
 import os
@@ -47,6 +48,12 @@ def noise(number: int) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8))
 
 
+@functools.cache
+def picture(number: int) -> bytes:
+    """A PNG file of noise."""
+    return encoded(noise(number))
+
+
 def png_header(width: int, height: int) -> bytes:
     """A PNG file that claims a size and has next to nothing in it."""
 
@@ -68,7 +75,7 @@ def write(folder: Path, image: bytes | None = None, line: str | None = None) -> 
     folder.mkdir(exist_ok=True)
     lines = []
     for number in range(RECORDS):
-        (folder / f"{number}.png").write_bytes(encoded(noise(number)))
+        (folder / f"{number}.png").write_bytes(picture(number))
         lines.append(json.dumps({"image": f"{number}.png", "captions": f"picture {number}"}))
     if image is not None:
         (folder / f"{BAD}.png").write_bytes(image)
@@ -170,14 +177,20 @@ GOOD_LINES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The batches of data in which nothing is wrong."""
+    return read(write(tmp_path_factory.mktemp("whole") / "data"))
+
+
 @pytest.mark.parametrize(
     ("image", "line", "word"),
     [(image, None, word) for image, word in IMAGES.values()]
     + [(None, line, word) for line, word in LINES.values()],
     ids=[*IMAGES, *LINES],
 )
-def test_damage_is_counted_named_and_replaced(tmp_path, image, line, word):
-    whole, broken = read(write(tmp_path / "whole")), write(tmp_path / "broken", image, line)
+def test_damage_is_counted_named_and_replaced(whole, tmp_path, image, line, word):
+    broken = write(tmp_path / "broken", image, line)
     damage = Damage(tmp_path / "damaged.jsonl", 0.01)
     found = read(broken, damage)
     places = [(k, row) for k, batch in enumerate(whole) for row in range(8)]

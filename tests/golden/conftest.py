@@ -2,9 +2,9 @@
 
 The mark gives a test the argument `case` once per file that matches (test id: the file's stem), or,
 with `prefixes="."`, once per `<prefix>.` of the array names inside (id: stem-prefix); likewise with
-"_". Files come
-from `--golden-dir`, else from tests/golden/data. A pattern without any case is a failing test, or a
-skipped one with `absent="the reason"`.
+"_". Files come from `--golden-dir`, else from tests/golden/data. With `quick=2` all but the first
+two cases are slow tests. A pattern without any case is a failing test, or a skipped one with
+`absent="the reason"`.
 """
 
 import dataclasses
@@ -49,7 +49,9 @@ def find(folder: Path, pattern: str, prefixes: str, absent: str) -> list[Any]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "golden(folder, pattern, prefixes='', absent=''): reference")
+    config.addinivalue_line(
+        "markers", "golden(folder, pattern, prefixes='', absent='', quick=None): reference"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -58,7 +60,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     folder, pattern = mark.args
     how = {"prefixes": "", "absent": "", **mark.kwargs}
+    quick = how.pop("quick", None)
     cases = find(golden_folder(metafunc.config) / folder, pattern, **how)
+    if quick is not None:
+        slow = [pytest.param(*x.values, id=x.id, marks=pytest.mark.slow) for x in cases[quick:]]
+        cases = cases[:quick] + slow
     metafunc.parametrize("case", cases, indirect=True)
 
 

@@ -275,7 +275,7 @@ def sides_of(
     return query, document, Lexical(p[n:].reshape(shape), words[n:].reshape(shape))
 
 
-@pytest.mark.golden("vdr", "vdr_loss_case*.npz")
+@pytest.mark.golden("vdr", "vdr_loss_case*.npz", quick=2)
 def test_loss(case: Case) -> None:
     modes = [mode for mode in MODES if f"{mode}/loss" in case]
     assert "paper" in modes

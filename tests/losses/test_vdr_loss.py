@@ -44,7 +44,8 @@ FORMS = {
     "columns-ring-8": ((2, 2, 2), "ring", 3, None),
 }
 QUICK = {
-    *((kind, "blocks") for kind in KINDS),
+    ("paper", "blocks"),
+    ("code", "blocks"),
     ("code", "ring-8"),
     ("paper", "columns-8"),
 }
