@@ -159,6 +159,7 @@ def test_every_config_is_checked_first(tmp_path: Path) -> None:
         ("import os; os._exit(7)", "a/seed_0: reading it ended with status 7"),
         ("return 1 / 0", "a/seed_0: "),
         ("print('hello'); return 3", "a/seed_0: "),
+        ("import os; os.system('echo hello'); return 3", "a/seed_0: "),
     ],
 )
 def test_a_config_file_that_misbehaves(body: str, words: str, tmp_path: Path) -> None:

@@ -300,9 +300,10 @@ def _modes(
       part: the evaluator.
       sides: the fields that it compares.
     """
+    from big_retrieval.config.run import is_lexical
     from big_retrieval.evals.modes import parse_mode
 
-    if part.modes and not all(isinstance(x.head, Lexical) for x in config.fields.values()):
+    if part.modes and not is_lexical(config):
         yield f"{path}.modes are for lexical models, which this is not; leave them out."
         return
     for text in part.modes:

@@ -5,7 +5,6 @@ process without jax (`python -m big_retrieval.sweep.check`, a JSON list of comma
 standard input, a JSON list of answers on its output), and this process forks once for every run.
 """
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -130,12 +129,12 @@ def answers(lines: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 def _answer(flags: Sequence[str], sender: Connection) -> None:
     """What is wrong with a configuration, or the configuration with the names of its metrics."""
     sys.argv = ["big_retrieval.main", *flags]
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a config file, or what it starts, may print
     try:
-        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-            cli.parse(sys.argv)  # a config file may print
-            config = cli.load_config()
-            check(config)
-            metrics = metrics_of_all(config)
+        cli.parse(sys.argv)
+        config = cli.load_config()
+        check(config)
+        metrics = metrics_of_all(config)
         plain = json.loads(to_json(schema.to_plain(config)))
         sender.send({"config": plain, "metrics": metrics})
     except UserError as problem:

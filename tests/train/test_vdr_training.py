@@ -102,6 +102,7 @@ def weighed(**changes: Any) -> Config:
 KINDS: dict[str, Callable[..., Config]] = {
     "vdr": texts, "splade": splade, "image": pictures, "weighed": weighed,
 }  # fmt: skip
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +117,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return made[kind]
 
     return make
-
-
-SLOW = pytest.mark.slow
 
 
 @SLOW
