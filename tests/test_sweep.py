@@ -698,11 +698,13 @@ REAL = """small = {{"total_steps": 30, "log_every": 1, "checkpoint_every": 5, "d
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep that nothing happened to."""
+    """The folder of a sweep that nothing happened to; `seconds` in it says how long it took."""
+    begin = time.monotonic()
     folder = tmp_path_factory.mktemp("whole")
     file = written(folder / "real.py", REAL.format(quick=QUICK))
     done = call(f"--sweep={file}", f"--workdir={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "seconds").write_text(str(time.monotonic() - begin))
     return folder
 
 
@@ -741,6 +743,33 @@ def test_sweeps_killed_at_random_moments(whole: Path, tmp_path: Path) -> None:
     same(whole, folder)
     for name in "ab":
         assert results(folder / name / "seed_4")["resumed_from"] is not None
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_any_moment(whole: Path, tmp_path: Path) -> None:
+    """No more than the run that was interrupted is lost."""
+    file = written(tmp_path / "real.py", REAL.format(quick=QUICK))
+    folder, rng = tmp_path / "cut", random.Random(5)
+    flags = [f"--sweep={file}", f"--workdir={folder}"]
+    process = subprocess.Popen(
+        command("sweep", *flags), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
+    )
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(rng.random() * float((whole / "seconds").read_text()))
+    process.kill()
+    process.wait()
+    begun = []  # unfinished runs with a checkpoint
+    for name in "ab":
+        run = folder / name / "seed_4"
+        assert not run.exists() or free(run)  # nothing of it goes on
+        if complete(run) and not (run / "results.json").exists():
+            begun.append(name)
+    assert len(begun) <= 1
+    again = call(*flags)
+    assert again.returncode == 0, again.stdout + again.stderr
+    same(whole, folder)
+    for name in "ab":
+        assert (results(folder / name / "seed_4")["resumed_from"] is not None) == (name in begun)
 
 
 def complete(folder: Path) -> list[int]:
