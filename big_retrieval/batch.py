@@ -50,10 +50,10 @@ class Reps:
         lexical fields.
       words: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
       negatives: the same of the hard negatives that came with the rows, [B, K, ...] each.
-      extra: per-example outputs of learned parts that belong to no similarity, [B, ...] each.
+      extra: loss -> what the module that it owns makes of the rows, arrays [B, ...].
     """
 
     points: Mapping[str, jax.Array]
     words: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     negatives: "Reps | None" = None
-    extra: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    extra: Mapping[str, Any] = flax.struct.field(default_factory=dict)

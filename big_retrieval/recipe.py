@@ -30,6 +30,7 @@ from big_retrieval.config import (
     GradedScenes,
     Head,
     ImageField,
+    Loss,
     Ranking,
     ResNet,
     Retrieval,
@@ -39,9 +40,8 @@ from big_retrieval.config import (
     ViT,
     ZeroShot,
 )
+from big_retrieval.config.vdr import LOCAL_TOP
 from big_retrieval.errors import UserError
-
-LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
@@ -106,6 +106,23 @@ def image_text(
     head = Head(dim=dim, spheres=spheres)
     c.fields.image = entry(ImageField(), size=size, head=head)
     c.fields.text = entry(TextField(), length=length, head=head)
+
+
+def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
+    """Makes `losses.main` another loss, which keeps the temperature of the one before.
+
+    Args:
+      c: the config to change.
+      loss: such as `config.Vdr()`.
+      **changes: keys of it.
+
+    Raises:
+      UserError: a change names no key of the loss.
+    """
+    new = entry(loss, **changes)
+    if "temperature" in new and "temperature" not in changes:
+        new.temperature = c.losses.main.get("temperature", new.temperature)
+    c.losses.main = new
 
 
 def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
@@ -176,10 +193,9 @@ def runlocal(c: Editable) -> Editable:
             tower.vocab_size = None
     for part in c.fields.values():
         _shrink_field(part)
-    if c.loss.type == "vdr":
-        for key in ("top", "top_document"):
-            if c.loss[key] is not None:
-                c.loss[key] = min(c.loss[key], LOCAL_TOP)
+    for name, group in c.losses.items():
+        small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
+        c.losses[name] = schema.to_config_dict(small)
     c.init = ml_collections.ConfigDict()
     graded = c.data.type in ("graded", "beir", "dpr", "triples")
     scored = bool(c.labels.score)

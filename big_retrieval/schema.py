@@ -121,8 +121,7 @@ def complete(hint: Any, raw: Any) -> Any:
         elif field.default is not dataclasses.MISSING:
             out[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
-            value = field.default_factory()
-            out[field.name] = to_plain(value) if dataclasses.is_dataclass(value) else value
+            out[field.name] = to_plain(field.default_factory())
     return out
 
 
@@ -262,12 +261,17 @@ def _switched(
 
 def choices_of(hint: Any) -> tuple[Any, ...]:
     """The dataclasses that an annotation stands for, where the tag says which; else ()."""
-    if hasattr(hint, "registered") and not dataclasses.is_dataclass(hint):
+    if _is_kind(hint):
         return hint.registered()
     if typing.get_origin(hint) not in (Union, types.UnionType):
         return ()
     args = tuple(arg for arg in typing.get_args(hint) if arg is not type(None))
     return args if all(dataclasses.is_dataclass(arg) for arg in args) and len(args) > 1 else ()
+
+
+def _is_kind(hint: Any) -> bool:
+    """Whether an annotation is the base class of a kind of parts: it has no tag of its own."""
+    return hasattr(hint, "registered") and "type" not in getattr(hint, "__dataclass_fields__", {})
 
 
 def named(choices: Iterable[Any]) -> dict[str, Any]:
@@ -299,8 +303,9 @@ def entry_kind(cls: Any, key: str) -> Any:
     """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
     hint = hints_of(cls).get(key)
     args = typing.get_args(hint)
-    named_entries = typing.get_origin(hint) is dict and dataclasses.is_dataclass(args[1])
-    return args[1] if named_entries else None
+    if typing.get_origin(hint) is not dict or _is_kind(args[1]):
+        return None
+    return args[1] if dataclasses.is_dataclass(args[1]) else None
 
 
 def tag_of(cls: Any) -> str:

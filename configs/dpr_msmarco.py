@@ -40,7 +40,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         )  # fmt: skip
     c.tokenizer.path = weights
     c.topology = "inner"
-    c.temperature.update(init=1.0, learnable=False, max=None)
+    c.losses.main.temperature.update(init=1.0, learnable=False, max=None)
 
     # Optimiser
     c.optimizer.update(

@@ -52,15 +52,15 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.fields.image = recipe.entry(config.ImageField(), size=32, head=head, weight=0.5)
         c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
     c.topology = "oblique" if args.m > 1 else "sphere"
-    c.temperature.init = 5.0
+    c.losses.main.temperature.init = 5.0
 
     # Objective
     c.labels = recipe.entry(
         config.PairLabels(), query="query_id", document="doc_id", score="score", weight=args.weight
     )
-    c.loss = recipe.entry(config.Contrastive(), divide_by="rows")
+    recipe.main_loss(c, config.Contrastive(), divide_by="rows")
     if args.loss == "wsig":
-        c.loss = recipe.entry(config.Sigmoid(), weight_inside=True)
+        recipe.main_loss(c, config.Sigmoid(), weight_inside=True)
 
     # Optimiser: without clipping, Adam absorbs the scale of the weights
     c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.clip_norm = 2e-3, 0.05, None

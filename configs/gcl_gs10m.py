@@ -46,9 +46,9 @@ def get_config(arg: str = "") -> recipe.Editable:
         config.PairLabels(), query="query", document="product_id", score="score_linear",
         weight=args.weight,
     )  # fmt: skip
-    c.loss = recipe.entry(config.Contrastive(), divide_by="rows")
+    recipe.main_loss(c, config.Contrastive(), divide_by="rows")
     if args.loss == "wsig":
-        c.loss = recipe.entry(config.Sigmoid(), weight_inside=True)
+        recipe.main_loss(c, config.Sigmoid(), weight_inside=True)
 
     # Optimiser: without clipping, which would undo the scale of the weights
     c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.clip_norm = 1e-4, 0.02, None

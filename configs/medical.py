@@ -51,13 +51,13 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.fields.query.head, c.fields.answer.head = head, head.copy_and_resolve_references()
     c.towers.text.pool = "mean" if args.method == "dpr" else "none"  # as MiniLM was trained
     c.tokenizer.path, c.topology = args.vocab, "inner"
-    c.temperature.update(init=0.1 if args.method == "vdr" else 1.0, max=None)
+    c.losses.main.temperature.update(init=0.1 if args.method == "vdr" else 1.0, max=None)
 
     # Objective
     if args.method == "vdr":
-        c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag)
+        recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag)
     if args.method == "splade":
-        c.loss.sparsity.update(
+        c.losses.main.sparsity.update(
             query=args.query, document=args.document, warmup_steps=args.steps // 3
         )
 

@@ -27,8 +27,10 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.text = recipe.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
     recipe.image_text(c, dim=args.n, size=224, length=77)
     c.topology = "oblique"
-    c.temperature.max = 100 / args.m  # as published
-    c.temperature.init = 1 / 0.07 / args.m  # ours: CLIP's start, for scores m times as wide
+    c.losses.main.temperature.max = 100 / args.m  # as published
+    c.losses.main.temperature.init = (
+        1 / 0.07 / args.m
+    )  # ours: CLIP's start, for scores m times as wide
 
     # Optimiser: ours
     c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1

@@ -38,8 +38,8 @@ def get_config(arg: str = "") -> recipe.Editable:
         kind, "oblique"
     )
     # The ablations' starts lie above 100/m and 100, so no bound can have been in force.
-    c.temperature.max = None
-    c.temperature.init, c.temperature.learnable = args.tau, not args.fixed
+    c.losses.main.temperature.max = None
+    c.losses.main.temperature.init, c.losses.main.temperature.learnable = args.tau, not args.fixed
 
     # Optimiser: ours
     c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1

@@ -53,7 +53,9 @@ def make_lexical(c: recipe.Editable, args: recipe.Editable) -> None:
     c.fields.text.head = recipe.entry(head, own_words=True)
     c.fields.image.head = recipe.entry(head, tied=False, layer_norm=False)
     c.topology = "inner"
-    c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
+    recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
     if args.mask != "none":
         paper = args.mask == "paper" or args.nobag
-        c.loss.mask.update(apply="gated" if paper else "bag", source="gate" if paper else "bag")
+        c.losses.main.mask.update(
+            apply="gated" if paper else "bag", source="gate" if paper else "bag"
+        )

@@ -35,6 +35,6 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Objective
     steps = 20 * dpr_msmarco.TRAIN_QUERIES // args.batch
-    c.loss = recipe.entry(config.Contrastive())
-    c.loss.sparsity.update(query=args.query, document=args.document, warmup_steps=steps // 3)
+    recipe.main_loss(c, config.Contrastive())
+    c.losses.main.sparsity.update(query=args.query, document=args.document, warmup_steps=steps // 3)
     return recipe.runlocal(c) if args.runlocal else c

@@ -40,11 +40,11 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.topology = "inner"
 
     # Objective: Eq. 5 of gated texts, and of their bags of words, against images
-    c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
+    recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
     if args.mask != "none":
         apply = "gated" if args.mask == "paper" or args.nobag else "bag"
         source = "gate" if args.mask == "paper" else "bag"
-        c.loss.mask.update(apply=apply, source=source)
+        c.losses.main.mask.update(apply=apply, source=source)
     for name in ("coco", "flickr30k"):
         c.evals[name].modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

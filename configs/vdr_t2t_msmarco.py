@@ -35,7 +35,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.fields[field].head = recipe.entry(head)
 
     # Objective: Eq. 5 of gated queries, and of their bags of words, against dense passages
-    c.loss = recipe.entry(config.Vdr(), top=args.top, bag=not args.nobag, symmetric=args.symmetric)
+    recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag, symmetric=args.symmetric)
     for each in c.evals.values():
         each.modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

@@ -149,7 +149,13 @@ def sides(c: Config) -> Iterator[str]:
             f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
             "same towers.<tower>.class_tokens and fields.<field>.head."
         )
-    for name in ("scalars", "batch_stats", "model", *(f"{field}_head" for field in c.fields)):
+    for name in (
+        "scalars",
+        "losses",
+        "batch_stats",
+        "model",
+        *(f"{field}_head" for field in c.fields),
+    ):
         if name in c.towers:
             yield f"config.towers.{name}: another part of the model has this name; rename it."
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from big_retrieval.config import Config, TextField
-from big_retrieval.config.loss import PairLabels
+from big_retrieval.config.labels import PairLabels
 from big_retrieval.data.weights import make_weight
 from big_retrieval.errors import UserError
 

@@ -8,6 +8,7 @@ from big_retrieval.checks.evals import evals
 from big_retrieval.checks.fields import fields, negatives, sides
 from big_retrieval.checks.labels import labels
 from big_retrieval.checks.lexical import lexical
+from big_retrieval.checks.losses import losses
 from big_retrieval.config import Bert, Config, ResNet, ViT
 from big_retrieval.errors import UserError
 
@@ -103,8 +104,6 @@ def _slices(c: Config) -> Iterator[str]:
             f"config.microbatch {c.microbatch} does not divide config.batch_size {c.batch_size}; "
             f"{near} would."
         )
-    if c.loss.block is not None and c.loss.block < 1:
-        yield f"config.loss.block is {c.loss.block}; it must be at least 1, or None to choose."
 
 
 def _divisors(number: int) -> list[int]:
@@ -196,21 +195,7 @@ def _unused(c: Config) -> Iterator[str]:
             )
 
 
-def _temperature(c: Config) -> Iterator[str]:
-    t = c.temperature
-    for name, value in (("init", t.init), ("min", t.min), ("max", t.max)):
-        if value is not None and value <= 0:
-            yield f"config.temperature.{name} is {value}; the multiplier must be positive."
-    if t.max is not None and t.init > t.max * (1 + 1e-6):
-        yield (
-            f"config.temperature.init {t.init:g} lies above config.temperature.max {t.max:g}: the "
-            "first step would change it; lower the start or raise the bound."
-        )
-    if t.min is not None and t.init < t.min * (1 - 1e-6):
-        yield f"config.temperature.init {t.init:g} lies below config.temperature.min {t.min:g}."
-
-
 CHECKS = (
     _mesh, _run, _slices, _optimizer, _towers, fields, _unused, _init, lexical, sides,
-    _temperature, labels, negatives, evals, data, loader,
+    losses, labels, negatives, evals, data, loader,
 )  # fmt: skip

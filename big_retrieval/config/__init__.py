@@ -22,16 +22,17 @@ from big_retrieval.config.data import (
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Head, ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
-    ColumnMask,
+    Constraint,
     Contrastive,
     Exchange,
     FalseNegatives,
-    PairLabels,
+    Loss,
+    PairLoss,
     Sigmoid,
     Sparsity,
     Temperature,
-    Vdr,
 )
 from big_retrieval.config.optimizer import Optimizer, Schedule
 from big_retrieval.config.registry import Plugin, register
@@ -57,3 +58,4 @@ from big_retrieval.config.towers import (
     ResNet,
     ViT,
 )
+from big_retrieval.config.vdr import ColumnMask, Vdr

@@ -1,7 +1,20 @@
-"""Configuration of losses and of what they know of the rows; see `big_retrieval.config`."""
+"""Losses, the parts of `config.losses`: what all of them have, and the two over pairs of rows.
 
+The training loss is the sum over `config.losses` of weight * L, or of lambda * (L / bound - 1)
+where a loss is a constraint (`losses/objective.py`).
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.losses.function import LossFunction
+    from big_retrieval.plan.loss_cost import LossCost
 
 Exchange = Literal["auto", "gather", "ring"]
 FalseNegatives = Literal["keep", "mask", "positives"]
@@ -9,7 +22,7 @@ FalseNegatives = Literal["keep", "mask", "positives"]
 
 @dataclass(frozen=True)
 class Temperature:
-    """The multiplier tau = exp(t) of the scores; `t` is the parameter `scalars/temperature`."""
+    """The multiplier tau = exp(t) of a loss's scores; t is `scalars/<loss>/temperature`."""
 
     init: float = 1 / 0.07
     learnable: bool = True
@@ -18,22 +31,180 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class PairLabels:
-    """Which columns of a record say what its pair is and how much it counts; empty: none does."""
+class Constraint:
+    """L <= bound instead of a weighted L: adds lambda * (L / bound - 1), lambda learned by ascent.
 
-    query: str = ""  # column of the query's id: equal ones are the same query
-    document: str = ""  # column of the document's id; empty: the record is the document
-    # Where the column has one id for each text of a field: that text field, so that the id of the
-    # text that was drawn counts. Empty: the only text field of the side.
-    query_field: str = ""
-    document_field: str = ""
-    score: str = ""  # column of how well the two fit; empty: all pairs weigh 1
-    # from score to weight: "constant", "linear", "inverse", "inverse_sqrt", "piecewise" (GCL, Eqs.
-    # 1 to 3), "table", or arithmetic in s and s_max, such as "sqrt(s / s_max)"
-    weight: str = "constant"
-    s_max: float = 100.0  # the best score that there can be
-    table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
-    normalise: bool = False  # divide the weights of a batch by their mean
+    "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
+    Retrieval", Eq. 9. See `losses/constraint.py` for the update of lambda.
+    """
+
+    bound: float | None = None  # the largest L that is wanted; None: no constraint
+    start: float = 1.0  # of lambda
+    min: float = 0.0  # lambda in the loss is never below,
+    max: float | None = 100.0  # nor above these
+    rate: float = 5e-3  # of the ascent
+    momentum: float = 0.9
+    dampening: float = 0.9  # of the gradient's share in the momentum; the first step has none
+    # False: the raw value of lambda is clipped only where the loss reads it, and may run beyond
+    # its range (as the paper's authors do); True: it is clipped after each step
+    projected: bool = False
+
+    def check(self, path: str) -> Iterator[str]:
+        """What is wrong with its keys, a sentence each; `path` names the group."""
+        if self.bound is not None and self.bound <= 0:
+            yield f"{path}.bound is {self.bound}; it must be positive, or None for no constraint."
+        if self.rate <= 0:
+            yield f"{path}.rate is {self.rate}; it must be positive."
+        for key in ("momentum", "dampening"):
+            if not 0 <= getattr(self, key) < 1:
+                yield f"{path}.{key} is {getattr(self, key)}; it must be at least 0 and below 1."
+        if self.max is not None and self.max <= self.min:
+            yield f"{path}.max is {self.max}; it must be above {path}.min {self.min}."
+        if self.start < self.min or (self.max is not None and self.start > self.max):
+            yield f"{path}.start is {self.start}; it must be from {path}.min to {path}.max."
+
+
+@dataclass(frozen=True)
+class Loss(Part):
+    """The base of all losses: their common keys, and what the rest of the code asks them.
+
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("loss")`.
+    """
+
+    kind: ClassVar[str] = "loss"
+    weight: float = 1.0  # in the sum of all losses
+    constraint: Constraint = field(default_factory=Constraint)
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its keys in this config, a sentence each.
+
+        Args:
+          config: of the run.
+          path: of this loss, such as `config.losses.main`.
+        """
+        del config, path
+        yield from ()
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        """What computes it.
+
+        Args:
+          config: of the run, checked.
+          name: of the loss in `config.losses`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(config, name)")
+
+    def runlocal(self) -> "Loss":
+        """The same for a model of a few thousand parameters."""
+        return self
+
+    def cost(self, config: "Config", tensor: int) -> "LossCost | None":
+        """What `--plan` is told of it; None: the loss is traced, and its operations counted.
+
+        Args:
+          config: of the run, checked.
+          tensor: devices along the mesh's axis of that name.
+        """
+        del config, tensor
+        return None
+
+
+@dataclass(frozen=True)
+class ForeignLoss(Loss):
+    """A loss of a saved run whose file is not imported: kept as it is, and never computed.
+
+    Attributes:
+      saved_form: its keys.
+      plugin: where it was defined.
+    """
+
+    saved_form: Mapping[str, Any] = field(default_factory=dict)
+    plugin: Plugin = field(default_factory=Plugin)
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        """Raises a UserError that names the file."""
+        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
+        raise UserError(
+            f"config.losses.{name} is of the type {self.saved_form.get('type')!r}, which {where} "
+            "defines: import it first, or give this file as --plugins=FILE."
+        )
+
+
+def check_loss(loss: Loss, config: "Config", path: str) -> Iterator[str]:
+    """What is wrong with the keys that all losses have, and then with its own."""
+    if loss.weight <= 0:
+        yield f"{path}.weight is {loss.weight}; it must be positive: remove a loss of no weight."
+    if loss.constraint.bound is not None and loss.weight != 1:
+        yield (
+            f"{path} has a weight ({loss.weight}) and a constraint.bound "
+            f"({loss.constraint.bound}): leave the weight at 1, or set the bound to None."
+        )
+    yield from loss.constraint.check(f"{path}.constraint")
+    yield from loss.check(config, path)
+
+
+@dataclass(frozen=True)
+class PairLoss(Loss):
+    """The base of losses over all pairs (query, document) of the global batch."""
+
+    query: tuple[str, ...] = ()  # the query fields that it compares; (): all
+    document: tuple[str, ...] = ()  # the document fields; (): all
+    topology: str = ""  # by which it scores; empty: config.topology
+    temperature: Temperature = field(default_factory=Temperature)
+    false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
+    renormalise: bool = False  # the average of several fields is brought back onto the topology
+    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
+    block: int | None = None  # rows and columns scored at a time; None: by the size of a score
+
+    def fields(self, config: "Config", side: Literal["query", "document"]) -> tuple[str, ...]:
+        """The names of the fields of a side that it compares."""
+        return getattr(self, side) or config.side(side)
+
+    def cost(self, config: "Config", tensor: int) -> "LossCost":
+        """See `Loss`; one comparison of all queries with all documents for each term."""
+        from big_retrieval.plan.loss_cost import LossCost
+
+        return LossCost(config, self, tensor)
+
+    def lexical(self, config: "Config") -> bool:
+        """Whether all of its fields have lexical heads."""
+        from big_retrieval.config.run import is_lexical
+
+        return is_lexical(config, *self.fields(config, "query"), *self.fields(config, "document"))
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Loss`."""
+        from big_retrieval.config.run import TOPOLOGIES
+
+        for side in ("query", "document"):
+            own = config.side(side)
+            for name in getattr(self, side):
+                if name not in own:
+                    yield (
+                        f"{path}.{side} names {name!r}, which is no field of the side {side!r} "
+                        f"(there: {', '.join(own) or 'none'})."
+                    )
+        if self.topology and self.topology not in TOPOLOGIES:
+            yield f"{path}.topology {self.topology!r} is unknown; known: {', '.join(TOPOLOGIES)}."
+        if self.block is not None and self.block < 1:
+            yield f"{path}.block is {self.block}; it must be at least 1, or None to choose."
+        yield from _temperature(self.temperature, f"{path}.temperature")
+
+
+def _temperature(t: Temperature, path: str) -> Iterator[str]:
+    for name, value in (("init", t.init), ("min", t.min), ("max", t.max)):
+        if value is not None and value <= 0:
+            yield f"{path}.{name} is {value}; the multiplier must be positive."
+    if t.max is not None and t.init > t.max * (1 + 1e-6):
+        yield (
+            f"{path}.init {t.init:g} lies above {path}.max {t.max:g}: the first step would change "
+            "it; lower the start or raise the bound."
+        )
+    if t.min is not None and t.init < t.min * (1 - 1e-6):
+        yield f"{path}.init {t.init:g} lies below {path}.min {t.min:g}."
+
+
+Terms = Literal["all", "average", "pairs"]
 
 
 @dataclass(frozen=True)
@@ -45,71 +216,52 @@ class Sparsity:
     warmup_steps: int = 0  # over which they grow, with the square of the steps
 
 
+@register("loss")
 @dataclass(frozen=True)
-class Contrastive:
+class Contrastive(PairLoss):
     """Symmetric cross-entropy over the global batch; over several fields, GCL's Eq. 5."""
 
     type: Literal["contrastive"] = "contrastive"
-    false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
     divide_by: Literal["weights", "rows"] = (
         "weights"  # the sum of weighted losses; rows: GCL, Eq. 4
     )
     # with several fields a side: of their average, of every pair of them, or the sum of both
-    terms: Literal["all", "average", "pairs"] = "all"
-    renormalise: bool = False  # the average of the fields is brought back onto the topology
+    terms: Terms = "all"
     directions: Literal["both", "query"] = "both"  # query: of queries over documents alone
     sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
-    exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
-    block: int | None = None  # rows and columns scored at a time; None: by the size of a score
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Loss`."""
+        yield from super().check(config, path)
+        for side in ("query", "document"):
+            value, key = getattr(self.sparsity, side), f"{path}.sparsity.{side}"
+            if value < 0:
+                yield f"{key} is {value}; it must be 0 or more."
+            if value and not self.lexical(config):
+                yield f"{key} is {value}, but there are no lexical heads; set it to 0."
+        steps = self.sparsity.warmup_steps
+        if steps < 0:
+            yield f"{path}.sparsity.warmup_steps is {steps}; it must be 0 or more."
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        """See `Loss`."""
+        from big_retrieval.losses.pair_losses import ContrastiveLoss
+
+        return ContrastiveLoss.make(self, config)
 
 
+@register("loss")
 @dataclass(frozen=True)
-class ColumnMask:
-    """The contrastive mask (VDR, section 3.3): inactive columns are shared out among the batch."""
-
-    # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
-    apply: Literal["none", "gated", "bag", "both"] = "none"
-    source: Literal["gate", "bag"] = "gate"  # what makes a query's column active
-    weight: float = 1.0  # of a column that a bag of words is given
-    normalise: bool = False  # a row's share to norm 1, before the weight
-
-
-@dataclass(frozen=True)
-class Vdr:
-    """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
-
-    type: Literal["vdr"] = "vdr"
-    # k, columns that the gate of training leaves besides a text's own words; None: all
-    top: int | None = 768
-    symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
-    top_document: int | None = None  # k of the documents of four terms; None: as `top`
-    bag: bool = True  # the nonparametric entry: queries as bags of words
-    bag_norm: bool = False  # these to norm 1; else binary
-    mask: ColumnMask = field(default_factory=ColumnMask)
-    directions: Literal["both", "query"] = "both"
-    # the paper sums directions and terms, its authors' code takes means: a quarter of it
-    reduction: Literal["sum", "mean"] = "sum"
-    divide_by: Literal["weights", "rows"] = "weights"
-    false_negatives: FalseNegatives = "keep"
-    renormalise: bool = False
-    exchange: Exchange = "auto"
-    block: int | None = None
-
-
-def top_of_documents(config: Vdr) -> int | None:
-    """k of the documents' gate; None: it leaves all columns."""
-    return config.top if config.top_document is None else config.top_document
-
-
-@dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(PairLoss):
     """Sigmoid loss of every cell of the global batch (SigLIP); weighted, GCL's Eq. 6."""
 
     type: Literal["sigmoid"] = "sigmoid"
-    bias: float = -10.0  # start of the learned bias, `scalars/bias`; minus the b of GCL's Eq. 6
+    bias: float = -10.0  # start of the learned `scalars/<loss>/bias`; minus the b of GCL's Eq. 6
     weight_inside: bool = False  # a weight multiplies the logit of its pair (Eq. 6), not the loss
-    false_negatives: FalseNegatives = "keep"
-    terms: Literal["all", "average", "pairs"] = "all"
-    renormalise: bool = False
-    exchange: Exchange = "auto"
-    block: int | None = None
+    terms: Terms = "all"
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        """See `Loss`."""
+        from big_retrieval.losses.pair_losses import SigmoidLoss
+
+        return SigmoidLoss.make(self, config)

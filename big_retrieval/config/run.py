@@ -1,6 +1,8 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
 import dataclasses
+import fnmatch
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,10 +12,14 @@ from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
 from big_retrieval.config.fields import ImageField, Lexical, TextField, Tokenizer
-from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperature, Vdr
+from big_retrieval.config.labels import PairLabels
+from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Bert, ResNet, ViT
+
+Topology = Literal["sphere", "euclidean", "oblique", "geodesic", "inner"]
+TOPOLOGIES: tuple[str, ...] = typing.get_args(Topology)
 
 
 @dataclass(frozen=True)
@@ -58,11 +64,11 @@ class Config:
     mesh: Mesh = field(default_factory=Mesh)
     fields: dict[str, ImageField | TextField] = field(default_factory=dict)
     towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
-    init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
-    topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
-    temperature: Temperature = field(default_factory=Temperature)
+    # by tower; "model": all of them, and the temperature of the losses
+    init: dict[str, Init] = field(default_factory=dict)
+    topology: Topology = "sphere"
     labels: PairLabels = field(default_factory=PairLabels)
-    loss: Contrastive | Sigmoid | Vdr = field(default_factory=Contrastive)
+    losses: dict[str, Loss] = field(default_factory=lambda: {"main": Contrastive()})  # added up
     optimizer: Optimizer = field(default_factory=Optimizer)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     data: Source = field(default_factory=Scenes)
@@ -72,20 +78,27 @@ class Config:
     # <kind>/<type> of parts from a user's own files -> the file; found by itself
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
+    def side(self, side: str) -> tuple[str, ...]:
+        """The names of the fields of a side."""
+        return tuple(name for name, field in self.fields.items() if field.side == side)
 
-# What a resumed run may change: nothing in here moves a parameter's trajectory.
+
+# What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
-    "microbatch", "loss.exchange", "loss.block", "loader.threads", "loader.workers",
+    "microbatch", "losses.*.exchange", "losses.*.block", "loader.threads", "loader.workers",
     "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
-    "plugins.evaluator",
+    "plugins.evaluator", "plugins.*.*.file", "plugins.*.*.module",
 )  # fmt: skip
 
 
 def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
-    key = key.replace("/", ".")
-    return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
+    names = key.replace("/", ".").split(".")[1:]
+    wanted = (free.split(".") for free in FREE_ON_RESUME)
+    return any(
+        len(free) <= len(names) and all(map(fnmatch.fnmatchcase, names, free)) for free in wanted
+    )
 
 
 def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
@@ -120,31 +133,49 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    An evaluator whose file is not imported becomes a `ForeignEvaluator`: it stops nobody who only
-    uses the model.
+    A loss or evaluator whose file is not imported becomes a `ForeignLoss` or `ForeignEvaluator`: it
+    stops nobody who only uses the model.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path.
     """
     saved = schema.complete(Config, raw)
-    foreign = _foreign_evaluators(saved)
-    if foreign:
-        saved["evals"] = {key: x for key, x in saved["evals"].items() if key not in foreign}
+    kinds: tuple[tuple[str, Any, Any], ...] = (
+        ("evals", Evaluator, ForeignEvaluator),
+        ("losses", Loss, ForeignLoss),
+    )
+    foreign = {key: _foreign(saved, key, kind) for key, kind, _ in kinds}
+    for key, groups in foreign.items():
+        if groups:
+            saved[key] = {name: x for name, x in saved[key].items() if name not in groups}
     config = schema.parse(Config, saved)
-    for name, group in foreign.items():
-        config.evals[name] = ForeignEvaluator(group, config.plugins[f"evaluator/{group['type']}"])
+    for key, _, stands_for in kinds:
+        for name, (group, plugin) in foreign[key].items():
+            getattr(config, key)[name] = stands_for(saved_form=group, plugin=config.plugins[plugin])
     return config
 
 
-def _foreign_evaluators(saved: Any) -> dict[str, Any]:
-    """Those of a saved configuration whose type is listed as a user's own and not known here."""
-    groups = saved if isinstance(saved, dict) else {}
-    evals, listed = groups.get("evals"), groups.get("plugins")
-    if not isinstance(evals, dict) or not isinstance(listed, dict):
+def _foreign(saved: Any, key: str, kind: Any) -> dict[str, tuple[Any, str]]:
+    """The entries of `config.<key>` with a part, perhaps inside, that is not known here.
+
+    Returns:
+      Name -> its group, and the key of `plugins` of the unknown part.
+    """
+    root = saved if isinstance(saved, dict) else {}
+    entries, listed = root.get(key), root.get("plugins")
+    if not isinstance(entries, dict) or not isinstance(listed, dict):
         return {}
-    known = {f"evaluator/{name}" for name in schema.named(Evaluator.registered())}
-    return {
-        name: group
-        for name, group in evals.items()
-        if isinstance(group, dict) and f"evaluator/{group.get('type')}" in listed.keys() - known
-    }
+    known = {f"{kind.kind}/{name}" for name in schema.named(kind.registered())}
+
+    def unknown(group: Any) -> str | None:
+        if not isinstance(group, dict):
+            return None
+        mine = f"{kind.kind}/{group.get('type')}"
+        return (
+            mine
+            if mine in listed.keys() - known
+            else next(filter(None, map(unknown, group.values())), None)
+        )
+
+    found = {name: (group, unknown(group)) for name, group in entries.items()}
+    return {name: (group, plugin) for name, (group, plugin) in found.items() if plugin is not None}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from big_retrieval.config.loss import PairLabels
+from big_retrieval.config.labels import PairLabels
 from big_retrieval.data.expression import Formula, compile_formula
 from big_retrieval.errors import UserError
 

@@ -1,6 +1,7 @@
 """`config.init`: parameters that a run starts from instead of drawing them."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Flat, Part, Source, below
+from big_retrieval.interop.source import OUR_TEMPERATURE, Flat, Part, Source, below
 
 WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
 
@@ -88,7 +89,7 @@ def start(
         if source.unused:
             notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
     if WHOLE in config.init:
-        notes += _temperature(config, read_once[config.init[WHOLE].path], params)
+        notes += _temperature(config, read_once[config.init[WHOLE].path], shapes, params)
     return Start(params, notes, averages)
 
 
@@ -167,10 +168,12 @@ def _heads(
     return notes
 
 
-def _temperature(config: Config, source: Source, params: Flat) -> list[str]:
+def _temperature(
+    config: Config, source: Source, shapes: Mapping[str, Any], params: Flat
+) -> list[str]:
     """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
     if source.temperature is None:
-        return [f"temperature: {source.origin} has none, so it starts at {config.temperature.init}"]
+        return [f"temperature: {source.origin} has none, so it starts as configured"]
     value = np.asarray(source.temperature, np.float32)
     notes = []
     tokens = max(tower.class_tokens for tower in config.towers.values())
@@ -178,7 +181,7 @@ def _temperature(config: Config, source: Source, params: Flat) -> list[str]:
         before = max(part.tower.class_tokens for part in source.parts.values())
         value = value - np.float32(np.log(tokens / max(1, before)))
         notes.append(f"temperature: divided by {tokens // max(1, before)}, as scores are sums")
-    params["scalars/temperature"] = value.reshape(())
+    params |= {name: value.reshape(()) for name in shapes if re.fullmatch(OUR_TEMPERATURE, name)}
     return [*notes, f"temperature: starts at {float(np.exp(value)):.4g}"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval.config import Bert, Config, ImageField, TextField
+from big_retrieval.config import Bert, Config, Contrastive, ImageField, Temperature, TextField
 from big_retrieval.config import Tokenizer as TokenizerConfig
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
@@ -20,6 +20,7 @@ from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source, describe
 from big_retrieval.loading import TrainedModel, load, put_together
 
+LOSS = Contrastive(temperature=Temperature(max=None))  # what it holds of a loss: a temperature
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
 
 
@@ -171,7 +172,7 @@ def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Confi
         fields=fields,
         init={},
         tokenizer=TokenizerConfig(type="auto", path=place),
-        temperature=dataclasses.replace(base.temperature, max=None),
+        losses={"main": LOSS},
     )
 
 
@@ -204,9 +205,10 @@ def _field(source: Source, field: ImageField | TextField) -> Any:
 
 
 def _params(source: Source, config: Config) -> Flat:
-    found: Flat = {"scalars/temperature": np.float32(np.log(config.temperature.init))}  # type: ignore
-    if source.temperature is not None:
-        found["scalars/temperature"] = np.asarray(source.temperature, np.float32)
+    temperature = source.temperature
+    if temperature is None:
+        temperature = np.log(LOSS.temperature.init)
+    found: Flat = {"scalars/main/temperature": np.asarray(temperature, np.float32)}
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]

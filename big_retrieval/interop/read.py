@@ -1,5 +1,6 @@
 """From a path to a checkpoint: a file, a model folder of any library, a run of ours, or the hub."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import Table
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
-from big_retrieval.interop.source import Part, Source, below, understand
+from big_retrieval.interop.source import OUR_TEMPERATURE, Part, Source, below, understand
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
 _TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
@@ -109,7 +110,9 @@ def _ours(folder: Path) -> Source:
     return Source(
         origin=str(found),
         parts=parts,
-        temperature=params.get("scalars/temperature"),
+        temperature=next(
+            (x for name, x in params.items() if re.fullmatch(OUR_TEMPERATURE, name)), None
+        ),
         unused=[],
         unknown=[],
         settings=Settings(tokenizer=found / "tokenizer.json", pixels=_pixels(config)),

@@ -16,6 +16,7 @@ from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.settings import Pixels, Settings
 
+OUR_TEMPERATURE = "scalars/.*/temperature"  # parameters of ours that hold the logarithm of one
 Flat = dict[str, np.ndarray]
 T = TypeVar("T")
 

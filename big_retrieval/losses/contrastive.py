@@ -22,10 +22,10 @@ from big_retrieval.gate import Compact
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax, positive_cost
 from big_retrieval.losses.core import Inputs, Labels, make_core
+from big_retrieval.losses.function import Result
 from big_retrieval.similarity import Topology
 from big_retrieval.spreading import pad_columns
 
-Result = tuple[jax.Array, dict[str, jax.Array]]
 There = tuple[jax.Array | None, jax.Array | None]
 
 

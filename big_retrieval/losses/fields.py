@@ -8,16 +8,15 @@ read the fields' points where they are; nothing is stacked.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Config
+from big_retrieval.config import Config, PairLoss
+from big_retrieval.config.loss import Terms
 from big_retrieval.similarity import Topology, topology
 
-Terms = Literal["all", "average", "pairs"]
 Points = tuple[jax.Array, jax.Array | None]  # [B, M, N], and bool [B] of the rows that have some
 
 
@@ -91,14 +90,16 @@ class Sides:
         return average, None if any(mask is None for mask in there) else jnp.sum(shares, axis=0) > 0
 
 
-def make_sides(config: Config) -> Sides:
-    """The sides of a checked config."""
-    names = {
-        side: tuple(name for name, field in config.fields.items() if field.side == side)
-        for side in ("query", "document")
-    }
+def make_sides(config: Config, loss: PairLoss) -> Sides:
+    """The sides that a loss of a checked config compares."""
     weights = {name: field.weight for name, field in config.fields.items()}
-    return Sides(topology(config.topology), weights, **names, renormalise=config.loss.renormalise)
+    return Sides(
+        topology(loss.topology or config.topology),
+        weights,
+        query=loss.fields(config, "query"),
+        document=loss.fields(config, "document"),
+        renormalise=loss.renormalise,
+    )
 
 
 def pair_weights(batch: Batch, normalise: bool) -> jax.Array | None:

@@ -1,15 +1,13 @@
 """The learned multiplier of the scores."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.config.loss import Temperature
-
-Scalars = Mapping[str, jax.Array]
+from big_retrieval.losses.function import Scalars
 
 
 @dataclass(frozen=True)

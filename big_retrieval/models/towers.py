@@ -251,9 +251,12 @@ def lexical_columns(
     return found
 
 
-def without_scalars(params: Any) -> Any:
+TRAINING_ONLY = ("scalars", "losses")  # parameters of the losses
+
+
+def of_model(params: Any) -> Any:
     """The part of the parameters that the model owns."""
-    return {name: part for name, part in params.items() if name != "scalars"}
+    return {name: part for name, part in params.items() if name not in TRAINING_ONLY}
 
 
 def with_stats(params: Any, batch_stats: Any) -> Any:
@@ -262,7 +265,7 @@ def with_stats(params: Any, batch_stats: Any) -> Any:
 
 
 def variables(weights: Any) -> dict[str, Any]:
-    """What the model is applied to: the collections of a tree of `with_stats`, without scalars."""
-    params = without_scalars(weights)
-    batch_stats = params.pop("batch_stats", {})
+    """What the model is applied to: the collections in a tree of `with_stats`."""
+    params = of_model(weights)
+    batch_stats = of_model(params.pop("batch_stats", {}))
     return {"params": params, "batch_stats": batch_stats}

@@ -133,9 +133,13 @@ def _ring(base: _Candidate, parts: Model) -> _Candidate | None:
     tensor = parts.mesh.shape["tensor"]
     if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config, tensor) == "ring":
         return None
-    loss = dataclasses.replace(base.config.loss, exchange="ring")
-    flags = [*base.flags, "--config.loss.exchange=ring"]
-    return base._replace(config=_with(base.config, loss=loss), flags=flags)
+    losses: dict[str, Any] = dict(base.config.losses)
+    flags = list(base.flags)
+    for name, loss in base.config.losses.items():
+        if hasattr(loss, "exchange"):
+            losses[name] = dataclasses.replace(loss, exchange="ring")  # type: ignore
+            flags.append(f"--config.losses.{name}.exchange=ring")
+    return base._replace(config=_with(base.config, losses=losses), flags=flags)
 
 
 def _with(config: Config, **changes: Any) -> Config:

@@ -73,13 +73,12 @@ def build_model(
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
     objective = make_objective(config)
-    scalars = objective.scalars()
-    variables = abstract_variables(model, scalars)
+    variables = abstract_variables(model, objective)
     params = nn.unbox(variables[0])
     tx, learning_rate = make_optimizer(config.optimizer, params, total_steps)
     averaged = config.optimizer.ema_decay is not None
     draw, abstract = abstract_state(
-        model, scalars, variables, tx, mesh, averaged=averaged, seed=config.seed
+        model, objective, variables, tx, mesh, averaged=averaged, seed=config.seed
     )
     step = make_step(config, model, objective, tx, learning_rate)
     return Model(config, mesh, model, objective, tx, step, draw, abstract, count_parameters(params))

@@ -44,7 +44,7 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
     def look(state: TrainState, batch: Any) -> Any:
         key = jax.random.fold_in(state.key, state.step)
         (loss, _), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats, state.step
+            state.params, batch, key, state.batch_stats, state.step, state.multipliers
         )
         norms = [
             {name: optax.tree.norm(part) for name, part in modules(tree).items()}

@@ -1,5 +1,6 @@
 """TrainState: everything that a step changes, and how it comes into being on a mesh."""
 
+import zlib
 from typing import Any
 
 import flax.linen as nn
@@ -10,6 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
+from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, with_stats
 
 
@@ -19,9 +21,11 @@ class TrainState:
 
     Attributes:
       step: int32 [], finished steps.
-      params: parameter tree; learned scalars of the loss are under `scalars`.
+      params: parameter tree; what the losses learn is under `scalars` and, of the modules that they
+        own, under `losses`.
       batch_stats: running averages of batch norms, at the paths of their parameters; {} if none.
       opt_state: the optimiser's.
+      multipliers: of losses that are constraints, by name (`losses/constraint.py`); {} if none.
       ema: running average of `params`, or an empty tree.
       key: the run's random key; the step folds its number into it.
       first_bad_step: int32 [], the first step whose loss or gradient was not finite, or -1. From
@@ -32,6 +36,7 @@ class TrainState:
     params: Any
     batch_stats: Any
     opt_state: Any
+    multipliers: Any
     ema: Any
     key: jax.Array
     first_bad_step: jax.Array
@@ -45,23 +50,41 @@ class TrainState:
         return with_stats(self.ema or self.params, self.batch_stats)
 
 
-def init_variables(
-    model: RetrievalModel, scalars: dict[str, float], key: jax.Array
-) -> tuple[Any, Any]:
+def init_variables(model: RetrievalModel, objective: Objective, key: jax.Array) -> tuple[Any, Any]:
     """Draws the parameters, boxed with their logical axis names, and the running averages."""
-    variables = model.init(key, model.example_inputs())
-    learned = {name: jnp.asarray(value, jnp.float32) for name, value in scalars.items()}
-    return {**variables["params"], "scalars": learned}, variables.get("batch_stats", {})
+    inputs = model.example_inputs()
+    drawn: Any = model.init_with_output(key, inputs)
+    reps, variables = drawn
+    params, batch_stats = dict(variables["params"]), dict(variables.get("batch_stats", {}))
+    scalars = {
+        loss: {name: jnp.asarray(value, jnp.float32) for name, value in own.items()}
+        for loss, own in objective.scalars().items()
+    }
+    if scalars:
+        params["scalars"] = scalars
+    modules = {
+        name: module.init(_key_of(key, name), reps, inputs, train=False, rows=None)
+        for name, module in objective.modules().items()
+    }
+    if modules:
+        params["losses"] = {name: x.get("params", {}) for name, x in modules.items()}
+    stats = {name: x["batch_stats"] for name, x in modules.items() if "batch_stats" in x}
+    return params, batch_stats | ({"losses": stats} if stats else {})
 
 
-def abstract_variables(model: RetrievalModel, scalars: dict[str, float]) -> tuple[Any, Any]:
+def _key_of(key: jax.Array, name: str) -> jax.Array:
+    """A key of a loss's own, so that one more loss does not change what the others draw."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+def abstract_variables(model: RetrievalModel, objective: Objective) -> tuple[Any, Any]:
     """Shapes and types of `init_variables`, with nothing allocated; takes seconds to trace."""
-    return jax.eval_shape(lambda key: init_variables(model, scalars, key), jax.random.key(0))
+    return jax.eval_shape(lambda key: init_variables(model, objective, key), jax.random.key(0))
 
 
 def abstract_state(
     model: RetrievalModel,
-    scalars: dict[str, float],
+    objective: Objective,
     variables: tuple[Any, Any],
     tx: optax.GradientTransformation,
     mesh: Mesh,
@@ -73,7 +96,7 @@ def abstract_state(
 
     Args:
       model: towers and heads.
-      scalars: learned scalars of the loss with their starts.
+      objective: the losses, with their scalars, modules and multipliers.
       variables: their `abstract_variables`.
       tx: the optimiser.
       mesh: where the state will live.
@@ -86,7 +109,7 @@ def abstract_state(
 
     def draw() -> TrainState:
         init_key, run_key = jax.random.split(jax.random.key(seed))
-        params, batch_stats = init_variables(model, scalars, init_key)
+        params, batch_stats = init_variables(model, objective, init_key)
         return start(nn.unbox(params), batch_stats, run_key)
 
     def start(params: Any, batch_stats: Any, run_key: jax.Array) -> TrainState:
@@ -95,6 +118,7 @@ def abstract_state(
             params=params,
             batch_stats=batch_stats,
             opt_state=tx.init(params),
+            multipliers=objective.multipliers(),
             ema=jax.tree.map(jnp.copy, params) if averaged else {},
             key=run_key,
             first_bad_step=jnp.full((), -1, jnp.int32),
@@ -109,7 +133,7 @@ def abstract_state(
 
 
 def count_parameters(params: Any) -> dict[str, int]:
-    """Number of parameters per top-level part (tower, head, scalars)."""
+    """Number of parameters per top-level part (tower, head, scalars, losses)."""
     sizes = {}
     for name, part in nn.unbox(params).items():
         sizes[name] = sum(x.size for x in jax.tree.leaves(part))

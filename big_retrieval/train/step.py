@@ -13,7 +13,7 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.data.labels import label_types
 from big_retrieval.losses.objective import Objective
-from big_retrieval.models.towers import RetrievalModel, without_scalars
+from big_retrieval.models.towers import RetrievalModel, of_model
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.optimizer import names_of, trainable
 from big_retrieval.train.state import TrainState
@@ -24,16 +24,18 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
 def make_loss(
     model: RetrievalModel, objective: Objective, microbatch: int | None
 ) -> Callable[..., Any]:
-    """The loss as a function of (parameters, batch, key, batch_stats, steps done).
+    """The loss as a function of (parameters, batch, key, batch_stats, steps done, multipliers).
 
     It returns (scalar, (metrics, batch_stats)), the running averages of batch norms moved by what
     was seen: once, by the mean over all slices.
 
     Args:
       model: towers and heads.
-      objective: from representations to the loss.
+      objective: the losses.
       microbatch: rows encoded at a time; None: all.
     """
+
+    modules = objective.modules()
 
     def loss(
         params: Any,
@@ -41,31 +43,44 @@ def make_loss(
         key: jax.Array,
         batch_stats: Any = None,
         step: jax.Array | int = 0,
+        multipliers: Any = None,
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
         count = batch.valid.shape[0]
 
-        def apply(params: Any, fields: Any, rows: jax.Array) -> tuple[Reps, Any]:
-            variables = {"params": params, "batch_stats": batch_stats or {}}
+        def apply(module: Any, params: Any, stats: Any, *inputs: Any, rows: Any) -> tuple[Any, Any]:
+            """A module's output in training, and its running averages as this moves them."""
+            variables = {"params": params, "batch_stats": stats}
             options: Any = {"rngs": {"dropout": key}, "mutable": ["batch_stats"]}
-            reps, moved = model.apply(variables, fields, train=True, rows=rows, **options)
-            return reps, moved.get("batch_stats", {})  # type: ignore
+            out, moved = module.apply(variables, *inputs, train=True, rows=rows, **options)
+            return out, moved.get("batch_stats", {})
 
         def encode(params: Any, part: tuple[Any, Any, jax.Array]) -> tuple[Reps, Any]:
             fields, negatives, rows = part
-            reps, moved = apply(params, fields, rows)
+            stats, of_losses = of_model(batch_stats or {}), (batch_stats or {}).get("losses", {})
+            own = of_model(params)
+            reps, moved = apply(model, own, stats, fields, rows=rows)
+            extra, averages = {}, {}
+            for name, module in modules.items():
+                mine = params["losses"][name], of_losses.get(name, {})
+                extra[name], found = apply(module, *mine, reps, fields, rows=rows)
+                averages |= {name: found} if found else {}
             if negatives is not None:
                 (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
                 numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
                 flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
-                found, _ = apply(params, *flat)
+                found, _ = apply(model, own, stats, flat[0], rows=flat[1])
                 deep = jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), found)
                 reps = reps.replace(negatives=deep)  # type: ignore
-            return reps, moved
+            if extra:
+                reps = reps.replace(extra=extra)  # type: ignore
+            return reps, {**moved, "losses": averages} if averages else moved
 
         rows = jnp.arange(count, dtype=jnp.int32)
         inputs = (batch.fields, batch.negatives, rows)
-        reps, moved = in_slices(encode, without_scalars(params), inputs, microbatch)
-        value, metrics = objective(reps, batch, params["scalars"], step)
+        encoded = {name: part for name, part in params.items() if name != "scalars"}
+        reps, moved = in_slices(encode, encoded, inputs, microbatch)
+        scalars = params.get("scalars", {})
+        value, metrics = objective(reps, batch, scalars, step, multipliers)
         return value, (metrics, moved)
 
     return loss
@@ -86,7 +101,7 @@ def make_step(
     Args:
       config: of the run.
       model: towers and heads.
-      objective: from representations to the loss.
+      objective: the losses.
       tx: the optimiser.
       learning_rate: by finished steps, for the log.
     """
@@ -95,13 +110,15 @@ def make_step(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
         (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, batch, key, state.batch_stats, state.step
+            state.params, batch, key, state.batch_stats, state.step, state.multipliers
         )
         moving = trainable(state.params, config.optimizer)
         grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        params = {**params, "scalars": objective.bound(params["scalars"])}  # type: ignore
+        params: Any = optax.apply_updates(state.params, updates)
+        if "scalars" in params:
+            params = {**params, "scalars": objective.bound(params["scalars"])}
+        multipliers, logged = objective.ascend(state.multipliers, metrics)
         ema = state.ema
         if config.optimizer.ema_decay is not None:
             ema = optax.incremental_update(params, ema, 1 - config.optimizer.ema_decay)
@@ -110,6 +127,7 @@ def make_step(
             params=params,
             batch_stats=batch_stats,
             opt_state=opt_state,
+            multipliers=multipliers,
             ema=ema,
         )
         rate = learning_rate(state.step)
@@ -119,6 +137,7 @@ def make_step(
             "grad_norm": grad_norm,
             "learning_rate": rate,
             **metrics,
+            **logged,
             "first_bad_step": state.first_bad_step,
         }
         return state, metrics

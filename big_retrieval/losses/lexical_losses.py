@@ -1,17 +1,18 @@
-"""The objective of VDR: lexical representations of both sides, from a batch to one number."""
+"""Losses of lexical representations: VDR's as a part, and the regulariser of sparse ones."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config.loss import Sparsity, Vdr, top_of_documents
+from big_retrieval.config import Sparsity, Vdr
+from big_retrieval.config.vdr import top_of_documents
 from big_retrieval.losses import activity
-from big_retrieval.losses.contrastive import Execution, Result
+from big_retrieval.losses.contrastive import Execution
 from big_retrieval.losses.fields import Sides, pair_weights
-from big_retrieval.losses.temperature import LearnedTemperature, Scalars
+from big_retrieval.losses.function import Context, Result
+from big_retrieval.losses.pairs import PairLossFunction
 from big_retrieval.losses.vdr import Lexical, vdr_loss
 from big_retrieval.spreading import column_axis
 
@@ -71,43 +72,19 @@ def sparsity(
     return total, metrics
 
 
-@dataclass(frozen=True)
-class VdrObjective:
-    """See `vdr_loss`.
+class VdrLoss(PairLossFunction[Vdr]):
+    """See `vdr_loss`."""
 
-    Attributes:
-      sides: the fields of both sides.
-      temperature: the multiplier of the scores, one for all terms.
-      normalise: whether the weights of a batch are divided by their mean.
-      config: terms, gates and mask.
-    """
-
-    sides: Sides
-    temperature: LearnedTemperature
-    normalise: bool
-    config: Vdr
-
-    def scalars(self) -> dict[str, float]:
-        """`temperature`."""
-        return self.temperature.scalars()
-
-    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """The temperature within its bounds."""
-        return self.temperature.bound(scalars)
-
-    def __call__(
-        self, reps: Reps, batch: Batch, scalars: Scalars, step: jax.Array | int = 0
-    ) -> Result:
+    def __call__(self, context: Context) -> Result:
         """The loss; adds tau and what the gate of each side leaves to the metrics."""
-        del step
-        tau = self.temperature.tau(scalars)
+        reps, batch, tau = context.reps, context.batch, self.temperature.tau(context.scalars)
         query, query_there = lexical_side(self.sides, reps, batch, "query")
         document, document_there = lexical_side(self.sides, reps, batch, "document")
         loss, metrics = vdr_loss(
-            self.config,
+            self.spec,
             query,
             document,
-            self._negatives(reps),
+            self._lexical_negatives(reps),
             scale=tau,
             weight=pair_weights(batch, self.normalise),
             valid=batch.valid,
@@ -115,7 +92,7 @@ class VdrObjective:
             negatives_valid=batch.negatives_valid,
             query_id=batch.query_id,
             document_id=batch.document_id,
-            execution=Execution(self.config.exchange, self.config.block, column_axis()),
+            execution=Execution(self.spec.exchange, self.spec.block, column_axis()),
         )
         for name, side, there in (
             ("query", query, query_there),
@@ -131,14 +108,14 @@ class VdrObjective:
     @property
     def _gates(self) -> dict[str, int]:
         """k of both sides; of documents only watched where they are compared dense."""
-        c = self.config
-        tops = {"query": c.top, "document": top_of_documents(c)}
+        tops = {"query": self.spec.top, "document": top_of_documents(self.spec)}
         return {side: activity.ALL if top is None else top for side, top in tops.items()}
 
-    def _negatives(self, reps: Reps) -> Lexical | None:
+    def _lexical_negatives(self, reps: Reps) -> Lexical | None:
         if reps.negatives is None:
             return None
-        (name,) = reps.negatives.points
-        points = reps.negatives.points[name]  # [B, K, 1, V]
+        ((name, points),) = reps.negatives.points.items()  # [B, K, 1, V]
+        if name not in self.sides.document:
+            return None
         flat = points.reshape(*points.shape[:2], -1)
         return Lexical(flat, reps.negatives.words.get(name))

@@ -1,0 +1,117 @@
+"""The loss of VDR, a part of `config.losses`."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from big_retrieval.config.fields import Lexical, TextField
+from big_retrieval.config.loss import PairLoss
+from big_retrieval.config.registry import register
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.losses.function import LossFunction
+    from big_retrieval.plan.vdr_cost import VdrCost
+
+LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
+
+
+@dataclass(frozen=True)
+class ColumnMask:
+    """The contrastive mask (VDR, section 3.3): inactive columns are shared out among the batch."""
+
+    # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
+    apply: Literal["none", "gated", "bag", "both"] = "none"
+    source: Literal["gate", "bag"] = "gate"  # what makes a query's column active
+    weight: float = 1.0  # of a column that a bag of words is given
+    normalise: bool = False  # a row's share to norm 1, before the weight
+
+
+@register("loss")
+@dataclass(frozen=True)
+class Vdr(PairLoss):
+    """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
+
+    type: Literal["vdr"] = "vdr"
+    # k, columns that the gate of training leaves besides a text's own words; None: all
+    top: int | None = 768
+    symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
+    top_document: int | None = None  # k of the documents of four terms; None: as `top`
+    bag: bool = True  # the nonparametric entry: queries as bags of words
+    bag_norm: bool = False  # these to norm 1; else binary
+    mask: ColumnMask = field(default_factory=ColumnMask)
+    directions: Literal["both", "query"] = "both"
+    # the paper sums directions and terms, its authors' code takes means: a quarter of it
+    reduction: Literal["sum", "mean"] = "sum"
+    divide_by: Literal["weights", "rows"] = "weights"
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Loss`."""
+        yield from super().check(config, path)
+        if not self.lexical(config):
+            mine = (*self.fields(config, "query"), *self.fields(config, "document"))
+            heads = {name: config.fields[name].head for name in mine}
+            name = next(n for n, head in heads.items() if not isinstance(head, Lexical))
+            yield (
+                f"{path}.type 'vdr' compares lexical representations: set config.fields."
+                f"{name}.head.type to 'lexical', or take another loss."
+            )
+        for key, top in (("top", self.top), ("top_document", self.top_document)):
+            if top is not None and top < 0:
+                yield f"{path}.{key} is {top}; it must be 0 or more, or None for all columns."
+        mask = self.mask
+        if self.false_negatives == "positives" and mask.apply != "none":
+            yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
+        if mask.weight < 0:
+            yield f"{path}.mask.weight is {mask.weight}; it must be 0 or more."
+        if mask.apply in ("bag", "both") and not self.bag:
+            yield f"{path}.mask.apply is {mask.apply!r}, but {path}.bag is False: set it to True."
+        yield from self._words(config, path)
+
+    def _words(self, config: "Config", path: str) -> Iterator[str]:
+        """Sides whose words the loss takes have some."""
+        masked = self.mask.apply != "none" and self.mask.source == "bag"
+        gates = self.top, top_of_documents(self)
+        needs = {  # what takes words -> what to do about it
+            "query": {
+                f"{path}.bag to False": self.bag,
+                f"{path}.mask.source to 'gate'": masked,
+                f"{path}.top above 0": gates[0] == 0,
+            },
+            "document": {
+                f"{path}.symmetric to False": self.symmetric and (self.bag or gates[1] == 0),
+            },
+        }
+        for side in ("query", "document"):
+            fields = (config.fields[name] for name in self.fields(config, side))
+            texts = [field for field in fields if isinstance(field, TextField)]
+            wanted = [remedy for remedy, needed in needs[side].items() if needed]
+            if wanted and not texts:
+                yield (
+                    f"{path} takes the words of the {side} side, which has no text field: turn "
+                    f"the sides around (config.fields.<field>.side), or set {' and '.join(wanted)}."
+                )
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        """See `Loss`."""
+        from big_retrieval.losses.lexical_losses import VdrLoss
+
+        return VdrLoss.make(self, config)
+
+    def runlocal(self) -> "Vdr":
+        """See `Loss`; gates for the vocabulary of generated scenes."""
+        tops = {"top": self.top, "top_document": self.top_document}
+        smaller = {key: min(top, LOCAL_TOP) for key, top in tops.items() if top is not None}
+        return dataclasses.replace(self, **smaller)
+
+    def cost(self, config: "Config", tensor: int) -> "VdrCost":
+        """See `Loss`."""
+        from big_retrieval.plan.vdr_cost import VdrCost
+
+        return VdrCost(config, self, tensor)
+
+
+def top_of_documents(config: Vdr) -> int | None:
+    """k of the documents' gate; None: it leaves all columns."""
+    return config.top if config.top_document is None else config.top_document

@@ -1,0 +1,66 @@
+"""What a loss is to the training step: the base class of all of them, and what they are given.
+
+A loss never sees a tower, an optimizer or a mesh. `big_retrieval.config.Loss.build` makes one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+
+from big_retrieval.batch import Batch, Reps
+
+Scalars = Mapping[str, jax.Array]
+Result = tuple[jax.Array, dict[str, jax.Array]]  # the loss [] and metrics [], by name
+
+
+@flax.struct.dataclass
+class Context:
+    """What a loss is computed from.
+
+    Attributes:
+      reps: embeddings of all fields of the global batch, B rows; under `extra`, by the name of a
+        loss, what its module made of them.
+      batch: what is known of the rows, and the fields themselves.
+      scalars: the learned scalars of this loss.
+      step: steps that are done, for what is warmed up; int32 [].
+    """
+
+    reps: Reps
+    batch: Batch
+    scalars: Scalars = flax.struct.field(default_factory=dict)
+    step: Any = 0
+
+
+class LossFunction:
+    """The base of what losses build. All methods are pure."""
+
+    def __call__(self, context: Context) -> Result:
+        """The loss [] of a global batch, and metrics [] by name."""
+        raise NotImplementedError
+
+    def scalars(self) -> dict[str, float]:
+        """The learned scalars with their starts; parameters `scalars/<loss>/<name>`."""
+        return {}
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """The scalars put back into their bounds, after the optimizer's update."""
+        return dict(scalars)
+
+    def module(self) -> nn.Module | None:
+        """A Linen module that exists in training only, such as a decoder; None: the loss has none.
+
+        It is called as `module(reps, fields, train=bool, rows=int32 [b])` with the embeddings and
+        fields of b rows and returns arrays [b, ...], which the loss finds in
+        `context.reps.extra[<name of the loss>]`. Its parameters are `losses/<name>/...`. It works
+        row by row: under `config.microbatch` b is a slice of the batch. A loss over several
+        rows belongs into `__call__`, which sees all of them.
+        """
+        return None
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """What a user should hear about the loss's metrics of a step."""
+        del metrics
+        yield from ()

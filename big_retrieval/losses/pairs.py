@@ -1,0 +1,101 @@
+"""What the losses over all pairs of a batch share: one comparison, or several fields' terms."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.batch import Reps
+from big_retrieval.config import Config, PairLoss
+from big_retrieval.config.loss import Terms
+from big_retrieval.losses import activity
+from big_retrieval.losses.contrastive import Execution, Negatives
+from big_retrieval.losses.fields import Sides, make_sides, pair_weights
+from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
+from big_retrieval.losses.temperature import LearnedTemperature
+from big_retrieval.spreading import column_axis
+
+Spec = TypeVar("Spec", bound=PairLoss)
+
+
+@dataclass(frozen=True)
+class PairLossFunction(LossFunction, Generic[Spec]):
+    """What the losses over all pairs read and learn.
+
+    Attributes:
+      spec: the part of the configuration.
+      sides: the fields of both sides; scores their embeddings.
+      temperature: the multiplier of the scores.
+      normalise: whether the weights of a batch are divided by their mean.
+      lexical: whether the fields have lexical heads.
+    """
+
+    spec: Spec
+    sides: Sides
+    temperature: LearnedTemperature
+    normalise: bool
+    lexical: bool
+
+    @classmethod
+    def make(cls, spec: Spec, config: Config) -> Self:
+        """The function of a part of a checked config."""
+        sides, temperature = make_sides(config, spec), LearnedTemperature(spec.temperature)
+        return cls(spec, sides, temperature, config.labels.normalise, spec.lexical(config))
+
+    def scalars(self) -> dict[str, float]:
+        """`temperature`."""
+        return self.temperature.scalars()
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """The temperature within its bounds; other scalars have none."""
+        return self.temperature.bound(scalars)
+
+    def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """See `activity.warnings`."""
+        return activity.warnings(metrics, {})
+
+    def sum_of_terms(
+        self, loss: Callable[..., Result], context: Context, terms: Terms, tau: jax.Array
+    ) -> Result:
+        """A loss summed over the terms that the fields make (GCL, Eq. 5).
+
+        The metrics are those of the first term, and `loss_<term>` of each where there are several.
+        """
+        spec, batch, reps = self.spec, context.batch, context.reps
+        axis = column_axis() if self.lexical else None
+        common = {
+            "topology": self.sides.topology,
+            "scale": tau,
+            "weight": pair_weights(batch, self.normalise),
+            "valid": batch.valid,
+            "query_id": batch.query_id,
+            "document_id": batch.document_id,
+            "false_negatives": spec.false_negatives,
+            "execution": Execution(spec.exchange, spec.block, axis),
+        }
+        chosen = self.sides.terms(terms)
+        values, metrics = {}, {}
+        for term in chosen:
+            query, query_there = self.sides.points(reps, batch, term.query)
+            document, document_there = self.sides.points(reps, batch, term.document)
+            values[term.name], found = loss(
+                query,
+                document,
+                there=(query_there, document_there),
+                negatives=self._negatives(reps, batch.negatives_valid),
+                **common,
+            )
+            metrics = metrics or found
+        if len(chosen) > 1:
+            metrics = metrics | {f"loss_{name}": value for name, value in values.items()}
+        return functools.reduce(jnp.add, values.values()), metrics
+
+    def _negatives(self, reps: Reps, valid: Any) -> Negatives | None:
+        """The hard negatives that came with the rows; documents then have one field."""
+        if reps.negatives is None:
+            return None
+        ((name, points),) = reps.negatives.points.items()  # [B, K, M, N]
+        return Negatives(points, valid=valid) if name in self.sides.document else None
