@@ -35,7 +35,8 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     import jax
     import jax.numpy as jnp
 
-    from big_retrieval.losses.contrastive import Execution, contrastive_loss, sigmoid_loss
+    from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
+    from big_retrieval.losses.pairwise import Execution
     from big_retrieval.similarity import topology
 
     top = topology(args.topology)

@@ -43,7 +43,7 @@ def make_step(
     pixels, mask = torch.tensor(arrays["pixels"]), torch.tensor(arrays["mask"])
     ids = torch.tensor(arrays["ids"]).long()
     optimizer = _optimizer(torch, config, clip.weights)
-    bounds = config.temperature.min, config.temperature.max
+    bounds = config.losses["main"].temperature.min, config.losses.main.temperature.max
     low, high = (None if x is None else float(np.log(x)) for x in bounds)
 
     def step() -> float:
@@ -100,7 +100,7 @@ class _Clip:
         kernel = params["image"]["patch_embedding"]["kernel"]  # [P*P*3, W]: row, column, channel
         kernel = kernel.reshape(vision.patch, vision.patch, 3, vision.width)
         self._add("image/patches", kernel.transpose(3, 2, 0, 1))  # [W, 3, P, P]
-        self._add("temperature", params["scalars"]["temperature"])
+        self._add("temperature", params["scalars"]["main"]["temperature"])
 
     def _add(self, name: str, value: Any) -> None:
         value = self._torch.tensor(np.ascontiguousarray(value))

@@ -66,7 +66,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"mesh__fsdp": -1}, ["config.mesh.data and config.mesh.fsdp", "only one"]),
     ({"microbatch": 0}, ["config.microbatch is 0"]),
     ({"microbatch": 5}, ["config.microbatch 5", "config.batch_size 16", "4 would"]),
-    ({"loss__block": 0}, ["config.loss.block is 0"]),
+    ({"losses__main__block": 0}, ["config.losses.main.block is 0"]),
     # the optimiser
     ({"optimizer__lr": 0.0}, ["config.optimizer.lr"]),
     ({"optimizer__b2": 1.0}, ["config.optimizer.b2"]),
@@ -120,9 +120,15 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"towers__image__class_tokens": 1}, ["image 1 x 4, text 2 x 4", "class_tokens"]),
     ({"fields__image__head__dim": 8}, ["image 2 x 8, text 2 x 4", "head"]),
     # temperature
-    ({"temperature__init": 200.0}, ["config.temperature.init 200", "config.temperature.max 100"]),
-    ({"temperature__init": -1.0}, ["config.temperature.init"]),
-    ({"temperature__min": 50.0}, ["config.temperature.init", "config.temperature.min 50"]),
+    (
+        {"losses__main__temperature__init": 200.0},
+        ["config.losses.main.temperature.init 200", "config.losses.main.temperature.max 100"],
+    ),
+    ({"losses__main__temperature__init": -1.0}, ["config.losses.main.temperature.init"]),
+    (
+        {"losses__main__temperature__min": 50.0},
+        ["config.losses.main.temperature.init", "config.losses.main.temperature.min 50"],
+    ),
     # data, tokenizer, loader
     ({"data__count": 0}, ["config.data.count is 0"]),
     ({"data__count": 10**9}, ["config.data.count"]),

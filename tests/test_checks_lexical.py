@@ -15,13 +15,13 @@ from tests.train.test_vdr_training import pictures, splade, texts, weighed
 
 HEAD, QUERY = "fields__image__head__", "fields__query__head__"
 PROJECTION = recipe.entry(configs.Head(), dim=4)
-NO_BAG = {"loss__bag": False}
+NO_BAG = {"losses__main__bag": False}
 
 
 def turned(**changes: Any) -> Config:
     """Images as queries, which have no words, texts as documents."""
     sides = {"fields__image__side": "query", "fields__text__side": "document"}
-    return pictures(**{"loss__mask__apply": "none", **sides, **changes})
+    return pictures(**{"losses__main__mask__apply": "none", **sides, **changes})
 
 
 def two(**changes: Any) -> Config:
@@ -107,39 +107,62 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (
         tiny,
         {"loss": recipe.entry(configs.Vdr())},
-        ["config.loss.type 'vdr'", "config.fields.image.head.type to 'lexical'"],
+        ["config.losses.main.type 'vdr'", "config.fields.image.head.type to 'lexical'"],
     ),
-    (splade, {"loss__sparsity__query": -0.1}, ["config.loss.sparsity.query is -0.1"]),
-    (splade, {"loss__sparsity__document": -0.1}, ["config.loss.sparsity.document is -0.1"]),
+    (
+        splade,
+        {"losses__main__sparsity__query": -0.1},
+        ["config.losses.main.sparsity.query is -0.1"],
+    ),
+    (
+        splade,
+        {"losses__main__sparsity__document": -0.1},
+        ["config.losses.main.sparsity.document is -0.1"],
+    ),
     (
         tiny,
-        {"loss__sparsity__document": 0.1},
-        ["config.loss.sparsity.document is 0.1", "no lexical heads"],
+        {"losses__main__sparsity__document": 0.1},
+        ["config.losses.main.sparsity.document is 0.1", "no lexical heads"],
     ),
-    (splade, {"loss__sparsity__warmup_steps": -1}, ["config.loss.sparsity.warmup_steps is -1"]),
-    (texts, {"loss__top": -1}, ["config.loss.top is -1"]),
+    (
+        splade,
+        {"losses__main__sparsity__warmup_steps": -1},
+        ["config.losses.main.sparsity.warmup_steps is -1"],
+    ),
+    (texts, {"losses__main__top": -1}, ["config.losses.main.top is -1"]),
     (
         pictures,
-        {"loss__false_negatives": "positives"},
-        ["config.loss.mask.apply goes with false_negatives 'keep' or 'mask'"],
+        {"losses__main__false_negatives": "positives"},
+        ["config.losses.main.mask.apply goes with false_negatives 'keep' or 'mask'"],
     ),
-    (pictures, {"loss__mask__weight": -1.0}, ["config.loss.mask.weight is -1.0"]),
+    (pictures, {"losses__main__mask__weight": -1.0}, ["config.losses.main.mask.weight is -1.0"]),
     (
         pictures,
-        {"loss__mask__apply": "both", **NO_BAG},
-        ["config.loss.mask.apply is 'both'", "config.loss.bag is False"],
+        {"losses__main__mask__apply": "both", **NO_BAG},
+        ["config.losses.main.mask.apply is 'both'", "config.losses.main.bag is False"],
     ),
-    (turned, {}, ["the query side, which has no text field", "set config.loss.bag to False."]),
-    (turned, {"loss__top": 0, **NO_BAG}, ["query side", "set config.loss.top above 0."]),
     (
         turned,
-        {"loss__mask__apply": "gated", "loss__mask__source": "bag", **NO_BAG},
-        ["query side", "set config.loss.mask.source to 'gate'."],
+        {},
+        ["the query side, which has no text field", "set config.losses.main.bag to False."],
+    ),
+    (
+        turned,
+        {"losses__main__top": 0, **NO_BAG},
+        ["query side", "set config.losses.main.top above 0."],
+    ),
+    (
+        turned,
+        {"losses__main__mask__apply": "gated", "losses__main__mask__source": "bag", **NO_BAG},
+        ["query side", "set config.losses.main.mask.source to 'gate'."],
     ),
     (
         pictures,
-        {"loss__symmetric": True},
-        ["the document side, which has no text field", "set config.loss.symmetric to False."],
+        {"losses__main__symmetric": True},
+        [
+            "the document side, which has no text field",
+            "set config.losses.main.symmetric to False.",
+        ],
     ),
     # ways to search
     (tiny, retrieval("bag"), ["config.evals.a.modes are for lexical models"]),
@@ -187,15 +210,15 @@ def test_images_of_ranked_documents_have_no_words() -> None:
     ("make", "changes"),
     [
         (texts, {}),
-        (texts, {"loss__symmetric": True, "loss__mask__apply": "both"}),
-        (texts, {"loss__top": 0}),
+        (texts, {"losses__main__symmetric": True, "losses__main__mask__apply": "both"}),
+        (texts, {"losses__main__top": 0}),
         (texts, ranking("bag", "binary", "top=3", "top=all/2")),
         (splade, {}),
         (weighed, {}),
         (pictures, retrieval("bag", "top=2")),
         (pictures, {HEAD + "pooling": "mean", HEAD + "pooling_top": 2}),
         (turned, NO_BAG),
-        (turned, {"loss__mask__source": "bag", **NO_BAG}),  # nothing applies it
+        (turned, {"losses__main__mask__source": "bag", **NO_BAG}),  # nothing applies it
         (two, {"loss": recipe.entry(configs.Sigmoid())}),
     ],
 )

@@ -107,8 +107,8 @@ def test_whole_numbers_serve_as_numbers_but_not_the_other_way_round() -> None:
 
 
 def test_optional_keys_take_none() -> None:
-    c = tiny(temperature__max=None, optimizer__clip_norm=None)
-    assert c.temperature.max is None
+    c = tiny(losses__main__temperature__max=None, optimizer__clip_norm=None)
+    assert c.losses["main"].temperature.max is None
     assert c.optimizer.clip_norm is None
 
 
@@ -162,7 +162,7 @@ def test_what_no_key_takes(changes: dict[str, Any], words: list[str]) -> None:
         ("optimizer.schedule", "warmup", "config.optimizer.schedule.warmup_steps"),
         ("tokenizer", "vocab", "config.tokenizer.vocab_size"),
         ("data", "cuont", "config.data.count"),
-        ("temperature", "int", "config.temperature.init"),
+        ("losses.main.temperature", "int", "config.losses.main.temperature.init"),
         ("loader", "worker", "config.loader.workers"),
     ],
 )
@@ -235,13 +235,15 @@ def test_saved_configs_of_older_versions_get_the_defaults_of_new_keys() -> None:
 
 def test_the_loss_can_be_switched_by_its_type() -> None:
     """Shared keys stay, new ones get their defaults, lost ones must be at theirs."""
-    sigmoid = tiny(loss__type="sigmoid", loss__block=7).loss
-    assert sigmoid == configs.Sigmoid(block=7)
+    sigmoid = tiny(losses__main__type="sigmoid", losses__main__block=7).losses["main"]
+    assert sigmoid == configs.Sigmoid(block=7, temperature=tiny().losses["main"].temperature)
     raw = raw_config()
-    raw.loss = recipe.entry(configs.Sigmoid(), exchange="ring")
-    raw.loss.type = "contrastive"
-    assert configs.load(raw).loss == configs.Contrastive(exchange="ring")
-    raw.loss = recipe.entry(configs.Sigmoid(), bias=-3.0)
-    raw.loss.type = "contrastive"
-    with pytest.raises(UserError, match=r"config.loss.type is 'contrastive', .* of 'sigmoid'"):
+    raw.losses.main = recipe.entry(configs.Sigmoid(), exchange="ring")
+    raw.losses.main.type = "contrastive"
+    assert configs.load(raw).losses["main"] == configs.Contrastive(exchange="ring")
+    raw.losses.main = recipe.entry(configs.Sigmoid(), bias=-3.0)
+    raw.losses.main.type = "contrastive"
+    with pytest.raises(
+        UserError, match=r"config.losses.main.type is 'contrastive', .* of 'sigmoid'"
+    ):
         configs.load(raw)

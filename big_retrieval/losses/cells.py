@@ -29,7 +29,8 @@ class Side:
 
     Attributes:
       points: [n, M, N] or [n, V]; of compact rows the values [n, K].
-      index: int32 [n], the number of the row's pair in the global batch; -1 for an extra negative.
+      index: int32 [n], the number of the row's pair in the global batch; extra negatives have
+        numbers below 0.
       counted: bool [n]; False for padding.
       query_id: int32 [n] or None; a negative number is no id.
       document_id: int32 [n] or None; a negative number is no id.
@@ -53,11 +54,16 @@ class Cells:
     Attributes:
       counted: bool [R, T]; negatives and known positives.
       negative: bool [R, T].
+      rows: int32 [R], a number for each resident row that no other of its side has: that of its
+        pair in the global batch, or of an extra negative a number below 0.
+      columns: int32 [T], the same of the travelling rows.
       share: [R, T] or None; weights of the known positives, 0 elsewhere.
     """
 
     counted: jax.Array
     negative: jax.Array
+    rows: jax.Array
+    columns: jax.Array
     share: jax.Array | None = None
 
 
@@ -71,13 +77,13 @@ def classify(resident: Side, travelling: Side, false_negatives: FalseNegatives) 
     counted = r.counted[:, None] & t.counted[None, :] & ~own
     query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
     if false_negatives == "keep" or (query is None and document is None):
-        return Cells(counted, counted)
+        return Cells(counted, counted, r.index, t.index)
     none = jnp.zeros((), bool)
     query, document = none if query is None else query, none if document is None else document
     known = counted & (query | document)
     negative = counted & ~known
     if false_negatives == "mask":
-        return Cells(negative, negative)
+        return Cells(negative, negative, r.index, t.index)
     dtype = r.points.dtype
     ones = jnp.ones((), dtype)
     # The known pair (q_t, d_r) is pair r where the queries are the same, pair t where the documents
@@ -85,7 +91,8 @@ def classify(resident: Side, travelling: Side, false_negatives: FalseNegatives) 
     of_r = query * (ones if r.weight is None else r.weight[:, None])
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
-    return Cells(counted, negative, jnp.where(known, (of_r + of_t) / pairs, 0))
+    share = jnp.where(known, (of_r + of_t) / pairs, 0)
+    return Cells(counted, negative, r.index, t.index, share)
 
 
 def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
@@ -182,11 +189,11 @@ class Softmax:
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         """See `Reduction.merge_devices`."""
         top = jax.lax.pmax(stats["max"], axes)  # [N]
-        total = _scatter(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
-        out = {"max": _own(top, axes), "sum": total}
+        total = scatter_sum(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
+        out = {"max": own_rows(top, axes), "sum": total}
         if self.positives:
-            out["best"] = _own(jax.lax.pmax(stats["best"], axes), axes)
-            out |= {name: _scatter(stats[name], axes) for name in ("dot", "share")}
+            out["best"] = own_rows(jax.lax.pmax(stats["best"], axes), axes)
+            out |= {name: scatter_sum(stats[name], axes) for name in ("dot", "share")}
         return out
 
     def finish(self, stats: Stats) -> Stats:
@@ -244,8 +251,8 @@ class Sigmoid:
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         """See `Reduction.merge_devices`."""
-        best = _own(jax.lax.pmax(stats["best"], axes), axes)
-        return {"best": best, "cost": _scatter(stats["cost"], axes)}
+        best = own_rows(jax.lax.pmax(stats["best"], axes), axes)
+        return {"best": best, "cost": scatter_sum(stats["cost"], axes)}
 
     def finish(self, stats: Stats) -> Stats:
         """See `Reduction.finish`."""
@@ -278,12 +285,12 @@ def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Arr
     return weight * jax.nn.softplus(-logits)
 
 
-def _scatter(x: jax.Array, axes: Axes) -> jax.Array:
-    """Sums [N] over the devices; each keeps its rows [n]."""
+def scatter_sum(x: jax.Array, axes: Axes) -> jax.Array:
+    """Sums [N] over the devices of mesh axes; each keeps its rows [n]."""
     return jax.lax.psum_scatter(x, axes, tiled=True)
 
 
-def _own(x: jax.Array, axes: Axes) -> jax.Array:
+def own_rows(x: jax.Array, axes: Axes) -> jax.Array:
     """This device's rows [n] of an [N] array."""
     rows = x.shape[0] // jax.lax.axis_size(axes)
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axes) * rows, rows)

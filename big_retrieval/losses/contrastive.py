@@ -7,59 +7,19 @@ spread over its axes data and fsdp and one of them travels (`losses/exchange.py`
 semantics everywhere: N devices give what one gives.
 """
 
-import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config import Exchange, FalseNegatives
-from big_retrieval.errors import UserError
+from big_retrieval.config import FalseNegatives
 from big_retrieval.gate import Compact
-from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.cells import Reduction, Sigmoid, Softmax, positive_cost
-from big_retrieval.losses.core import Inputs, Labels, make_core
+from big_retrieval.losses.cells import Sigmoid, Softmax, positive_cost
 from big_retrieval.losses.function import Result
+from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, There, accuracy, mean
 from big_retrieval.similarity import Topology
-from big_retrieval.spreading import pad_columns
-
-There = tuple[jax.Array | None, jax.Array | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Execution:
-    """How a loss is computed; changes its value by rounding only.
-
-    Attributes:
-      exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
-      block: rows and columns scored at a time; None fits the block's scores to the backend.
-      feature_axis: mesh axis that the last axis of the points is spread over, if any (a vocabulary
-        over `tensor`, see `spreading.column_axis`); only for topologies whose scores add up over
-        features. Devices then hold, multiply and send a part of the columns, and the scores of a
-        block are summed over the axis.
-    """
-
-    exchange: Exchange = "auto"
-    block: int | None = None
-    feature_axis: str | None = None
-
-
-@flax.struct.dataclass
-class Negatives:
-    """Extra documents that belong to no query of the batch: further columns of every query.
-
-    Attributes:
-      points: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all queries.
-      valid: bool [B, K] or None; those of rows that are not valid never count.
-      document_id: int32 [B, K] or None.
-    """
-
-    points: jax.Array
-    valid: jax.Array | None = None
-    document_id: jax.Array | None = None
 
 
 def contrastive_loss(
@@ -77,7 +37,7 @@ def contrastive_loss(
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
     false_negatives: FalseNegatives = "keep",
-    execution: Execution = Execution(),
+    execution: Execution = AUTO,
 ) -> Result:
     """Symmetric cross-entropy over all pairs of a batch.
 
@@ -123,20 +83,21 @@ def contrastive_loss(
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
         devices of the mesh.
     """
-    labels = _labels(query, valid, there, weight, negatives, query_id, document_id, false_negatives)
-    found, own = _statistics(
-        Softmax(false_negatives == "positives"), query, document, topology, scale, None,
-        negatives, labels, false_negatives, execution,
+    pairs = Pairs(
+        query, document, topology, scale, weight=weight, valid=valid, there=there,
+        negatives=negatives, query_id=query_id, document_id=document_id,
+        false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
-    mass, pairs = _mass(labels, own), labels.pairs_counted()
-    sides = ("query", "document") if directions == "both" else ("query",)
     spread_out = false_negatives == "positives"
+    found, own = pairs.statistics(Softmax(spread_out))
+    mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    sides = ("query", "document") if directions == "both" else ("query",)
     losses = [_entropy(found[side], own, mass, spread_out) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
-    losses, mass = jnp.where(pairs, losses, 0), jnp.where(pairs, mass, 0)
-    total = jnp.sum(mass if divide_by == "weights" else labels.valid.astype(mass.dtype))
+    losses, mass = jnp.where(counted, losses, 0), jnp.where(counted, mass, 0)
+    total = jnp.sum(mass if divide_by == "weights" else pairs.labels.valid.astype(mass.dtype))
     loss = jnp.sum(mass * losses) / jnp.where(total > 0, total, 1)
-    return loss, {"accuracy": _accuracy(found, own, pairs, sides)}
+    return loss, {"accuracy": accuracy(found, own, counted, sides)}
 
 
 def _entropy(
@@ -172,7 +133,7 @@ def sigmoid_loss(
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
     false_negatives: FalseNegatives = "keep",
-    execution: Execution = Execution(),
+    execution: Execution = AUTO,
 ) -> Result:
     """Every cell of the batch as a binary decision.
 
@@ -208,121 +169,13 @@ def sigmoid_loss(
     Raises:
       UserError: see `contrastive_loss`.
     """
-    labels = _labels(query, valid, there, weight, negatives, query_id, document_id, false_negatives)
-    found, own = _statistics(
-        Sigmoid(weight_inside), query, document, topology, scale, bias,
-        negatives, labels, false_negatives, execution,
+    pairs = Pairs(
+        query, document, topology, scale, bias, weight, valid, there, negatives, query_id,
+        document_id, false_negatives, execution,
     )  # fmt: skip
-    mass = _mass(labels, own)
-    pairs = labels.pairs_counted()
-    cost = found["query"]["cost"] + jnp.where(pairs, positive_cost(own, mass, weight_inside), 0)
-    loss = _mean(jnp.where(labels.valid, cost, 0), labels.valid.astype(own.dtype))
-    return loss, {"accuracy": _accuracy(found, own, pairs, ("query", "document"))}
-
-
-def _labels(
-    query: jax.Array | Compact,
-    valid: jax.Array | None,
-    there: There,
-    weight: jax.Array | None,
-    negatives: Negatives | None,
-    query_id: jax.Array | None,
-    document_id: jax.Array | None,
-    false_negatives: FalseNegatives,
-) -> Labels:
-    """The labels that the cells need; ids only where they change something."""
-    rows = _points(query).shape[0]
-    if false_negatives != "keep" and query_id is None and document_id is None:
-        raise UserError(
-            f"false_negatives {false_negatives!r} needs query_id or document_id: without ids no "
-            "pair is known."
-        )
-    keep = false_negatives == "keep"
-    query_there, document_there = (None if x is None else jnp.asarray(x, bool) for x in there)
-    return Labels(
-        valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
-        query_there=query_there,
-        document_there=document_there,
-        negatives_valid=None if negatives is None else negatives.valid,
-        query_id=None if keep else query_id,
-        document_id=None if keep else document_id,
-        negatives_id=None if negatives is None or keep else negatives.document_id,
-        weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
-        query_columns=query.columns if isinstance(query, Compact) else None,
-    )
-
-
-def _statistics(
-    reduction: Reduction,
-    query: jax.Array | Compact,
-    document: jax.Array,
-    topology: Topology,
-    scale: jax.Array | float,
-    bias: jax.Array | float | None,
-    negatives: Negatives | None,
-    labels: Labels,
-    false_negatives: FalseNegatives,
-    execution: Execution,
-) -> tuple[dict[str, Any], jax.Array]:
-    """Statistics of both sides over all cells but the own pairs, and the own pairs' logits [B]."""
-    _check_shapes(query, document, negatives)
-    dense, query = not isinstance(query, Compact), _points(query)
-    dtype = jnp.promote_types(jnp.result_type(query, document), jnp.float32)
-    axis = execution.feature_axis
-    inputs = Inputs(
-        documents=pad_columns(document.astype(dtype), axis),
-        queries=pad_columns(query.astype(dtype), axis if dense else None),
-        negatives=None if negatives is None else pad_columns(negatives.points.astype(dtype), axis),
-        scale=jnp.asarray(scale, dtype),
-        bias=None if bias is None else jnp.asarray(bias, dtype),
-    )
-    sweep = blockwise.Sweep(
-        topology=topology,
-        reduction=reduction,
-        false_negatives=false_negatives,
-        block=execution.block or blockwise.block_size(topology, query.shape),
-        feature_axis=axis,
-    )
-    core = make_core(sweep, inputs, execution.exchange)
-    found: dict[str, Any] = exchange.statistics(core, inputs, labels)
-    own = inputs.scale * found["own"]
-    return found, own if inputs.bias is None else own + inputs.bias
-
-
-def _points(query: jax.Array | Compact) -> jax.Array:
-    return query.values if isinstance(query, Compact) else query
-
-
-def _check_shapes(
-    query: jax.Array | Compact, document: jax.Array, negatives: Negatives | None
-) -> None:
-    """Raises where the sides do not fit."""
-    mine, rest = _points(query).shape, document.shape[1:]
-    extra = rest if negatives is None else negatives.points.shape[2:]
-    fits = len(rest) == 1 and mine[:1] == document.shape[:1]
-    if not (fits if isinstance(query, Compact) else mine == document.shape) or extra != rest:
-        others = "" if negatives is None else f" and extra negatives of {negatives.points.shape}"
-        raise UserError(
-            f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "
-            f"documents of {document.shape}{others}: give both sides one row per pair."
-        )
-
-
-def _mass(labels: Labels, own: jax.Array) -> jax.Array:
-    """Weights of the pairs, [B]."""
-    return jnp.ones_like(own) if labels.weight is None else labels.weight.astype(own.dtype)
-
-
-def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Weighted mean of [B] values; 0 when all weights are 0."""
-    total = jnp.sum(weights)
-    return jnp.sum(weights * values) / jnp.where(total > 0, total, 1)
-
-
-def _accuracy(
-    found: dict[str, Any], own: jax.Array, valid: jax.Array, sides: Sequence[str]
-) -> jax.Array:
-    """Mean over the directions; a row without any negative is right."""
-    right = [(own > found[side]["best"]).astype(own.dtype) for side in sides]
-    first = functools.reduce(jnp.add, right) / len(right)
-    return jax.lax.stop_gradient(_mean(first, valid.astype(own.dtype)))
+    found, own = pairs.statistics(Sigmoid(weight_inside))
+    mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    cost = found["query"]["cost"] + jnp.where(counted, positive_cost(own, mass, weight_inside), 0)
+    valid = pairs.labels.valid
+    loss = mean(jnp.where(valid, cost, 0), valid.astype(own.dtype))
+    return loss, {"accuracy": accuracy(found, own, counted, ("query", "document"))}

@@ -83,7 +83,7 @@ def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
         counted = counted & labels.negatives_valid
     extra = Side(
         inputs.negatives,
-        index=nobody,
+        index=-1 - (index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
         counted=counted,
         query_id=None if labels.query_id is None else nobody,
         document_id=_or(labels.negatives_id, nobody) if labels.document_id is not None else None,

@@ -9,10 +9,10 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Sparsity, Vdr
 from big_retrieval.config.vdr import top_of_documents
 from big_retrieval.losses import activity
-from big_retrieval.losses.contrastive import Execution
 from big_retrieval.losses.fields import Sides, pair_weights
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
+from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import Lexical, vdr_loss
 from big_retrieval.spreading import column_axis
 

@@ -12,9 +12,9 @@ from big_retrieval.batch import Reps
 from big_retrieval.config import Config, PairLoss
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import activity
-from big_retrieval.losses.contrastive import Execution, Negatives
 from big_retrieval.losses.fields import Sides, make_sides, pair_weights
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
+from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.spreading import column_axis
 

@@ -23,7 +23,9 @@ from big_retrieval.evals.graded_order import grades_of, order
 from big_retrieval.evals.ranks import best
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import Sides
-from big_retrieval.losses.objective import ContrastiveObjective, LearnedTemperature
+from big_retrieval.losses.function import Context
+from big_retrieval.losses.pair_losses import ContrastiveLoss
+from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import topology
 
 Case = Mapping[str, np.ndarray]
@@ -121,8 +123,8 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
         sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
         temperature = LearnedTemperature(Temperature(max=None))
         config = Contrastive(divide_by="rows")
-        run = ContrastiveObjective(sides, temperature, PairLabels().normalise, False, config)
-        return run(reps, batch, {"temperature": scale})
+        run = ContrastiveLoss(config, sides, temperature, PairLabels().normalise, False)
+        return run(Context(reps, batch, {"temperature": scale}))
 
     inputs = {name: case[name] for name in (*names["lhs"], *names["rhs"], "log_logit_scale")}
     value, grads = with_gradients(lambda **x: objective(x, False)[0], inputs, precision)

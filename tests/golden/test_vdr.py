@@ -19,11 +19,11 @@ from scipy import sparse
 
 from big_retrieval import gate
 from big_retrieval.columns import columns_of
-from big_retrieval.config import Schedule
-from big_retrieval.config.loss import ColumnMask, Vdr
+from big_retrieval.config import ColumnMask, Schedule, Vdr
 from big_retrieval.data.text import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.explain import listing
-from big_retrieval.losses.contrastive import Execution, Negatives, contrastive_loss
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product

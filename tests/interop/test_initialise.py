@@ -47,7 +47,7 @@ def clip_config(
     c.fields.text.length, c.tokenizer.vocab_size = length, WORDS
     for field in c.fields.values():
         field.head.dim = 20
-    c.topology, c.temperature.max = "oblique" if m > 1 else "sphere", None
+    c.topology, c.losses.main.temperature.max = "oblique" if m > 1 else "sphere", None
     if "init" not in changes:
         c.init.model = recipe.entry(configs.Init(), path=CLIP)
     return configs.load(c)
@@ -86,7 +86,9 @@ def test_all_of_a_model() -> None:
         for path, array in part.params.items():
             np.testing.assert_array_equal(found.params[f"{name}/{path}"], array)
         np.testing.assert_array_equal(found.params[f"{name}_head/kernel"], part.head["kernel"])
-    assert float(found.params["scalars/temperature"]) == pytest.approx(float(source.temperature))  # type: ignore
+    assert float(found.params["scalars/main/temperature"]) == pytest.approx(
+        float(source.temperature)
+    )  # type: ignore
     assert any("open_clip's vision transformer" in note for note in found.notes)
 
 
@@ -97,7 +99,9 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
     before, after = encode(one, a.params), encode(many, b.params)
     expected = before["image"][:, 0] @ before["text"][:, 0].T
     found = np.einsum("imn,tmn->it", after["image"], after["text"])
-    scale = {k: np.exp(float(x.params["scalars/temperature"])) for k, x in {"a": a, "b": b}.items()}
+    scale = {
+        k: np.exp(float(x.params["scalars/main/temperature"])) for k, x in {"a": a, "b": b}.items()
+    }
     np.testing.assert_allclose(found * scale["b"], expected * scale["a"], atol=0.03 * scale["a"])
     tokens = after["image"]
     assert np.abs(tokens[:, 0] - tokens[:, 1]).max() > 1e-4  # equal ones would stay equal

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, Temperature
-from big_retrieval.config.loss import Sparsity, Vdr
+from big_retrieval.config import Contrastive, Sparsity, Temperature, Vdr
 from big_retrieval.losses.activity import ALL, activity, flops, warnings
 from big_retrieval.losses.fields import Sides
-from big_retrieval.losses.lexical_objective import VdrObjective, lexical_side
-from big_retrieval.losses.objective import ContrastiveObjective
+from big_retrieval.losses.function import Context
+from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
+from big_retrieval.losses.pair_losses import ContrastiveLoss
 from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import topology
 
@@ -90,25 +90,25 @@ SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("tit
 TEMPERATURE = LearnedTemperature(Temperature())
 
 
-def contrastive(**factors: Any) -> ContrastiveObjective:
+def contrastive(**factors: Any) -> ContrastiveLoss:
     config = Contrastive(sparsity=Sparsity(**factors))
-    return ContrastiveObjective(SIDES, TEMPERATURE, False, True, config)
+    return ContrastiveLoss(config, SIDES, TEMPERATURE, False, True)
 
 
 def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:
     query, _, valid = arrays(0)
     title, _, _ = arrays(1)
     given_batch = batch(valid, None)
-    plain, _ = contrastive()(reps(query, title), given_batch, SCALARS)
+    plain, _ = contrastive()(Context(reps(query, title), given_batch, SCALARS))
     means = [np.square(x[valid].mean(0)).sum() for x in (query, title)]
     whole = 0.2 * means[0] + 0.01 * means[1]
     objective = contrastive(query=0.2, document=0.01, warmup_steps=10)
     for step, share in ((0, 0.0), (1, 0.01), (5, 0.25), (10, 1.0), (25, 1.0)):
-        found, metrics = objective(reps(query, title), given_batch, SCALARS, step)
+        found, metrics = objective(Context(reps(query, title), given_batch, SCALARS, step))
         assert float(found - plain) == pytest.approx(share * whole, rel=1e-4, abs=1e-6)
     assert float(metrics["flops_query"]) == pytest.approx(means[0], rel=1e-6)
     assert float(metrics["flops_document"]) == pytest.approx(means[1], rel=1e-6)
-    at_once, metrics = contrastive(document=0.01)(reps(query, title), given_batch, SCALARS)
+    at_once, metrics = contrastive(document=0.01)(Context(reps(query, title), given_batch, SCALARS))
     assert float(at_once - plain) == pytest.approx(0.01 * means[1], rel=1e-4)
     assert "flops_query" not in metrics
 
@@ -116,9 +116,9 @@ def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     """Of both objectives: whatever these rows hold, loss and metrics are the same."""
-    objective = contrastive(query=0.2, document=0.1)
+    objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrObjective(SIDES, TEMPERATURE, False, Vdr(top=2))
+        objective = VdrLoss(Vdr(top=2), SIDES, TEMPERATURE, False, True)
     valid = np.array([True, True, False, True, True])
     there = np.array([True, False, True, True, True])
     found = []
@@ -128,7 +128,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
         query[~valid], title[~(valid & there)] = filling, filling
         words[~valid], others[~(valid & there)] = (-1, 6) if filling else (0, -1)
         given_reps = reps(query, title, {"query": words, "title": others})
-        loss, metrics = objective(given_reps, batch(valid, there), SCALARS)
+        loss, metrics = objective(Context(given_reps, batch(valid, there), SCALARS))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert found[0]["active_document"] > 0

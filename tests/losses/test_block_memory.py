@@ -12,7 +12,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.losses.contrastive import Execution, contrastive_loss, sigmoid_loss
+from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
+from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan.hlo import collectives
 from big_retrieval.similarity import topology
 

@@ -10,7 +10,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
-from big_retrieval.losses.contrastive import Execution, contrastive_loss
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import Execution
 from big_retrieval.similarity import topology
 
 TOP = topology("oblique")

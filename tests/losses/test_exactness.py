@@ -14,12 +14,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.losses.contrastive import (
-    Execution,
-    Negatives,
-    contrastive_loss,
-    sigmoid_loss,
-)
+from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
+from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.similarity import TOPOLOGIES, Product, Topology
 from big_retrieval.train.microbatch import in_slices
 

@@ -11,11 +11,9 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Sigmoid, Temperature
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import Sides, pair_weights
-from big_retrieval.losses.objective import (
-    ContrastiveObjective,
-    LearnedTemperature,
-    SigmoidObjective,
-)
+from big_retrieval.losses.function import Context
+from big_retrieval.losses.pair_losses import ContrastiveLoss, SigmoidLoss
+from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import TOPOLOGIES, topology
 
 ROWS = 12
@@ -44,8 +42,9 @@ def sides(name: str, documents: tuple[str, ...] = ("image", "title"), again: boo
 
 
 def objective(of: Sides, config: Any) -> Any:
-    kind = SigmoidObjective if isinstance(config, Sigmoid) else ContrastiveObjective
-    return kind(of, LearnedTemperature(Temperature()), False, False, config)
+    kind: Any = SigmoidLoss if isinstance(config, Sigmoid) else ContrastiveLoss
+    loss = kind(config, of, LearnedTemperature(Temperature()), False, False)
+    return lambda reps, batch, scalars: loss(Context(reps, batch, scalars))
 
 
 SCALARS = {"temperature": jnp.asarray(1.5), "bias": jnp.asarray(-2.0)}

@@ -14,8 +14,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config.loss import ColumnMask, Vdr, top_of_documents
-from big_retrieval.losses.contrastive import Execution
+from big_retrieval.config.vdr import ColumnMask, Vdr, top_of_documents
+from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import Lexical, vdr_loss
 from big_retrieval.spreading import column_axis
 from big_retrieval.train.microbatch import in_slices

@@ -70,7 +70,8 @@ def test_wire_by_hand() -> None:
             "reduce-scatter": side * 7 / 8,
         }
     )
-    ring = changed(parts.config, loss=changed(parts.config.loss, exchange="ring"))
+    ring_loss = changed(parts.config.losses["main"], exchange="ring")
+    ring = changed(parts.config, losses={"main": ring_loss})
     found = cost.wire_bytes(parts, ring)
     assert found == {"all-reduce": 2 * 4 * count * 7 / 8, "collective-permute": 3 * side}
     slices = cost.wire_bytes(parts, changed(parts.config, microbatch=16))
@@ -83,7 +84,7 @@ def test_wire_by_hand() -> None:
     [
         ({}, 0.02),
         ({"microbatch": 16}, 0.02),
-        ({"loss__exchange": "ring"}, 0.02),
+        ({"losses__main__exchange": "ring"}, 0.02),
         ({"mesh__data": 4, "mesh__tensor": 2}, 0.2),
     ],
 )

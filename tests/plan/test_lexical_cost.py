@@ -13,8 +13,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.batch import Reps
-from big_retrieval.config import Config
-from big_retrieval.config.loss import ColumnMask, Contrastive, Sparsity, Vdr
+from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
@@ -35,7 +34,7 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]
     parts = sized(
         devices,
         vocab_size=WIDTH,
-        loss=recipe.entry(loss),
+        losses__main=recipe.entry(loss),
         **{**texts, "batch_size": ROWS, **changes},
     )
     return parts, with_words(parts.config, WIDTH)
@@ -80,7 +79,7 @@ def test_by_hand() -> None:
 def test_each_term_chooses_how_it_travels() -> None:
     """Dense queries of a large batch go around a ring, their compact ones are gathered."""
     config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
-    under_way, gathered = loss_cost.split(config)
+    under_way, gathered = loss_cost.costs(config)[0].split()
     assert [each.name for each in under_way] == ["query", "query"]
     assert [each.name for each in gathered] == ["gated", "bag"]
     assert loss_cost.exchange_mode(config) == "ring"

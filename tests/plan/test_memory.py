@@ -10,9 +10,9 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel, recipe
-from big_retrieval.config import Config
-from big_retrieval.config.loss import ColumnMask, Vdr
-from big_retrieval.losses.contrastive import Execution, contrastive_loss
+from big_retrieval.config import ColumnMask, Config, Vdr
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan import loss_cost, memory
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
@@ -201,7 +201,9 @@ def loss_temp(rows: int, devices: int, exchange: Any, name: str) -> int:
 def test_the_loss_alone(rows: int, devices: int, exchange: Any, name: str) -> None:
     tower = {"class_tokens": 16}
     heads = {f"fields__{field}__head__dim": 32 for field in ("image", "text")}
-    parts = sized(tower=tower, batch_size=rows, topology=name, loss__exchange=exchange, **heads)
+    parts = sized(
+        tower=tower, batch_size=rows, topology=name, losses__main__exchange=exchange, **heads
+    )
     formula = loss_cost.loss(parts.config, devices, "cpu")
     assert formula == pytest.approx(loss_temp(rows, devices, exchange, name), rel=0.15)
 

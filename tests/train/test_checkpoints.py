@@ -283,7 +283,13 @@ def fits(tmp_path: Path) -> Callable[..., None]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"checkpoint_every": 1}, {"mesh__fsdp": 2}, {"loss__block": 4}, {"loader__threads": 1}],
+    [
+        {},
+        {"checkpoint_every": 1},
+        {"mesh__fsdp": 2},
+        {"losses__main__block": 4},
+        {"loader__threads": 1},
+    ],
 )
 def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[str, Any]) -> None:
     fits(**changes)

@@ -93,7 +93,7 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
         (1, {"microbatch": 4}),
         (8, {"mesh__data": 8}),
         (8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
-             "loss__exchange": "ring"}),
+             "losses__main__exchange": "ring"}),
     ],
 )  # fmt: skip
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
@@ -130,7 +130,11 @@ def test_it_learns_to_rank(tmp_path: Path) -> None:
     assert "grades of the first 10 add up to" in report
 
 
-SIXTEEN = {"tokens": 16, "temperature__max": 100 / 16, "temperature__init": 1.0}
+SIXTEEN = {
+    "tokens": 16,
+    "losses__main__temperature__max": 100 / 16,
+    "losses__main__temperature__init": 1.0,
+}
 
 
 @pytest.mark.slow

@@ -32,10 +32,11 @@ def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
         for name, side, column in (("query", "query", "query"), ("text", "document", "title"))
     }
     return tiny(
-        batch_size=ROWS, fields=fields, topology="inner", loss=recipe.entry(loss),
+        batch_size=ROWS, fields=fields, topology="inner", losses__main=recipe.entry(loss),
         towers={name: recipe.entry(configs.Bert(), **size) for name in fields},
         data=recipe.entry(configs.GradedScenes()), negatives__count=count,
-        labels__query="query_id", labels__document="document_id", temperature__init=1.3,
+        labels__query="query_id", labels__document="document_id",
+        losses__main__temperature__init=1.3,
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def built(name: str, microbatch: int | None = None) -> tuple[Model, Any, Any]:
     mesh = parallel.make_mesh(of, jax.devices()[:1])
     parts = build_model(of, mesh, vocab_size=VOCAB, total_steps=10)
     params = drawn(parts.model, parts.model.example_inputs())["params"]
-    params["scalars"] = {key: jnp.asarray(x) for key, x in parts.objective.scalars().items()}
+    params["scalars"] = jax.tree.map(jnp.asarray, parts.objective.scalars())
     loss = make_loss(parts.model, parts.objective, microbatch)
     key = jax.random.key(0)
     value = jax.jit(jax.value_and_grad(lambda params, given: loss(params, given, key)[0]))

@@ -41,4 +41,4 @@ def test_runlocal(name: str, arg: str, tmp_path: Path) -> None:
         key for key in results(tmp_path) if key.startswith(("retrieval", "ranking", "zero"))
     }
     assert measured == {*metrics_of_all(config)}
-    assert any("/bag/" in key for key in measured) == (config.loss.type == "vdr")
+    assert any("/bag/" in key for key in measured) == (config.losses["main"].type == "vdr")

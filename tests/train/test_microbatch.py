@@ -30,7 +30,7 @@ def gradient(microbatch: int | None, scan: bool) -> Any:
     config = tiny(microbatch=microbatch, **changes)
     model, objective = make_model(config, 128), make_objective(config)
     params = dict(model.init(jax.random.key(0), model.example_inputs())["params"])
-    params["scalars"] = {k: jnp.asarray(v) for k, v in objective.scalars().items()}
+    params["scalars"] = jax.tree.map(jnp.asarray, objective.scalars())
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     rng = np.random.default_rng(0)
 
@@ -70,8 +70,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("devices", "changes"),
     [
         (1, {"microbatch": 4}),
-        (8, {"microbatch": 8, "loss__exchange": "ring"}),
-        (8, {"microbatch": 8, "mesh__fsdp": 2, "mesh__tensor": 2, "loss__exchange": "gather"}),
+        (8, {"microbatch": 8, "losses__main__exchange": "ring"}),
+        (
+            8,
+            {
+                "microbatch": 8,
+                "mesh__fsdp": 2,
+                "mesh__tensor": 2,
+                "losses__main__exchange": "gather",
+            },
+        ),
     ],
 )
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ PARAMS = {
         "layers_1": {"mlp": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}},
         "position_embedding": jnp.ones((4, 2)),
     },
-    "scalars": {"temperature": jnp.ones(())},
+    "scalars": {"main": {"temperature": jnp.ones(())}},
 }
 
 
@@ -82,7 +82,7 @@ def test_the_last_matching_rule_holds() -> None:
     changes = one_update(dataclasses.replace(PLAIN, lr_factors=rules))
     np.testing.assert_allclose(changes["image/layers_0/mlp/kernel"], -0.05, rtol=1e-5)
     np.testing.assert_allclose(changes["image/layers_1/mlp/kernel"], 0.0)
-    np.testing.assert_allclose(changes["scalars/temperature"], -0.1, rtol=1e-5)
+    np.testing.assert_allclose(changes["scalars/main/temperature"], -0.1, rtol=1e-5)
 
 
 def test_decay_factors() -> None:

@@ -97,23 +97,29 @@ def test_average_follows_its_recursion() -> None:
 
 
 def test_temperature_stays_within_its_bounds() -> None:
-    bounds = {"temperature__init": 5.0, "temperature__min": 4.99, "temperature__max": 5.01}
+    bounds = {
+        "losses__main__temperature__init": 5.0,
+        "losses__main__temperature__min": 4.99,
+        "losses__main__temperature__max": 5.01,
+    }
     step, state, batch = prepare(optimizer__lr=0.5, **bounds)
     seen = []
     for _ in range(4):
         state, _ = step(state, batch)
-        seen.append(float(jnp.exp(state.params["scalars"]["temperature"])))
+        seen.append(float(jnp.exp(state.params["scalars"]["main"]["temperature"])))
     assert all(4.99 - 1e-5 <= tau <= 5.01 + 1e-5 for tau in seen)
     assert any(abs(tau - 4.99) < 1e-4 or abs(tau - 5.01) < 1e-4 for tau in seen)
 
 
 @pytest.mark.slow
 def test_fixed_temperature_does_not_move() -> None:
-    step, state, batch = prepare(temperature__learnable=False, temperature__init=3.0)
-    start = float(state.params["scalars"]["temperature"])
+    step, state, batch = prepare(
+        losses__main__temperature__learnable=False, losses__main__temperature__init=3.0
+    )
+    start = float(state.params["scalars"]["main"]["temperature"])
     for _ in range(3):
         state, out = step(state, batch)
-    assert float(state.params["scalars"]["temperature"]) == start
+    assert float(state.params["scalars"]["main"]["temperature"]) == start
     np.testing.assert_allclose(out["temperature"], 3.0, rtol=1e-6)
 
 

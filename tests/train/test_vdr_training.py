@@ -10,8 +10,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.checks import check
-from big_retrieval.config import Config
-from big_retrieval.config.loss import ColumnMask
+from big_retrieval.config import ColumnMask, Config
 from big_retrieval.errors import UserError
 from big_retrieval.loading import load
 from big_retrieval.train.loop import train
@@ -25,7 +24,7 @@ ONE = jax.devices()[:1]
 HEAD = {"columns": "words", "activation": "elu1p", "top": 6, "own_words": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
 FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
-        "temperature__init": 1.0, "report": False}  # fmt: skip
+        "losses__main__temperature__init": 1.0, "report": False}  # fmt: skip
 SPARSE = configs.Sparsity(query=1e-3, document=1e-3, warmup_steps=10)
 SCENES = configs.GradedScenes(size=16, count=80)
 KEYS = {"data": recipe.entry(SCENES), "labels__query": "query_id",
@@ -81,7 +80,7 @@ def pictures(**changes: Any) -> Config:
         "loss": recipe.entry(configs.Vdr(top=6, bag_norm=True, mask=mask)),
         "total_steps": 10,
         **FAST,
-        "temperature__init": 5.0,
+        "losses__main__temperature__init": 5.0,
     }
     return tiny(**(given | changes))
 
@@ -145,7 +144,7 @@ def test_eight_devices(
     kind: str, changes: dict[str, int], whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
     mesh = {f"mesh__{axis}": size for axis, size in changes.items()}
-    exchange = {} if "fsdp" not in changes else {"loss__exchange": "ring", "microbatch": 8}
+    exchange = {} if "fsdp" not in changes else {"losses__main__exchange": "ring", "microbatch": 8}
     train(KINDS[kind](**mesh, **exchange), tmp_path)
     agree(losses(tmp_path), losses(whole(kind)))
 

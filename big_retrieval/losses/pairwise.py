@@ -1,0 +1,214 @@
+"""All pairs of a batch for a loss: labels, statistics of every row, and the means over pairs.
+
+What a loss over pairs of one's own is made of: a `Reduction` (`losses/cells.py`) says what it reads
+of the cells, and `Pairs.statistics` computes that block by block on any mesh.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.config import Exchange, FalseNegatives
+from big_retrieval.errors import UserError
+from big_retrieval.gate import Compact
+from big_retrieval.losses import blockwise, exchange
+from big_retrieval.losses.cells import Reduction
+from big_retrieval.losses.core import Inputs, Labels, make_core
+from big_retrieval.similarity import Topology
+from big_retrieval.spreading import pad_columns
+
+There = tuple[jax.Array | None, jax.Array | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How a loss is computed; changes its value by rounding only.
+
+    Attributes:
+      exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
+      block: rows and columns scored at a time; None fits the block's scores to the backend.
+      feature_axis: mesh axis that the last axis of the points is spread over, if any (a vocabulary
+        over `tensor`, see `spreading.column_axis`); only for topologies whose scores add up over
+        features. Devices then hold, multiply and send a part of the columns, and the scores of a
+        block are summed over the axis.
+    """
+
+    exchange: Exchange = "auto"
+    block: int | None = None
+    feature_axis: str | None = None
+
+
+AUTO = Execution()
+
+
+@flax.struct.dataclass
+class Negatives:
+    """Extra documents that belong to no query of the batch: further columns of every query.
+
+    Attributes:
+      points: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all queries.
+      valid: bool [B, K] or None; those of rows that are not valid never count.
+      document_id: int32 [B, K] or None.
+    """
+
+    points: jax.Array
+    valid: jax.Array | None = None
+    document_id: jax.Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Both sides of a batch and what is known of its rows; row i of both is a pair.
+
+    Attributes:
+      query: projected points, [B, M, N] or [B, V]; compact rows of V columns travel as they are.
+      document: projected points of the same shape; [B, V] with compact queries.
+      topology: scores them; higher is closer, without temperature.
+      scale: multiplier of the scores, []; differentiable.
+      bias: added to the scaled scores, []; differentiable. None: 0.
+      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
+        0 stays a negative of the others.
+      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
+        hold.
+      there: bool [B] of the queries and of the documents, None where all are: one that is not there
+        is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      negatives: extra documents.
+      query_id: int [B], equal for equal queries; negative where unknown.
+      document_id: int [B], the same of documents.
+      false_negatives: what pairs count as that the ids know to be right, too: see
+        `contrastive_loss`.
+      execution: how it is computed.
+    """
+
+    query: jax.Array | Compact
+    document: jax.Array
+    topology: Topology
+    scale: jax.Array | float = 1.0
+    bias: jax.Array | float | None = None
+    weight: jax.Array | None = None
+    valid: jax.Array | None = None
+    there: There = (None, None)
+    negatives: Negatives | None = None
+    query_id: jax.Array | None = None
+    document_id: jax.Array | None = None
+    false_negatives: FalseNegatives = "keep"
+    execution: Execution = AUTO
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """What the cells need to know of the rows; ids only where they change something.
+
+        Raises:
+          UserError: ids are missing.
+        """
+        rows = self._points.shape[0]
+        if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
+            raise UserError(
+                f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
+                "ids no pair is known."
+            )
+        keep, negatives, valid = self.false_negatives == "keep", self.negatives, self.valid
+        query, document = (None if x is None else jnp.asarray(x, bool) for x in self.there)
+        weight = self.weight
+        return Labels(
+            valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
+            query_there=query,
+            document_there=document,
+            negatives_valid=None if negatives is None else negatives.valid,
+            query_id=None if keep else self.query_id,
+            document_id=None if keep else self.document_id,
+            negatives_id=None if negatives is None or keep else negatives.document_id,
+            weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
+            query_columns=self.query.columns if isinstance(self.query, Compact) else None,
+        )
+
+    def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
+        """What a loss reads of all cells but the own pairs, and the own pairs' logits [B].
+
+        Args:
+          reduction: of the loss.
+
+        Returns:
+          `query` and `document`, the reduction's finished statistics [B] of both sides; and
+          scale * score + bias of every pair.
+
+        Raises:
+          UserError: sides of different shapes; ids that are missing; rows that do not divide over
+            the devices of the mesh.
+        """
+        self._check_shapes()
+        query, document, negatives = self._points, self.document, self.negatives
+        dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
+        axis = self.execution.feature_axis
+        dense = not isinstance(self.query, Compact)
+        inputs = Inputs(
+            documents=pad_columns(document.astype(dtype), axis),
+            queries=pad_columns(query.astype(dtype), axis if dense else None),
+            negatives=None
+            if negatives is None
+            else pad_columns(negatives.points.astype(dtype), axis),
+            scale=jnp.asarray(self.scale, dtype),
+            bias=None if bias is None else jnp.asarray(bias, dtype),
+        )
+        sweep = blockwise.Sweep(
+            topology=self.topology,
+            reduction=reduction,
+            false_negatives=self.false_negatives,
+            block=self.execution.block or blockwise.block_size(self.topology, query.shape),
+            feature_axis=axis,
+        )
+        core = make_core(sweep, inputs, self.execution.exchange)
+        found: dict[str, Any] = exchange.statistics(core, inputs, self.labels)
+        own = inputs.scale * found["own"]
+        return found, own if inputs.bias is None else own + inputs.bias
+
+    def weights(self, own: jax.Array) -> jax.Array:
+        """Weights of the pairs, [B], in the type of the own pairs' logits [B]."""
+        weight = self.labels.weight
+        return jnp.ones_like(own) if weight is None else weight.astype(own.dtype)
+
+    @property
+    def _points(self) -> jax.Array:
+        return self.query.values if isinstance(self.query, Compact) else self.query
+
+    def _check_shapes(self) -> None:
+        """Raises where the sides do not fit."""
+        mine, rest = self._points.shape, self.document.shape[1:]
+        extra = rest if self.negatives is None else self.negatives.points.shape[2:]
+        fits = mine == self.document.shape
+        if isinstance(self.query, Compact):
+            fits = len(rest) == 1 and mine[:1] == self.document.shape[:1]
+        if not fits or extra != rest:
+            shape = "" if self.negatives is None else self.negatives.points.shape
+            others = f" and extra negatives of {shape}" if shape else ""
+            raise UserError(
+                f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "
+                f"documents of {self.document.shape}{others}: give both sides one row per pair."
+            )
+
+
+def mean(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Weighted mean of [B] values; 0 when all weights are 0."""
+    total = jnp.sum(weights)
+    return jnp.sum(weights * values) / jnp.where(total > 0, total, 1)
+
+
+def accuracy(
+    found: Mapping[str, Any], own: jax.Array, valid: jax.Array, sides: Sequence[str]
+) -> jax.Array:
+    """Share of the rows whose own pair scores strictly above all their negatives, [].
+
+    Args:
+      found: `best` of the statistics of each side, the largest logit of a negative.
+      own: logits of the own pairs, [B].
+      valid: bool [B]; rows that count.
+      sides: over which the mean is taken: "query", "document" or both.
+    """
+    right = [(own > found[side]["best"]).astype(own.dtype) for side in sides]
+    first = functools.reduce(jnp.add, right) / len(right)
+    return jax.lax.stop_gradient(mean(first, valid.astype(own.dtype)))
