@@ -269,7 +269,8 @@ def restore_params(folder: Path, name: str = "params") -> Any:
     """
     state = (folder / "state").resolve()
     with ocp.PyTreeCheckpointer() as orbax:
-        tree = orbax.metadata(state).item_metadata.tree[name]
+        tree = dict(orbax.metadata(state).item_metadata.tree[name])
+        tree.pop("losses", None)  # what losses own is for training only
         item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
         args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
         restored = orbax.restore(

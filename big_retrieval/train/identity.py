@@ -22,6 +22,7 @@ from big_retrieval.parallel import fetch
 from big_retrieval.train.optimizer import names_of
 
 PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
+AGAIN = "restore the file, or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
 
@@ -65,6 +66,8 @@ def claim(workdir: Path, config: Config) -> None:
     changed = None if theirs is None else difference(theirs, config)
     if changed is not None and _begun(workdir):
         key, old, new = changed
+        if part := changed_part(key, config):
+            raise UserError(f"{part} since the run in {workdir} began: {AGAIN}")
         raise UserError(
             f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
             "another --workdir, or the same config to resume."
@@ -93,6 +96,23 @@ def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
     mine = json.loads(to_json(schema.to_plain(config)))
     changed = schema.differences(saved, mine)
     return next((c for c in changed if not _free(c[0], config)), None)
+
+
+def changed_part(key: str, config: Config) -> str:
+    """What to say where a run and a checkpoint differ in the file of a part of a user's own.
+
+    Args:
+      key: of `difference`.
+      config: of the run.
+
+    Returns:
+      The beginning of a sentence; "" where the key is another.
+    """
+    for name, plugin in config.plugins.items():
+        if key == f"config.plugins.{name}.sha256":
+            kind, _, tag = name.partition("/")
+            return f"{plugin.file}, which defines the {kind} {tag!r}, has changed"
+    return ""
 
 
 def _free(key: str, config: Config) -> bool:

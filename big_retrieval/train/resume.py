@@ -9,7 +9,7 @@ from big_retrieval import loading, schema
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.manifest import read_meta, to_json
-from big_retrieval.train.identity import difference
+from big_retrieval.train.identity import AGAIN, changed_part, difference
 
 ANEW = "or start anew in another --workdir."
 
@@ -45,6 +45,8 @@ def check_fits(
     differs = difference(theirs, config)
     if differs is not None:
         key, old, new = differs
+        if part := changed_part(key, config):
+            raise UserError(f"{part} since {folder} was written: {AGAIN}")
         raise UserError(
             f"{folder} was trained with {key} = {old!r}, this run has {new!r}: remove the "
             f"checkpoint from the run folder, {ANEW}"

@@ -1,0 +1,101 @@
+"""A loss around another loss: embeddings of which the first values are embeddings, too.
+
+    python -m big_retrieval.main --config=examples/matryoshka.py:runlocal
+
+Kusupati et al., "Matryoshka Representation Learning" (2022): the loss is summed over several
+prefixes of the embedding, so that a search may keep only its first 16 or 8 values. Here any loss
+can be wrapped; `losses.main.inner` has the keys of the inner one, so that for example
+`--config.losses.main.inner.type=sigmoid` exchanges it.
+
+A loss is a frozen dataclass: its fields are the keys that `--config.losses.<name>.<key>=value`
+sets, its `check` says what is wrong with them before the run starts, and its `build` returns a
+`LossFunction`, which turns the embeddings of a global batch into a number and its metrics.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax.numpy as jnp
+
+from big_retrieval import config, recipe
+from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.similarity import Topology, topology
+
+
+@config.register("loss")
+@dataclass(frozen=True)
+class Matryoshka(config.Loss):
+    """The sum of a loss over prefixes of the embeddings."""
+
+    type: Literal["matryoshka"] = "matryoshka"
+    inner: config.Loss = field(default_factory=config.Contrastive)
+    dims: tuple[int, ...] = (64, 16, 8)  # how many values of each class token a prefix has
+    factors: tuple[float, ...] = (1.0, 1.0, 1.0)  # of their losses
+
+    def check(self, config: config.Config, path: str) -> Iterator[str]:
+        """What is wrong with the keys, a sentence each."""
+        heads = {name: field.head.dim for name, field in config.fields.items()}  # type: ignore
+        widest = min(dim for dim in heads.values() if dim is not None)
+        if not self.dims or min(self.dims) < 1 or max(self.dims) > widest:
+            yield f"{path}.dims is {self.dims}; the embeddings have 1 to {widest} values."
+        if len(self.factors) != len(self.dims):
+            yield f"{path}.factors has {len(self.factors)} numbers for {len(self.dims)} dims."
+        yield from self.inner.check(config, f"{path}.inner")
+
+    def build(self, config: config.Config, name: str) -> "Nested":
+        """What computes it."""
+        return Nested(self, self.inner.build(config, name), topology(config.topology))
+
+    def runlocal(self) -> "Matryoshka":
+        """The same for a small model: its embeddings have 64 values at most."""
+        return self
+
+
+@dataclass(frozen=True)
+class Nested(LossFunction):
+    """What the training step calls."""
+
+    part: Matryoshka
+    inner: LossFunction
+    topology: Topology
+
+    def scalars(self) -> dict[str, float]:
+        """The inner loss's temperature is shared by all prefixes."""
+        return self.inner.scalars()
+
+    def bound(self, scalars):
+        """And has its bounds."""
+        return self.inner.bound(scalars)
+
+    def __call__(self, context: Context) -> Result:
+        """The loss, and the inner loss's metrics of every prefix, such as `accuracy_16`."""
+        total, metrics = jnp.zeros(()), {}
+        for dim, factor in zip(self.part.dims, self.part.factors, strict=True):
+            prefixes = {
+                name: self.topology.project(points[..., :dim])  # [B, M, dim], of length 1 again
+                for name, points in context.reps.points.items()
+            }
+            reps = context.reps.replace(points=prefixes)  # type: ignore
+            value, found = self.inner(context.replace(reps=reps))  # type: ignore
+            total = total + factor * value
+            metrics |= {f"{name}_{dim}": x for name, x in found.items()} | {f"loss_{dim}": value}
+        return total, metrics
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """A small model of generated scenes. Arguments: runlocal."""
+    args = recipe.parse_arg(arg)
+    c = recipe.base()
+    c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
+    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
+    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
+    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
+    recipe.image_text(c, dim=64, size=32, length=20)
+    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
+    c.tokenizer.vocab_size = 512
+    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c.losses.main = recipe.entry(Matryoshka(), dims=(16, 8, 4))
+    c.losses.main.inner.temperature.init = 5.0
+    c.evals.test = recipe.entry(config.Retrieval())
+    return recipe.runlocal(c) if args.runlocal else c

@@ -1,0 +1,42 @@
+"""What the tests of examples share: running them from another folder, and importing them."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import ROOT, in_process
+
+SMALL = [
+    *["--config.batch_size=16", "--config.data.count=100", "--config.report=False"],
+    *["--config.evals.test.data.count=16", "--config.evals.colours.data.count=16"],
+]
+
+
+def example(name: str) -> Any:
+    """examples/<name>.py as a module; its parts are registered once."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def copied(name: str, folder: Path, tag: str) -> Path:
+    """A copy of an example in another folder, its part under another tag: own_<tag>."""
+    given, own = f'Literal["{tag}"] = "{tag}"', f'Literal["own_{tag}"] = "own_{tag}"'
+    body = (ROOT / "examples" / f"{name}.py").read_text()
+    assert given in body
+    copy = folder / f"own_{name}.py"
+    copy.write_text(body.replace(given, own))
+    return copy
+
+
+def trained(config: Path, workdir: Path, *flags: str, steps: int = 2) -> Any:
+    """A short run of a config file with `:runlocal`."""
+    return in_process(
+        "main", f"--config={config}:runlocal", f"--workdir={workdir}",
+        f"--config.total_steps={steps}", *SMALL, *flags,
+    )  # fmt: skip

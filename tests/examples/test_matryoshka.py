@@ -1,0 +1,116 @@
+"""examples/matryoshka.py: a loss around a loss, killed, resumed, edited, moved and loaded."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.config import registry
+from big_retrieval.loading import load
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.function import Context
+from big_retrieval.similarity import TOPOLOGIES
+from tests.examples.helpers import copied, example, trained
+from tests.helpers import in_process, losses, results, rows, tiny
+
+FLAGS = ["--config.checkpoint_every=2", "--config.log_every=1", "--config.losses.main.dims=(16,4)"]
+FLAGS += ["--config.losses.main.factors=(1.0,0.5)"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a copy of the example, whole, and the same stopped behind step 2 of 3."""
+    folder = tmp_path_factory.mktemp("own")
+    config = copied("matryoshka", folder, "matryoshka")
+    done = trained(config, folder / "run", *FLAGS, steps=3)
+    assert done.returncode == 0, done.stderr
+    done = trained(config, folder / "stopped", "--config.stop_after=2", *FLAGS, steps=3)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_it_is_the_sum_over_prefixes() -> None:
+    m = example("matryoshka")
+    rng = np.random.default_rng(0)
+    raw = {name: jnp.asarray(rng.normal(size=(6, 1, 8)), jnp.float32) for name in ("text", "image")}
+    reps = Reps(points={name: TOPOLOGIES["sphere"].project(x) for name, x in raw.items()})
+    batch = Batch(fields={n: {} for n in raw}, valid=jnp.ones(6, bool), document_id=jnp.arange(6))
+    part = m.Matryoshka(dims=(8, 3), factors=(1.0, 0.25))
+    loss = part.build(tiny(), "main")
+    value, metrics = loss(Context(reps, batch, {"temperature": jnp.asarray(1.0)}))
+    expected = 0.0
+    for dim, factor in ((8, 1.0), (3, 0.25)):
+        text, image = (TOPOLOGIES["sphere"].project(raw[n][..., :dim]) for n in ("text", "image"))
+        each = contrastive_loss(text, image, topology=TOPOLOGIES["sphere"], scale=np.e)[0]
+        expected += factor * float(each)
+        assert float(metrics[f"loss_{dim}"]) == pytest.approx(float(each), rel=1e-5)
+    assert float(value) == pytest.approx(expected, rel=1e-5)
+
+
+def test_its_metrics_and_its_temperature(run: Path) -> None:
+    row = next(row for row in rows(run / "run") if "loss" in row)
+    assert row["loss"] == pytest.approx(row["loss_16"] + 0.5 * row["loss_4"], rel=1e-6)
+    assert row["temperature_16"] == row["temperature_4"]
+    saved = json.loads((run / "run" / "config.json").read_text())
+    assert saved["losses"]["main"]["inner"]["temperature"]["init"] == 5.0
+    assert saved["plugins"]["loss/own_matryoshka"]["file"] == str(run / "own_matryoshka.py")
+
+
+def test_resumed_is_uninterrupted_and_an_edited_file_is_refused(run: Path, tmp_path: Path) -> None:
+    config = run / "own_matryoshka.py"
+    for workdir in ("going_on", "edited"):
+        shutil.copytree(run / "stopped", tmp_path / workdir)
+    done = trained(config, tmp_path / "going_on", *FLAGS, steps=3)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "going_on") == losses(run / "run")
+    digests = {results(x)["params_sha256"] for x in (tmp_path / "going_on", run / "run")}
+    assert len(digests) == 1
+    before = config.read_text()
+    config.write_text(before.replace("total + factor * value", "total + 2 * factor * value"))
+    try:
+        done = trained(config, tmp_path / "edited", *FLAGS, steps=3)
+    finally:
+        config.write_text(before)
+    assert done.returncode == 2
+    words = f"{config}, which defines the loss 'own_matryoshka', has changed since the run in "
+    assert f"{words}{tmp_path / 'edited'} began: restore the file, or start anew" in done.stderr
+
+
+def test_the_model_is_used_without_the_file(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss is needed to train, and by nothing else."""
+    moved = shutil.copytree(run / "run", tmp_path / "moved")
+    with_file = load(moved).encode_texts(["a small red circle"])
+    monkeypatch.setitem(registry._parts, "loss", {**registry._parts["loss"]})
+    del registry._parts["loss"]["own_matryoshka"]
+    model = load(moved)
+    np.testing.assert_array_equal(model.encode_texts(["a small red circle"]), with_file)
+    done = in_process("evaluate", f"--workdir={moved}")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((moved / "evaluation.json").read_text())
+    for name, value in results(run / "run").items():
+        if name.startswith("retrieval/"):
+            assert found[name] == pytest.approx(value, rel=1e-5)
+
+
+MISTAKES = [
+    ("--config.losses.main.dims=(256,)", "config.losses.main.dims is (256,); the embeddings have"),
+    ("--config.losses.main.factors=(1.0,)", "config.losses.main.factors has 1 numbers for 3 dims"),
+    ("--config.losses.main.dimms=(4,)", "did you mean config.losses.main.dims?"),
+    ("--config.losses.main.inner.type=sigmod", "it must be one of 'contrastive'"),
+    ("--config.losses.main.inner.temperature.init=200.0", "config.losses.main.inner.temperature."),
+    ("--config.losses.main.constraint.bound=0.0", "config.losses.main.constraint.bound is 0.0; it"),
+    ("--config.losses.main.weight=0.0", "config.losses.main.weight is 0.0; it must be positive"),
+]
+
+
+@pytest.mark.parametrize(("flag", "words"), MISTAKES)
+def test_mistakes_are_one_sentence(flag: str, words: str, run: Path) -> None:
+    done = trained(run / "own_matryoshka.py", Path("/nowhere"), flag)
+    assert done.returncode == 2
+    assert words in done.stderr

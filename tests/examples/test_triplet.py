@@ -1,0 +1,115 @@
+"""examples/triplet.py: hardest negatives by tiles against a matrix of all scores."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.losses.pairwise import Execution, Negatives
+from big_retrieval.similarity import TOPOLOGIES
+from tests.examples.helpers import copied, example, trained
+from tests.helpers import losses, rows
+
+ROWS, EXTRA, MARGIN = 24, 2, 0.3
+VALID = np.arange(ROWS) % 11 != 4
+
+
+def inputs(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(ROWS, 3, 4))
+    document = query + rng.normal(size=query.shape)
+    return {"query": query, "document": document, "extra": rng.normal(size=(ROWS, EXTRA, 3, 4))}
+
+
+WEIGHT = np.linspace(0.5, 2.0, ROWS)
+
+
+def dense(name: str, x: dict[str, jax.Array], extra: bool) -> jax.Array:
+    """The definition, over all scores at once, without the rows that are padding."""
+    topology = TOPOLOGIES[name]
+    query, document = topology.project(x["query"])[VALID], topology.project(x["document"])[VALID]
+    scores, count = topology.score(query, document), int(VALID.sum())
+    own, others = jnp.diag(scores), jnp.where(jnp.eye(count, dtype=bool), -jnp.inf, scores)
+    rivals = others
+    if extra:
+        more = topology.project(x["extra"])[VALID].reshape(-1, 3, 4)
+        rivals = jnp.concatenate([others, topology.score(query, more)], axis=1)
+    hinges = jax.nn.relu(MARGIN + rivals.max(1) - own) + jax.nn.relu(MARGIN + others.max(0) - own)
+    return jnp.sum(WEIGHT[VALID] * hinges)
+
+
+def blockwise(name: str, x: dict[str, jax.Array], extra: bool, how: Execution) -> jax.Array:
+    topology = TOPOLOGIES[name]
+    points = {key: topology.project(value) for key, value in x.items()}
+    loss, _ = example("triplet").triplet_loss(
+        points["query"], points["document"], MARGIN, topology=topology, valid=jnp.asarray(VALID),
+        weight=jnp.asarray(WEIGHT), negatives=Negatives(points["extra"]) if extra else None,
+        execution=how,
+    )  # fmt: skip
+    return loss
+
+
+FORMS = [(1, "gather", 7), (2, "ring", 4), (4, "gather", 5), (8, "gather", 2), (8, "ring", 3)]
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize(("devices", "exchange", "block"), FORMS)
+def test_value_and_gradients_are_those_of_the_definition(
+    name: str, devices: int, exchange: Any, block: int
+) -> None:
+    """Also on 8 devices, gathered and around a ring, with hard negatives and padding."""
+    extra = devices != 4
+    with jax.enable_x64(True):
+        wide = {key: jnp.asarray(value) for key, value in inputs(devices).items()}
+        value, grads = jax.value_and_grad(lambda x: dense(name, x, extra))(wide)
+    mesh = jax.make_mesh(
+        (devices, 1), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:devices]
+    )
+    how = Execution(exchange, block)
+    with jax.set_mesh(mesh):
+        rows_of = NamedSharding(mesh, P(("data", "fsdp")))
+        x = {k: jax.device_put(v.astype(np.float32), rows_of) for k, v in inputs(devices).items()}
+        found = jax.jit(jax.value_and_grad(lambda x: blockwise(name, x, extra, how)))(x)
+    np.testing.assert_allclose(found[0], value, rtol=1e-5)
+    for key, grad in grads.items():
+        np.testing.assert_allclose(found[1][key], grad, rtol=2e-4, atol=1e-5)
+
+
+def test_of_equal_scores_one_negative_is_pulled() -> None:
+    """The first, in whatever tiles: the gradient is not split and not doubled."""
+    same = {"query": np.zeros((6, 1, 2)), "document": np.zeros((6, 1, 2))}
+    same["query"][:, 0, 0] = same["document"][:, 0, 0] = 1.0
+
+    def loss(document: jax.Array, block: int) -> jax.Array:
+        topology = TOPOLOGIES["inner"]
+        return example("triplet").triplet_loss(
+            jnp.asarray(same["query"]), document, MARGIN, topology=topology,
+            execution=Execution(block=block),
+        )[0]  # fmt: skip
+
+    grads = [jax.grad(loss)(jnp.asarray(same["document"]), block)[:, 0, 0] for block in (2, 4, 16)]
+    # documents: query 0's hardest is 1, all others' is 0; each pair pulls its own document by -2
+    expected = np.array([5.0 + 1, 1 + 1, 1, 1, 1, 1]) - 2
+    for grad in grads:
+        np.testing.assert_allclose(grad, expected, atol=1e-6)
+
+
+def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
+    config = copied("triplet", tmp_path, "triplet")
+    done = trained(
+        config, tmp_path / "run", "--config.losses.hardest.margin=0.1", "--config.log_every=1"
+    )
+    assert done.returncode == 0, done.stderr
+    for row in (row for row in rows(tmp_path / "run") if "loss" in row):
+        total = row["main/loss"] + 0.5 * row["hardest/loss"]
+        assert row["loss"] == pytest.approx(total, rel=1e-6)
+        assert "main/temperature" in row
+    assert len(losses(tmp_path / "run")) == 2
+    wrong = trained(config, tmp_path / "other", "--config.losses.hardest.margin=-1.0")
+    assert wrong.returncode == 2
+    assert "config.losses.hardest.margin is -1.0; it must be 0 or more." in wrong.stderr

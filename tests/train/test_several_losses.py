@@ -1,0 +1,189 @@
+"""Several losses in one run: weights, constraints, and a loss with a module of its own."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import loading, recipe
+from big_retrieval.checks import check
+from big_retrieval.errors import UserError
+from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.train.loop import train
+from tests.helpers import losses, results, rows, tiny
+
+pytestmark = pytest.mark.usefixtures("one_model")
+ONE = jax.devices()[:1]
+
+
+@configs.register("loss")
+@dataclass(frozen=True)
+class Decode(configs.Loss):
+    """How well a module of its own guesses the colour of an image from the text's embedding."""
+
+    type: Literal["test_decode"] = "test_decode"
+    width: int = 8
+
+    def build(self, config: configs.Config, name: str) -> "DecodeLoss":
+        """See `Loss`."""
+        return DecodeLoss(name, self.width)
+
+
+class Decoder(nn.Module):
+    """Mean colour [b, 3] of images from texts."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: Any) -> Any:
+        """Guess and truth."""
+        flat = reps.points["text"].reshape(len(reps.points["text"]), -1)
+        guess = nn.Dense(3)(nn.relu(nn.Dense(self.width)(flat)))
+        colour = jnp.mean(fields["image"]["pixels"].astype(jnp.float32) / 255, axis=(1, 2))
+        return {"guess": guess, "colour": colour}
+
+
+@dataclass(frozen=True)
+class DecodeLoss(LossFunction):
+    """The mean squared error over the global batch."""
+
+    name: str
+    width: int
+
+    def module(self) -> nn.Module:
+        """The decoder."""
+        return Decoder(self.width)
+
+    def __call__(self, context: Context) -> Result:
+        """See `LossFunction`."""
+        made = context.reps.extra[self.name]
+        return jnp.mean(jnp.square(made["guess"] - made["colour"])), {}
+
+
+BOUND = 0.08  # between what the decoder starts at and what it reaches
+CONSTRAINT = configs.Constraint(bound=BOUND, rate=0.5)
+BOUNDED: dict[str, Any] = {"losses__decode": recipe.entry(Decode(), constraint=CONSTRAINT)}
+WEIGHTED: dict[str, Any] = {"losses__decode": recipe.entry(Decode(), weight=0.5)}
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a constraint on one device."""
+    workdir = tmp_path_factory.mktemp("single")
+    train(tiny(**BOUNDED), workdir, ONE)
+    return workdir
+
+
+def multipliers(workdir: Path, rate: float) -> Iterator[dict[str, float]]:
+    """What a run should have logged, from its losses and the recursion in numpy."""
+    raw, momentum, above = 1.0, 0.0, 0
+    for number, row in enumerate((row for row in rows(workdir) if "loss" in row), start=1):
+        value = row["decode/loss"]
+        effective = max(0.0, min(100.0, raw))
+        total = row["main/loss"] + effective * (value / BOUND - 1)
+        gradient = value / BOUND - 1
+        momentum = gradient if number == 1 else 0.9 * momentum + 0.1 * gradient
+        raw += rate * momentum
+        above += value > BOUND
+        yield {
+            "loss": total,
+            "decode/multiplier_raw": raw,
+            "decode/multiplier": max(0.0, min(100.0, raw)),
+            "decode/violations": above / number,
+        }
+
+
+def test_a_constraint_is_ascended_and_logged(single: Path) -> None:
+    logged = [row for row in rows(single) if "loss" in row]
+    for row, expected in zip(logged, multipliers(single, 0.5), strict=True):
+        for key, value in expected.items():
+            assert row[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    assert 0 < logged[-1]["decode/violations"] <= 1
+
+
+def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
+    logged = [row["decode/loss"] for row in rows(single) if "loss" in row]
+    assert logged[-1] < logged[0]
+    saved = loading.restore_params(loading.find(single))
+    assert "losses" not in saved
+    text = loading.load(single).encode_texts(["a small red circle"])
+    assert np.isfinite(text).all()
+    assert json.loads((single / "config.json").read_text())["losses"]["decode"]["width"] == 8
+
+
+MESHES = [
+    {"microbatch": 8},
+    {"mesh__data": 4, "mesh__fsdp": 2, "losses__main__exchange": "ring"},
+    pytest.param({"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2}, marks=pytest.mark.slow),
+    pytest.param({"mesh__fsdp": 2, "microbatch": 8}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("changes", MESHES)
+def test_slices_and_devices_change_nothing(
+    single: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    meshed = any(key.startswith("mesh") for key in changes)
+    train(tiny(**BOUNDED, **changes), tmp_path, None if meshed else ONE)
+    one = [[row[k] for k in ("loss", "decode/multiplier_raw")] for row in rows(single)]
+    many = [[row[k] for k in ("loss", "decode/multiplier_raw")] for row in rows(tmp_path)]
+    np.testing.assert_allclose(many, one, rtol=2e-5)
+
+
+def test_resumed_is_uninterrupted(single: Path, tmp_path: Path) -> None:
+    """With the multiplier, its momentum and its count of violations."""
+    train(tiny(stop_after=5, **BOUNDED), tmp_path, ONE)
+    train(tiny(**BOUNDED), tmp_path, ONE)
+    assert losses(tmp_path) == losses(single)
+    assert results(tmp_path)["params_sha256"] == results(single)["params_sha256"]
+    last = [[row for row in rows(x) if "loss" in row][-1] for x in (tmp_path, single)]
+    keys = ("decode/multiplier_raw", "decode/violations")
+    assert [last[0][k] for k in keys] == [last[1][k] for k in keys]
+
+
+def test_weights_are_factors(tmp_path: Path) -> None:
+    train(tiny(total_steps=2, **WEIGHTED), tmp_path, ONE)
+    for row in (row for row in rows(tmp_path) if "loss" in row):
+        expected = row["main/loss"] + 0.5 * row["decode/loss"]
+        assert row["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_one_more_loss_changes_no_drawn_parameter(tmp_path: Path) -> None:
+    """The first step's main loss is the same with and without it, bit for bit."""
+    train(tiny(total_steps=1, **WEIGHTED), tmp_path / "two", ONE)
+    train(tiny(total_steps=1), tmp_path / "one", ONE)
+    first = [next(row for row in rows(tmp_path / x) if "loss" in row) for x in ("two", "one")]
+    assert first[0]["main/loss"] == pytest.approx(first[1]["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"losses": {}}, "config.losses is empty: give it a loss"),
+        ({"losses__main__weight": -1.0}, "config.losses.main.weight is -1.0; it must be positive"),
+        (
+            {"losses__main__weight": 2.0, "losses__main__constraint__bound": 1.0},
+            "config.losses.main has a weight (2.0) and a constraint.bound (1.0)",
+        ),
+        ({"losses__main__constraint__bound": 1.0}, "config.losses are all constraints"),
+        ({"losses__main__constraint__bound": 0.0}, "constraint.bound is 0.0; it must be positive"),
+        ({"losses__main__constraint__rate": 0.0}, "constraint.rate is 0.0; it must be positive"),
+        ({"losses__main__constraint__momentum": 1.0}, "momentum is 1.0; it must be at least 0 and"),
+        ({"losses__main__constraint__max": -1.0}, "max is -1.0; it must be above config.losses."),
+        ({"losses__main__constraint__start": 101.0}, "start is 101.0; it must be from config.los"),
+        ({"losses__main__query": ("image",)}, "names 'image', which is no field of the side 'que"),
+        ({"losses__main__topology": "sphear"}, "config.losses.main.topology 'sphear' is unknown"),
+    ],
+)
+def test_mistakes_are_one_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as problem:
+        check(tiny(**changes))
+    assert words in str(problem.value)
