@@ -106,7 +106,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     # losses
     (
         tiny,
-        {"loss": recipe.entry(configs.Vdr())},
+        {"losses__main": recipe.entry(configs.Vdr())},
         ["config.losses.main.type 'vdr'", "config.fields.image.head.type to 'lexical'"],
     ),
     (
@@ -219,7 +219,7 @@ def test_images_of_ranked_documents_have_no_words() -> None:
         (pictures, {HEAD + "pooling": "mean", HEAD + "pooling_top": 2}),
         (turned, NO_BAG),
         (turned, {"losses__main__mask__source": "bag", **NO_BAG}),  # nothing applies it
-        (two, {"loss": recipe.entry(configs.Sigmoid())}),
+        (two, {"losses__main": recipe.entry(configs.Sigmoid())}),
     ],
 )
 def test_possible(make: Make, changes: dict[str, Any]) -> None:

@@ -136,8 +136,9 @@ def _length(run: RunFiles) -> str:
 
 
 def _loss(run: RunFiles) -> str:
-    group = run.config.get("loss")
-    kind = str(group.get("type", "")) if isinstance(group, Mapping) else ""
+    groups = run.config.get("losses")
+    losses = list(groups.values()) if isinstance(groups, Mapping) else []
+    kind = " + ".join(str(x.get("type", "")) for x in losses if isinstance(x, Mapping))
     points = run.series.get("loss", [])
     if not points:
         return kind or NONE

@@ -16,6 +16,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import fit, initialise
 from big_retrieval.interop.read import read
 from big_retrieval.loading import load
+from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
@@ -56,7 +57,7 @@ def clip_config(
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     import flax.linen as nn
 
-    params = nn.unbox(abstract_variables(make_model(config, WORDS), {"temperature": 0.0})[0])
+    params = nn.unbox(abstract_variables(make_model(config, WORDS), make_objective(config))[0])
     return {name: x.shape for name, x in names_of(params).items()}
 
 

@@ -157,7 +157,7 @@ def test_lexical_heads_agree_with_the_compiler(case: str) -> None:
     length, pooling, loss = LEXICAL[case]
     lengths = {f"fields__{name}__length": length for name in ("query", "document")}
     changes = lexical_texts(pooling=pooling) | towers | lengths
-    changes |= {} if loss is None else {"loss": recipe.entry(loss)}
+    changes |= {} if loss is None else {"losses__main": recipe.entry(loss)}
     parts = sized(vocab_size=8000, batch_size=256, **changes)
     found, analysis = memory.per_device(parts, "cpu"), compiled(parts)
     arguments = found["parameters"] + found["optimiser"] + found["batch"]

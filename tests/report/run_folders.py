@@ -28,7 +28,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "best_mode": "max",
         "data": {"type": "scenes", "split": "train", "size": 32, "count": None, "seed": 0},
         "evals": {"test": {"type": "retrieval", "data": {"type": "scenes", "split": "test"}}},
-        "loss": {"type": "contrastive"},
+        "losses": {"main": {"type": "contrastive"}},
         "total_steps": 40,
         "towers": {"image": {"type": "vit", "width": 64, "depth": 3}},
         **changes,

@@ -52,7 +52,7 @@ def texts(loss: Any = None, head: dict[str, Any] | None = None, **changes: Any) 
         "topology": "inner",
         "negatives__count": 2,
         "total_steps": 10,
-        "loss": recipe.entry(loss or configs.Vdr(top=6)),
+        "losses__main": recipe.entry(loss or configs.Vdr(top=6)),
         **KEYS,
         **FAST,
     }
@@ -77,7 +77,7 @@ def pictures(**changes: Any) -> Config:
         "towers__image__pool": "none",
         "towers__text__pool": "none",
         "topology": "inner",
-        "loss": recipe.entry(configs.Vdr(top=6, bag_norm=True, mask=mask)),
+        "losses__main": recipe.entry(configs.Vdr(top=6, bag_norm=True, mask=mask)),
         "total_steps": 10,
         **FAST,
         "losses__main__temperature__init": 5.0,
@@ -203,7 +203,7 @@ def test_lexical_texts_against_oblique_images_are_refused() -> None:
         "fields__image__head": head,
         "towers__image__pool": "first",
         "towers__image__class_tokens": 2,
-        "loss": recipe.entry(configs.Contrastive()),
+        "losses__main": recipe.entry(configs.Contrastive()),
     }
     with pytest.raises(UserError) as caught:
         check(pictures(**changes))
