@@ -6,11 +6,9 @@ from big_retrieval.columns import check_rule
 from big_retrieval.config import (
     Bert,
     Config,
-    ImageField,
     Lexical,
     ResNet,
     Sparsity,
-    TextField,
     Vdr,
     ViT,
     is_lexical,
@@ -20,7 +18,7 @@ from big_retrieval.config.loss import top_of_documents
 
 def lexical(c: Config) -> Iterator[str]:
     """Sentences about lexical heads, towers that only these can read, and their losses."""
-    for name, field in c.fields.items():
+    for name, field in c.encoded.items():
         path, tower = f"config.fields.{name}", c.towers[field.tower]
         pool = f"config.towers.{field.tower}.pool"
         if isinstance(field.head, Lexical):
@@ -58,7 +56,7 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
             f"{path}.type 'lexical' is scored by inner products: set config.topology to 'inner' "
             f"instead of {c.topology!r}."
         )
-    if isinstance(field, ImageField) and head.tied:
+    if field.modality == "image" and head.tied:
         yield f"{path}.tied: images have no word table; set it to False."
     if head.epsilon <= 0:
         yield f"{path}.epsilon is {head.epsilon}; it must be positive."
@@ -71,8 +69,8 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
         )
     if head.top is not None and head.top < 0:
         yield f"{path}.top is {head.top}; it must be 0 or more, or None for all columns."
-    if head.top == 0 and not (head.own_words and isinstance(field, TextField)):
-        own = f", or {path}.own_words to True" if isinstance(field, TextField) else ""
+    if head.top == 0 and not (head.own_words and field.modality == "text"):
+        own = f", or {path}.own_words to True" if field.modality == "text" else ""
         yield f"{path}.top is 0, which leaves no column: set it to 1 or more{own}."
     if problem := check_rule(head.columns):
         yield f"{path}.columns is {problem}."
@@ -80,7 +78,7 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
 
 def _same_columns(c: Config) -> Iterator[str]:
     """Both sides have the same columns."""
-    heads = {name: field.head for name, field in c.fields.items()}
+    heads = {name: field.head for name, field in c.encoded.items()}
     lexicals = sorted(name for name, head in heads.items() if isinstance(head, Lexical))
     others = sorted(set(heads) - set(lexicals))
     if lexicals and others:
@@ -108,7 +106,7 @@ def _loss(c: Config) -> Iterator[str]:
     lexical = is_lexical(c)
     if isinstance(c.loss, Vdr):
         if not lexical:
-            name = next(n for n, f in c.fields.items() if not isinstance(f.head, Lexical))
+            name = next(n for n, f in c.encoded.items() if not isinstance(f.head, Lexical))
             yield (
                 f"config.loss.type 'vdr' compares lexical representations: set config.fields."
                 f"{name}.head.type to 'lexical', or take another loss."
@@ -155,7 +153,7 @@ def _words(c: Config, loss: Vdr) -> Iterator[str]:
         },
     }
     for side, reasons in needs.items():
-        texts = [f for f in c.fields.values() if f.side == side and isinstance(f, TextField)]
+        texts = [f for f in c.fields.values() if f.side == side and f.modality == "text"]
         wanted = [remedy for remedy, needed in reasons.items() if needed]
         if wanted and not texts:
             yield (

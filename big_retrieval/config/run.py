@@ -9,11 +9,12 @@ from big_retrieval import schema
 from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
-from big_retrieval.config.fields import ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.fields import Field, ForeignTarget, Lexical, Tokenizer
 from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperature, Vdr
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Bert, ResNet, ViT
+from big_retrieval.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Config:
     best_mode: Literal["max", "min"] = "max"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
-    fields: dict[str, ImageField | TextField] = field(default_factory=dict)
+    fields: dict[str, Field] = field(default_factory=dict)
     towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
     init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
     topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
@@ -71,6 +72,11 @@ class Config:
     evals: dict[str, Evaluator] = field(default_factory=dict)
     # <kind>/<type> of parts from a user's own files -> the file; found by itself
     plugins: dict[str, Plugin] = field(default_factory=dict)
+
+    @property
+    def encoded(self) -> dict[str, Field]:
+        """The fields of queries and documents: all but targets, which no tower reads."""
+        return {name: each for name, each in self.fields.items() if each.side != "target"}
 
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory.
@@ -88,7 +94,7 @@ def free_on_resume(key: str) -> bool:
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
 
 
-def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
+def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
     """The lexical head of a field; None: it has another. One that is shared is set in both."""
     head = fields[name].head
     return head if isinstance(head, Lexical) else None
@@ -96,7 +102,7 @@ def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lex
 
 def is_lexical(config: Config, *names: str) -> bool:
     """Whether these fields, or where none is named all, have lexical heads."""
-    return all(lexical_head(config.fields, name) for name in names or config.fields)
+    return all(lexical_head(config.fields, name) for name in names or config.encoded)
 
 
 def negatives_field(config: Config) -> str:
@@ -120,31 +126,47 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    An evaluator whose file is not imported becomes a `ForeignEvaluator`: it stops nobody who only
-    uses the model.
+    An evaluator or a target whose file is not imported is kept as it is (`ForeignEvaluator`,
+    `ForeignTarget`): it stops nobody who only uses the model.
 
     Raises:
-      UserError: an unknown key or a wrong type, named by its path.
+      UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
+        is not imported.
     """
     saved = schema.complete(Config, raw)
-    foreign = _foreign_evaluators(saved)
-    if foreign:
-        saved["evals"] = {key: x for key, x in saved["evals"].items() if key not in foreign}
+    evals, fields = _foreign(saved, "evals", Evaluator), _foreign(saved, "fields", Field)
+    for name, (group, plugin) in fields.items():
+        if group.get("side") != "target":
+            raise UserError(_needed(f"config.fields.{name}", group, plugin))
+    for key, foreign in (("evals", evals), ("fields", fields)):
+        if foreign:
+            saved[key] = {name: x for name, x in saved[key].items() if name not in foreign}
     config = schema.parse(Config, saved)
-    for name, group in foreign.items():
-        config.evals[name] = ForeignEvaluator(group, config.plugins[f"evaluator/{group['type']}"])
+    config.evals.update({n: ForeignEvaluator(*x) for n, x in evals.items()})
+    for name, (group, plugin) in fields.items():
+        config.fields[name] = ForeignTarget(saved_form=group, plugin=plugin)
     return config
 
 
-def _foreign_evaluators(saved: Any) -> dict[str, Any]:
-    """Those of a saved configuration whose type is listed as a user's own and not known here."""
-    groups = saved if isinstance(saved, dict) else {}
-    evals, listed = groups.get("evals"), groups.get("plugins")
-    if not isinstance(evals, dict) or not isinstance(listed, dict):
+def _foreign(saved: Any, key: str, base: Any) -> dict[str, tuple[dict[str, Any], Plugin]]:
+    """Groups of a saved configuration whose type is listed as a user's own and not known here."""
+    groups = saved.get(key) if isinstance(saved, dict) else None
+    listed = saved.get("plugins") if isinstance(saved, dict) else None
+    if not isinstance(groups, dict) or not isinstance(listed, dict):
         return {}
-    known = {f"evaluator/{name}" for name in schema.named(Evaluator.registered())}
-    return {
-        name: group
-        for name, group in evals.items()
-        if isinstance(group, dict) and f"evaluator/{group.get('type')}" in listed.keys() - known
-    }
+    known, found = {f"{base.kind}/{name}" for name in schema.named(base.registered())}, {}
+    for name, group in groups.items():
+        part = f"{base.kind}/{group.get('type')}" if isinstance(group, dict) else ""
+        if part in listed.keys() - known:
+            plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
+            found[name] = (group, plugin)
+    return found
+
+
+def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:
+    """The sentence for a part of the model whose file is not imported."""
+    where = plugin.file or f"the module {plugin.module or '(unknown)'}"
+    return (
+        f"{path} is of the type {group.get('type')!r}, which {where} defines: give this file as "
+        "--plugins=FILE, or in Python as load(..., plugins=[FILE])."
+    )

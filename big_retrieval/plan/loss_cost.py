@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from big_retrieval import similarity
 from big_retrieval.checks.fields import point_shape
-from big_retrieval.config import Config, Contrastive, TextField, Vdr, is_lexical
+from big_retrieval.config import Config, Contrastive, Vdr, is_lexical
 from big_retrieval.config.loss import top_of_documents
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
@@ -55,7 +55,7 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 
 def travels(config: Config, tensor: int = 1) -> list[Travel]:
     """What travels for each term of the loss, to a device of a mesh with so many along tensor."""
-    size = 4 * math.prod(local_shape(config, next(iter(config.fields)), tensor))
+    size = 4 * math.prod(local_shape(config, next(iter(config.encoded)), tensor))
     if isinstance(config.loss, Vdr):
         return _vdr_travels(config, config.loss, size)
     return [Travel("+".join(term.query), size, 0, size) for term in terms_of(config)]
@@ -67,7 +67,7 @@ def _vdr_travels(config: Config, loss: Vdr, dense: int) -> list[Travel]:
     Compact queries are values and columns, with a mask those that it gives to a row, too; bags have
     no gradient.
     """
-    words, width = words_of(config, "query"), point_shape(config, next(iter(config.fields)))[1]
+    words, width = words_of(config, "query"), point_shape(config, next(iter(config.encoded)))[1]
     gated, more = _kept(loss.top, width) + words, -(-width // config.batch_size)
 
     def _sparse(name: str, entries: int, has_gradient: int) -> Travel:
@@ -95,13 +95,13 @@ def _kept(top: int | None, width: int) -> int:
 def words_of(config: Config, side: str) -> int:
     """Words of a row's query or document at most."""
     fields = (field for field in config.fields.values() if field.side == side)
-    return sum(field.length for field in fields if isinstance(field, TextField))
+    return sum(field.length for field in fields if field.modality == "text")
 
 
 def representations(config: Config, rows_over: int, tensor: int = 1) -> int:
     """Points of all fields, averages of fields, and their gradients, float32, on one device."""
     rows = -(-config.batch_size // rows_over)
-    sizes = [math.prod(local_shape(config, name, tensor)) for name in config.fields]
+    sizes = [math.prod(local_shape(config, name, tensor)) for name in config.encoded]
     sides = {side for term in terms_of(config) for side in (term.query, term.document)}
     averages = sum(len(side) > 1 for side in sides)
     return 2 * 4 * rows * (sum(sizes) + averages * sizes[0])
@@ -118,7 +118,7 @@ def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
     until the backward pass.
     """
     under_way, gathered = split(config, tensor)
-    shape = local_shape(config, next(iter(config.fields)), tensor)
+    shape = local_shape(config, next(iter(config.encoded)), tensor)
     topology = similarity.topology(config.topology)
     points = (config.batch_size, *shape)
     side = config.loss.block or blockwise.block_size(topology, points, platform)
@@ -171,7 +171,7 @@ def loss_flops(config: Config, vocab_size: int) -> int:
     backward pass; the gradients of both sides). All topologies score by such products; the geodesic
     adds arcs, one per cell and sub-sphere, in both sweeps and for the slope.
     """
-    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.fields)), vocab_size)
+    n, (m, dim) = config.batch_size, point_shape(config, next(iter(config.encoded)), vocab_size)
     cells = n * n * (1 + config.negatives.count)
     one = 4 * 2 * cells * m * dim
     one += 3 * _ARC_OPERATIONS * cells * m if config.topology == "geodesic" else 0
@@ -215,7 +215,7 @@ def _columns_wire(config: Config, rows_over: int, tensor: int) -> dict[str, floa
     cells = mine * config.batch_size * (1 + config.negatives.count) * len(terms_of(config))
     out = {"all-reduce": 2 * share * 2 * 4 * cells}
     if isinstance(config.loss, Vdr):
-        width = local_shape(config, next(iter(config.fields)), tensor)[1]
+        width = local_shape(config, next(iter(config.encoded)), tensor)[1]
         tops = config.loss.top, top_of_documents(config.loss)
         kept = sum(_kept(top, width) for top in tops)
         out["all-gather"] = (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
@@ -237,7 +237,7 @@ def _activity(config: Config) -> int:
     active, for each side and each mask; 4 a column for the regulariser of a side."""
     if not is_lexical(config):
         return 0
-    loss, width = config.loss, point_shape(config, next(iter(config.fields)))[1]
+    loss, width = config.loss, point_shape(config, next(iter(config.encoded)))[1]
     if isinstance(loss, Vdr):
         both = loss.mask.apply == "both" or (loss.mask.apply == "bag" and loss.symmetric)
         return width * (2 + (loss.mask.apply != "none") + both)
