@@ -28,8 +28,10 @@ from big_retrieval import config as configs
 from big_retrieval.clock import cpu_seconds
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import Decoder
+from big_retrieval.data.fields import TextReader
+from big_retrieval.data.image_fields import ImageReader
 from big_retrieval.data.order import Order
-from big_retrieval.data.pipeline import FieldSpec, Reading, Timed, train_batches
+from big_retrieval.data.pipeline import Reading, Timed, train_batches
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
@@ -72,10 +74,9 @@ def pipeline(
 ) -> Iterator[dict[str, Any]]:
     """One round of batches as training reads them."""
     tokenizer = wordpiece_tokenizer(learn_wordpiece(source.captions(), 200))
-    view = {"crop_scale": (0.5, 1.0), "flip": 0.5, "decoder": decoder, "reduced": reduced}
     fields = {
-        "image": FieldSpec("image", "image", size=args.size, **view),
-        "text": FieldSpec("text", "captions", length=77, tokenizer=tokenizer),
+        "image": ImageReader(configs.ImageField(size=args.size), decoder, reduced),
+        "text": TextReader(configs.TextField(length=77), tokenizer),
     }
     return train_batches(
         source,

@@ -53,7 +53,7 @@ def make_step(config: Any) -> tuple[Any, Callable[[], Any]]:
     import jax
 
     from big_retrieval import parallel
-    from big_retrieval.data.build import field_specs, make_order, make_source, make_tokenizer
+    from big_retrieval.data.build import make_order, make_readers, make_source, make_tokenizer
     from big_retrieval.data.pipeline import train_batches
 
     source = make_source(config.data)
@@ -62,7 +62,7 @@ def make_step(config: Any) -> tuple[Any, Callable[[], Any]]:
     rows = parallel.local_rows(parts.mesh, config.batch_size)
     batches = train_batches(
         source,
-        fields=field_specs(config, tokenizer),
+        fields=make_readers(config, tokenizer),
         order=make_order(source, config.seed),
         batch_size=config.batch_size,
         rows=rows,

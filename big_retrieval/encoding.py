@@ -19,7 +19,6 @@ from big_retrieval.models.towers import RetrievalModel, variables
 Points = Any
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
-SHORTEST = 16  # tokens that texts are cut to at least
 
 
 class Encoder:
@@ -94,8 +93,9 @@ class Encoder:
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
-                if not self._pools_padding(field):
-                    arrays = _trimmed(arrays, field)
+                # Several processes would have to agree on a length, so there nothing is cut.
+                if not self._pools_padding(field) and jax.process_count() == 1:
+                    arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
                 found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
@@ -148,18 +148,3 @@ def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
     if isinstance(found, gate.Compact):
         return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
     return scipy.sparse.csr_array(found.astype(np.float32))
-
-
-def _trimmed(arrays: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """A batch of texts without the columns that are padding in all of its rows.
-
-    Lengths are powers of two, so that few programs are compiled. Padding changes no result but by
-    rounding. Several processes would have to agree on a length, so there nothing is cut.
-    """
-    texts = arrays.get(field)
-    if jax.process_count() > 1 or not isinstance(texts, Mapping) or "mask" not in texts:
-        return arrays
-    longest = int(np.max(np.sum(texts["mask"], axis=1), initial=1))
-    length = max(SHORTEST, 1 << (longest - 1).bit_length())
-    cut = {name: texts[name][:, :length] for name in ("ids", "mask")}
-    return {**arrays, field: {**texts, **cut}}

@@ -224,12 +224,12 @@ def _bm25(say: Say) -> Subject:
 
 def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> Subject:
     """A model with all evaluators of its config."""
-    from big_retrieval.data.build import field_specs, make_eval_sources, make_reading
+    from big_retrieval.data.build import make_eval_sources, make_readers, make_reading
     from big_retrieval.evals.evaluators import make_evaluators
 
     config = model.config
     sources = make_eval_sources(config)
-    specs, reading = field_specs(config, model.tokenizer), make_reading(config.loader)
+    specs, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     evaluators = make_evaluators(config, sources, specs, model.encoder, reading)
     return Subject(name, checkpoint, evaluators, model.weights, step)
 

@@ -19,7 +19,7 @@ from big_retrieval import manifest, parallel, similarity
 from big_retrieval.columns import Columns
 from big_retrieval.config import Config, Mesh, ResNet, registry
 from big_retrieval.data import decoding
-from big_retrieval.data.build import field_specs
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.image_limits import MOST_FILE
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
@@ -84,6 +84,14 @@ class TrainedModel:
         """
         return self._encode(_Images(images, self._column(field)), field)
 
+    def encode(self, values: Sequence[Any], field: str) -> Points:
+        """Points of values of any field, as its column holds them: arrays, or a user's own.
+
+        Raises:
+          UserError: no values, one that the field cannot read, or no such field.
+        """
+        return self._encode(_Values(values, self._column(field)), field)
+
     def columns(self, field: str = "text") -> Columns:
         """The word pieces that the columns of a lexical field stand for.
 
@@ -108,40 +116,48 @@ class TrainedModel:
         )
 
     def _column(self, field: str) -> str:
-        if field not in self.config.fields:
-            known = ", ".join(sorted(self.config.fields))
+        if field not in self.config.encoded:
+            known = ", ".join(sorted(self.config.encoded))
             raise UserError(f"the model has no field {field!r}; it has: {known}.")
         return self.config.fields[field].column
 
     def _encode(self, source: Any, field: str) -> Points:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
-        specs = field_specs(self.config, self.tokenizer)
+        specs = make_readers(self.config, self.tokenizer)
         batches = eval_batches(
             source, specs, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
         )
         return self.encoder.points(self.weights, field, batches)[0]
 
 
-class _Images:
-    """Images at hand as a source of records."""
+class _Values:
+    """Values at hand as a source of records."""
 
-    name = "images"
+    name = "the values"
     classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    def __init__(self, images: Sequence[Any], column: str) -> None:
-        self._images, self._column = images, column
+    def __init__(self, values: Sequence[Any], column: str) -> None:
+        self._values, self._column = values, column
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self._values)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        image = read_image(self._images[index])
-        return {self._column: image}
+        return {self._column: self._values[index]}
 
     def captions(self) -> Any:
         return iter(())
+
+
+class _Images(_Values):
+    """Images at hand as a source of records."""
+
+    name = "images"
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {self._column: read_image(self._values[index])}
 
 
 def read_image(image: Any) -> Any:

@@ -34,7 +34,7 @@ from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.config.data import Source as SourceConfig
-    from big_retrieval.data.fields import FieldSpec
+    from big_retrieval.data.fields import Reader
     from big_retrieval.mining.choice import Wish
     from big_retrieval.mining.searchers import Searcher
     from big_retrieval.mining.task import Task
@@ -188,9 +188,9 @@ def training(config: Config, out: Path) -> list[str]:
     """
     names = ["type=dpr", f"path={out}"]
     given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
-    for name, field in config.fields.items():
+    for name, field in config.encoded.items():
         column = "query" if field.side == "query" else "text"
-        if field.kind == "text" and field.column != column:
+        if field.modality == "text" and field.column != column:
             given.append(f"fields.{name}.column={column}")
     given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
     return [f"--config.{each}" for each in given]
@@ -240,7 +240,7 @@ def _bm25() -> "tuple[Task, Searcher, Config]":
 
 def _model() -> "tuple[Task, Searcher, Config]":
     """The model of --checkpoint."""
-    from big_retrieval.data.build import field_specs, make_reading
+    from big_retrieval.data.build import make_readers, make_reading
     from big_retrieval.interop.model import import_model
     from big_retrieval.loading import load
     from big_retrieval.mining.searchers import ModelSearcher
@@ -253,7 +253,7 @@ def _model() -> "tuple[Task, Searcher, Config]":
     config = model.config
     if cli.CONFIG.value is not None:
         config = dataclasses.replace(config, data=cli.load_config().data)
-    specs = field_specs(config, model.tokenizer)
+    specs = make_readers(config, model.tokenizer)
     task = _task(config, model.tokenizer)
     reading = make_reading(config.loader)
     searcher = ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
@@ -275,15 +275,15 @@ def _task(config: Config, tokenizer: Any) -> "Task":
     Raises:
       UserError: data that are missing, or a side without a text field.
     """
-    from big_retrieval.data.build import field_specs, make_source
+    from big_retrieval.data.build import make_readers, make_source
     from big_retrieval.data.collection import Collection
     from big_retrieval.data.judgements import JudgedSource
     from big_retrieval.mining.task import judged_task, pairs_task
 
-    specs = field_specs(config, tokenizer)
-    texts: list[FieldSpec] = []
+    specs = make_readers(config, tokenizer)
+    texts: list[Reader] = []
     for side in ("query", "document"):
-        names = [n for n, f in config.fields.items() if f.side == side and f.kind == "text"]
+        names = [n for n, f in config.fields.items() if f.side == side and f.modality == "text"]
         if not names:
             raise UserError(f"config.fields has no text field on the {side} side to be written.")
         texts.append(specs[min(names)])

@@ -27,6 +27,7 @@ from big_retrieval.config import (
     Bert,
     Config,
     Evaluator,
+    Field,
     GradedScenes,
     Head,
     ImageField,
@@ -191,8 +192,8 @@ def runlocal(c: Editable) -> Editable:
             tower.patch = 8
         else:
             tower.vocab_size = None
-    for part in c.fields.values():
-        _shrink_field(part)
+    for name, group in list(c.fields.items()):
+        c.fields[name] = _small_field(name, group)
     for name, group in c.losses.items():
         small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
         c.losses[name] = schema.to_config_dict(small)
@@ -226,20 +227,25 @@ def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editabl
     c.labels.update(query="query_id", document="document_id")
     if scored:
         c.labels.update(score="score", s_max=100.0)
-    for part in c.fields.values():
-        text = "query" if part.side == "query" else "title"
-        part.column = text if part.kind == "text" else "image"
+    for name, group in list(c.fields.items()):
+        part = schema.parse_part(Field, group, f"config.fields.{name}")
+        c.fields[name] = schema.to_config_dict(part.in_graded_scenes())
     for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
         c.evals[split] = entry(Ranking(), modes=modes)
         c.evals[split].data = entry(GradedScenes(), split=split)
     return c
 
 
-def _shrink_field(part: Editable) -> None:
-    if part.kind == "image":
-        part.update(size=32, flip=0.0, crop_scale=(0.9, 1.0))
-    else:
-        part.update(length=min(part.length, 32), title="")
+def _small_field(name: str, group: Editable) -> Editable:
+    part = schema.to_config_dict(
+        schema.parse_part(Field, group, f"config.fields.{name}").runlocal()
+    )
+    if "head" in part:
+        _shrink_head(part)
+    return part
+
+
+def _shrink_head(part: Editable) -> None:
     if part.head.type == "lexical":  # its size is the vocabulary's
         if part.head.top is not None:
             part.head.top = min(part.head.top, LOCAL_TOP)

@@ -14,7 +14,7 @@ import big_retrieval
 from big_retrieval import cli, evaluate, recipe, similarity
 from big_retrieval import config as configs
 from big_retrieval.data import decoding
-from big_retrieval.data.build import field_specs
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.sides import encode_source
@@ -69,7 +69,7 @@ def test_without_an_average_the_parameters_are_taken(tmp_path: Path) -> None:
 
 
 def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
-    specs = field_specs(trained.config, trained.tokenizer)
+    specs = make_readers(trained.config, trained.tokenizer)
     texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])
     images, _ = encode_source(trained.encoder, trained.weights, TEST, "image", specs["image"])
     # Texts of like length share a batch, and padding moves the last digit.

@@ -8,7 +8,6 @@ from big_retrieval.config import (
     Config,
     Graded,
     GradedScenes,
-    ImageField,
     Mixture,
     Pairs,
     Scenes,
@@ -18,6 +17,7 @@ from big_retrieval.config import (
 
 LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
 MOST_SCENES = 10_000_000  # their parameters are held in memory
+SCENE_COLUMNS = {"image": "image", "text": "captions"}  # modality of a field -> column
 SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
 
 
@@ -29,8 +29,8 @@ def data(c: Config) -> Iterator[str]:
             yield from _source(f"config.evals.{name}.data", ev.data)
     for name, field in c.fields.items():
         path = f"config.fields.{name}.column"
-        column = "image" if isinstance(field, ImageField) else "captions"
-        if isinstance(c.data, Scenes) and field.column != column:
+        column = SCENE_COLUMNS.get(field.modality)
+        if isinstance(c.data, Scenes) and column and field.column != column:
             yield f"{path} is {field.column!r}; generated scenes have theirs in {column!r}."
     yield from graded.columns(c)
     yield from texts.columns(c)

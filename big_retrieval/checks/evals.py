@@ -11,9 +11,11 @@ def evals(c: Config) -> Iterator[str]:
     for name, part in c.evals.items():
         path = f"config.evals.{name}"
         for key, field in part.reads().items():
-            if field not in c.fields:
-                known = ", ".join(sorted(c.fields))
-                yield f"{path}.{key} is {field!r}, which config.fields lacks (it has: {known})."
+            if field not in c.encoded:
+                known = ", ".join(sorted(c.encoded))
+                wrong = "is a target in config.fields" if field in c.fields else ""
+                wrong = wrong or "config.fields lacks"
+                yield f"{path}.{key} is {field!r}, which {wrong} (it has: {known})."
         if part.every is not None and part.every < 0:
             yield f"{path}.every is {part.every}; it must be 0 (at the end only) or more."
         yield from part.check(c, path)

@@ -8,13 +8,12 @@ from big_retrieval.config import (
     Bert,
     Config,
     Dpr,
+    Field,
     Head,
-    ImageField,
     Karpathy,
     Lexical,
     ResNet,
     Scenes,
-    TextField,
     ViT,
 )
 
@@ -23,17 +22,26 @@ def fields(c: Config) -> Iterator[str]:
     """What is wrong with `config.fields`, a sentence each."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
+        if field.side == "target":
+            yield from _target(path, field)
+            yield from field.check(c, path)
+            continue
         if field.tower not in c.towers:
             known = ", ".join(sorted(c.towers)) or "none"
             yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
             continue
         tower = c.towers[field.tower]
-        if isinstance(tower, Bert) == isinstance(field, ImageField):
+        if field.modality != ("text" if isinstance(tower, Bert) else "image"):
             yield (
                 f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
-                f"kind {field.kind!r}; name another of config.towers."
+                f"type {field.type!r}; name another of config.towers."
             )
-        yield from _image(c, path, field) if isinstance(field, ImageField) else _text(path, field)
+        yield from field.check(c, path)
+        if isinstance(tower, ViT) and field.modality == "image" and field.size % tower.patch:
+            yield (
+                f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
+                f"{tower.patch}."
+            )
         if isinstance(field.head, Head):
             if field.head.dim is not None and field.head.dim < 1:
                 yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
@@ -43,29 +51,15 @@ def fields(c: Config) -> Iterator[str]:
         yield from _shared(c, name)
 
 
-def _image(c: Config, path: str, field: ImageField) -> Iterator[str]:
-    tower = c.towers[field.tower]
-    if field.size < 1:
-        yield f"{path}.size is {field.size}; it must be at least 1."
-    if isinstance(tower, ViT) and field.size % tower.patch:
+def _target(path: str, field: Field) -> Iterator[str]:
+    """Keys of a target that have no meaning for it."""
+    if field.tower:
         yield (
-            f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
-            f"{tower.patch}."
+            f"{path}.tower is {field.tower!r}, but no tower reads a field of side 'target': set it "
+            "to '', or change the side."
         )
-    low, high = field.crop_scale
-    if not 0 < low <= high <= 1:
-        yield f"{path}.crop_scale is {field.crop_scale}; it must be 0 < low <= high <= 1."
-    if not 0 < field.crop_ratio[0] <= field.crop_ratio[1]:
-        yield f"{path}.crop_ratio is {field.crop_ratio}; it must be 0 < low <= high."
-    if not 0 <= field.flip <= 1:
-        yield f"{path}.flip is {field.flip}; it is a probability, 0 to 1."
-    if min(field.std) <= 0:
-        yield f"{path}.std is {field.std}; its elements must be positive."
-
-
-def _text(path: str, field: TextField) -> Iterator[str]:
-    if field.length < 3:
-        yield f"{path}.length is {field.length}; [CLS], a word and [SEP] need at least 3."
+    if field.shares_head:
+        yield f"{path}.shares_head: a field of side 'target' has no head; set it to ''."
 
 
 def _shared(c: Config, name: str) -> Iterator[str]:
@@ -73,9 +67,9 @@ def _shared(c: Config, name: str) -> Iterator[str]:
     field, path = c.fields[name], f"config.fields.{name}.shares_head"
     if not field.shares_head:
         return
-    owner = c.fields.get(field.shares_head)
+    owner = c.encoded.get(field.shares_head)
     if owner is None or field.shares_head == name:
-        known = ", ".join(sorted(set(c.fields) - {name}))
+        known = ", ".join(sorted(set(c.encoded) - {name}))
         yield f"{path} is {field.shares_head!r}, which is no other field (there are: {known})."
         return
     if owner.shares_head:
@@ -83,10 +77,10 @@ def _shared(c: Config, name: str) -> Iterator[str]:
     if owner.tower not in c.towers:
         return
     widths = c.towers[field.tower].width, c.towers[owner.tower].width
-    if widths[0] != widths[1] or owner.head != field.head or owner.kind != field.kind:
+    if widths[0] != widths[1] or owner.head != field.head or owner.modality != field.modality:
         yield (
-            f"{path}: a head can be shared by fields of one kind whose towers are of one width; "
-            f"give {name} and {field.shares_head} the same config.fields.<field>.head, too."
+            f"{path}: a head can be shared by fields of one modality whose towers are of one width"
+            f"; give {name} and {field.shares_head} the same config.fields.<field>.head, too."
         )
     if isinstance(field.head, Lexical) and field.head.tied and field.tower != owner.tower:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
@@ -142,7 +136,7 @@ def sides(c: Config) -> Iterator[str]:
                 f"config.fields.{name}.optional: it is the only field of its side; a record "
                 "without it has nothing to compare."
             )
-    shapes = {name: point_shape(c, name) for name in c.fields}
+    shapes = {name: point_shape(c, name) for name in c.encoded}
     if len(set(shapes.values())) > 1:
         text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
         yield (
@@ -171,12 +165,12 @@ def negatives(c: Config) -> Iterator[str]:
         yield f"{path}.column is empty; name the column of the records' lists of documents."
     documents = {name: field for name, field in c.fields.items() if field.side == "document"}
     known = ", ".join(sorted(documents)) or "none"
-    if n.field and not isinstance(documents.get(n.field), TextField):
+    if n.field and (n.field not in documents or documents[n.field].modality != "text"):
         yield (
             f"{path}.field is {n.field!r}, which is no text field of the side 'document' (there: "
             f"{known})."
         )
-    if not n.field and [field.kind for field in documents.values()] != ["text"]:
+    if not n.field and [field.modality for field in documents.values()] != ["text"]:
         yield (
             f"{path}.count is {n.count}, but the side 'document' is not one text field (there: "
             f"{known}): hard negatives are texts; name the field in {path}.field."

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from big_retrieval.config import Config, Graded, GradedScenes, ImageField
+from big_retrieval.config import Config, Graded, GradedScenes
 
 LIMIT = 2**31  # seeds are 32-bit integers
 MOST_DOCUMENTS = 1_000_000  # every query is compared with all of them at the start
@@ -70,7 +70,7 @@ def graded_scenes(path: str, source: GradedScenes) -> Iterator[str]:
 def columns(c: Config) -> Iterator[str]:
     """What fields want of judged training pairs that these do not have, a sentence each."""
     for name, field in c.fields.items():
-        path, images = f"config.fields.{name}.column", isinstance(field, ImageField)
+        path, images = f"config.fields.{name}.column", field.modality == "image"
         if isinstance(c.data, Graded) and images:
             if not c.data.image:
                 yield (
@@ -79,7 +79,7 @@ def columns(c: Config) -> Iterator[str]:
                 )
             elif field.column != "image":
                 yield f"{path} is {field.column!r}; judged pairs have their image in 'image'."
-        if not isinstance(c.data, GradedScenes):
+        if not isinstance(c.data, GradedScenes) or field.modality not in ("text", "image"):
             continue
         known = ("image",) if images else SCENE_TEXTS
         if field.column not in known:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from big_retrieval.config import Config, TextField
+from big_retrieval.config import Config
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.data.weights import make_weight
 from big_retrieval.errors import UserError
@@ -17,7 +17,7 @@ def labels(c: Config) -> Iterator[str]:
     yield from check_weight(c.labels)
     for side in ("query", "document"):
         key, name = f"config.labels.{side}_field", getattr(c.labels, f"{side}_field")
-        texts = [field for field, spec in c.fields.items() if isinstance(spec, TextField)]
+        texts = [field for field, spec in c.fields.items() if spec.modality == "text"]
         if name and name not in texts:
             yield f"{key} {name!r} is no text field; there are: {', '.join(texts) or 'none'}."
         elif name and not getattr(c.labels, side):

@@ -6,17 +6,15 @@ from big_retrieval.columns import check_rule
 from big_retrieval.config import (
     Bert,
     Config,
-    ImageField,
     Lexical,
     ResNet,
-    TextField,
     ViT,
 )
 
 
 def lexical(c: Config) -> Iterator[str]:
     """Sentences about lexical heads and towers that only these can read."""
-    for name, field in c.fields.items():
+    for name, field in c.encoded.items():
         path, tower = f"config.fields.{name}", c.towers[field.tower]
         pool = f"config.towers.{field.tower}.pool"
         if isinstance(field.head, Lexical):
@@ -53,7 +51,7 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
             f"{path}.type 'lexical' is scored by inner products: set config.topology to 'inner' "
             f"instead of {c.topology!r}."
         )
-    if isinstance(field, ImageField) and head.tied:
+    if field.modality == "image" and head.tied:
         yield f"{path}.tied: images have no word table; set it to False."
     if head.epsilon <= 0:
         yield f"{path}.epsilon is {head.epsilon}; it must be positive."
@@ -66,8 +64,8 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
         )
     if head.top is not None and head.top < 0:
         yield f"{path}.top is {head.top}; it must be 0 or more, or None for all columns."
-    if head.top == 0 and not (head.own_words and isinstance(field, TextField)):
-        own = f", or {path}.own_words to True" if isinstance(field, TextField) else ""
+    if head.top == 0 and not (head.own_words and field.modality == "text"):
+        own = f", or {path}.own_words to True" if field.modality == "text" else ""
         yield f"{path}.top is 0, which leaves no column: set it to 1 or more{own}."
     if problem := check_rule(head.columns):
         yield f"{path}.columns is {problem}."
@@ -75,7 +73,7 @@ def _head(c: Config, name: str, head: Lexical) -> Iterator[str]:
 
 def _same_columns(c: Config) -> Iterator[str]:
     """Both sides have the same columns."""
-    heads = {name: field.head for name, field in c.fields.items()}
+    heads = {name: field.head for name, field in c.encoded.items()}
     lexicals = sorted(name for name, head in heads.items() if isinstance(head, Lexical))
     others = sorted(set(heads) - set(lexicals))
     if lexicals and others:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from big_retrieval.config import Beir, Config, Dpr, ImageField, Source, Triples
+from big_retrieval.config import Beir, Config, Dpr, Source, Triples
 
 COLUMNS = ("query", "text", "title")
 
@@ -34,9 +34,13 @@ def columns(c: Config) -> Iterator[str]:
         )
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
-        if isinstance(c.data, Beir | Dpr | Triples) and isinstance(field, ImageField):
+        if isinstance(c.data, Beir | Dpr | Triples) and field.modality == "image":
             yield f"{path} reads images; config.data of the type {c.data.type!r} has texts alone."
-        elif isinstance(c.data, Dpr | Triples) and field.column not in COLUMNS:
+        elif (
+            isinstance(c.data, Dpr | Triples)
+            and field.modality == "text"
+            and field.column not in COLUMNS
+        ):
             yield (
                 f"{path}.column is {field.column!r}; config.data of the type {c.data.type!r} has "
                 f"texts in {', '.join(map(repr, COLUMNS))}."

@@ -5,6 +5,7 @@ Config files change the tree in its ConfigDict form (`big_retrieval.recipe`); `l
 form that the rest of the code reads; `big_retrieval.checks` holds what no single key can tell.
 """
 
+from big_retrieval.config.arrays import ArrayField
 from big_retrieval.config.data import (
     Graded,
     GradedScenes,
@@ -21,7 +22,7 @@ from big_retrieval.config.data import (
     Tfds,
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
-from big_retrieval.config.fields import Head, ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.fields import Field, Head, ImageField, Lexical, TextField, Tokenizer
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
     Constraint,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.data import Beir, Graded, GradedScenes, Scenes, Source
-from big_retrieval.config.fields import ImageField, Lexical, TextField
+from big_retrieval.config.fields import Lexical
 from big_retrieval.config.registry import Part, Plugin, register
 from big_retrieval.errors import UserError
 
@@ -138,7 +138,7 @@ class Retrieval(Evaluator):
         found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(isinstance(field.head, Lexical) for field in fields)
-        if lexical and len({field.kind for field in fields}) == 2:
+        if lexical and {field.modality for field in fields} == {"image", "text"}:
             found.append("words@5")
         return found
 
@@ -173,8 +173,8 @@ class ZeroShot(Evaluator):
         """See `Evaluator`."""
         from big_retrieval.checks.data import SCENE_LABELS
 
-        for key, name, kind in (("image", self.image, ImageField), ("text", self.text, TextField)):
-            if not isinstance(config.fields.get(name), kind):
+        for key, name in (("image", self.image), ("text", self.text)):
+            if name not in config.encoded or config.encoded[name].modality != key:
                 yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
         for prompt in self.prompts:
             if "{}" not in prompt:
@@ -324,7 +324,7 @@ def _mode(
     both: tuple[Side, Side] = ("query", "document")
     for side in both:
         names = [name for name in sides[side] if name in config.fields]
-        if mode.bags == side and any(isinstance(config.fields[x], ImageField) for x in names):
+        if mode.bags == side and any(config.fields[x].modality == "image" for x in names):
             yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
         own, wanted = own_top(config.fields, names), mode.top[side]
         if own is not None and wanted is not None and wanted > own:

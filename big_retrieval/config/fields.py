@@ -1,9 +1,20 @@
 """What is read of a record, how it becomes a point, and the tokenizer of its texts."""
 
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.registry import Part, Plugin, register
 from big_retrieval.config.towers import Activation
+from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.data.fields import Reader, Tools
+
+Side = Literal["query", "document", "target"]
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape of one row, type
 
 
 @dataclass(frozen=True)
@@ -40,12 +51,99 @@ class Lexical:
     own_words: bool = True
 
 
-@dataclass(frozen=True)
-class ImageField:
-    """One image of a record."""
+class Field(Part):
+    """The base of all fields: what the rest of the code asks them.
 
-    kind: Literal["image"] = "image"
-    side: Literal["query", "document"] = "document"
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("field")`. The
+    attributes below may be keys of it. How values are read and stacked is the business of the
+    `Reader` that `build` returns (`big_retrieval/data/fields.py`).
+
+    Attributes:
+      modality: what its values are: "text" (of a subclass of `TextField`; BM25, bags of words and
+        hard negatives want one), "image" (pixels that a person can be shown), or anything else.
+      draws_first: whether training draws it before the others, as texts are: an image is not
+        mirrored where the drawn text forbids it, an array may belong to the drawn text.
+      side: of the pair; "target": no tower reads it, but losses do, in training only.
+      tower: the one of `config.towers` that reads it; "" of a target.
+      column: of the record.
+      weight: in the average of its side's fields.
+      optional: whether a record may lack it.
+      shares_head: another field, whose head is this one's, too.
+      head: behind the tower.
+      length: tokens of a text at most; 0: it is none.
+      title: column of a text's title; "": it has none.
+    """
+
+    kind: ClassVar[str] = "field"
+    modality: ClassVar[str] = ""
+    draws_first: ClassVar[bool] = False
+    side: Any = "query"
+    tower: Any = ""
+    column: Any = ""
+    weight: Any = 1.0
+    optional: Any = False
+    shares_head: Any = ""
+    head: Any = Head()
+    length: Any = 0
+    title: Any = ""
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its own keys, a sentence each; towers and heads are checked elsewhere.
+
+        Args:
+          config: of the run.
+          path: of this field, such as `config.fields.text`.
+        """
+        del config, path
+        yield from ()
+
+    def columns(self) -> Mapping[str, str]:
+        """Key -> the column that it names; that of "column" must have a value in some record."""
+        return {"column": self.column} if self.column else {}
+
+    def build(self, tools: "Tools") -> "Reader":
+        """What reads its values and makes arrays of them.
+
+        Args:
+          tools: the tokenizer and the loader of the run, its fields and training records.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(tools)")
+
+    def shapes(self) -> Shapes:
+        """The arrays of a batch, `Batch.fields[name]`, without `there`: of one row each."""
+        raise NotImplementedError(f"{type(self).__name__} has no method shapes()")
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """What a tower is called with: `tower(*inputs, train=..., rows=...)`; traced by jax.
+
+        Args:
+          arrays: those of `shapes`, with the rows of a batch in front.
+          dtype: of the tower's computations.
+        """
+        del dtype
+        return tuple(arrays[name] for name in self.shapes())
+
+    def trimmed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An evaluation's batch (numpy) without what is padding in all rows; changes no result."""
+        return arrays
+
+    def runlocal(self) -> "Field":
+        """The same, small, for `:runlocal`."""
+        return self
+
+    def in_graded_scenes(self) -> "Field":
+        """The same, reading the generated judged pairs of `:runlocal`."""
+        return self
+
+
+@register("field")
+@dataclass(frozen=True)
+class ImageField(Field):
+    """One image of a record; arrays {"pixels": uint8 [B, size, size, 3]}."""
+
+    modality: ClassVar[str] = "image"
+    type: Literal["image"] = "image"
+    side: Side = "document"
     tower: str = "image"
     column: str = "image"
     size: int = 224  # pixels, square
@@ -60,13 +158,62 @@ class ImageField:
     shares_head: str = ""  # another field, whose head is this one's, too
     head: Head | Lexical = field(default_factory=Head)
 
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Field`."""
+        if self.size < 1:
+            yield f"{path}.size is {self.size}; it must be at least 1."
+        low, high = self.crop_scale
+        if not 0 < low <= high <= 1:
+            yield f"{path}.crop_scale is {self.crop_scale}; it must be 0 < low <= high <= 1."
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+            yield f"{path}.crop_ratio is {self.crop_ratio}; it must be 0 < low <= high."
+        if not 0 <= self.flip <= 1:
+            yield f"{path}.flip is {self.flip}; it is a probability, 0 to 1."
+        if min(self.std) <= 0:
+            yield f"{path}.std is {self.std}; its elements must be positive."
 
+    def build(self, tools: "Tools") -> "Reader":
+        """See `Field`."""
+        from big_retrieval.data.image_fields import ImageReader
+
+        return ImageReader(self, tools.loader.decoder, tools.loader.reduced)
+
+    def shapes(self) -> Shapes:
+        """See `Field`."""
+        return {"pixels": ((self.size, self.size, 3), "uint8")}
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """Pixels with the channels' mean and deviation taken out, [B, S, S, 3]."""
+        return (self.normalised(arrays["pixels"]).astype(dtype),)
+
+    def normalised(self, pixels: Any) -> Any:
+        """uint8 pixels [B, S, S, 3] to float32 with the channels' mean and deviation taken out."""
+        import jax.numpy as jnp
+
+        mean, std = jnp.asarray(self.mean, jnp.float32), jnp.asarray(self.std, jnp.float32)
+        return (pixels.astype(jnp.float32) / 255 - mean) / std
+
+    def runlocal(self) -> "ImageField":
+        """See `Field`."""
+        return dataclasses.replace(self, size=32, flip=0.0, crop_scale=(0.9, 1.0))
+
+    def in_graded_scenes(self) -> "ImageField":
+        """See `Field`."""
+        return dataclasses.replace(self, column="image")
+
+
+@register("field")
 @dataclass(frozen=True)
-class TextField:
-    """One text of a record; where it has several, training draws one."""
+class TextField(Field):
+    """One text of a record; where it has several, training draws one.
 
-    kind: Literal["text"] = "text"
-    side: Literal["query", "document"] = "query"
+    Arrays {"ids": int32 [B, length], "mask": bool [B, length]}.
+    """
+
+    modality: ClassVar[str] = "text"
+    draws_first: ClassVar[bool] = True
+    type: Literal["text"] = "text"
+    side: Side = "query"
     tower: str = "text"
     column: str = "captions"
     length: int = 77  # tokens, [CLS] and [SEP] included
@@ -76,6 +223,70 @@ class TextField:
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
     head: Head | Lexical = field(default_factory=Head)
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Field`."""
+        if self.length < 3:
+            yield f"{path}.length is {self.length}; [CLS], a word and [SEP] need at least 3."
+
+    def columns(self) -> Mapping[str, str]:
+        """See `Field`."""
+        return {"column": self.column, **({"title": self.title} if self.title else {})}
+
+    def build(self, tools: "Tools") -> "Reader":
+        """See `Field`."""
+        from big_retrieval.data.fields import TextReader
+
+        return TextReader(self, tools.tokenizer)
+
+    def shapes(self) -> Shapes:
+        """See `Field`."""
+        return {"ids": ((self.length,), "int32"), "mask": ((self.length,), "bool")}
+
+    def trimmed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the positions that are padding in all rows.
+
+        Lengths are powers of two, so that few programs are compiled. Padding changes no result but
+        by rounding.
+        """
+        import numpy as np
+
+        longest = int(np.max(np.sum(arrays["mask"], axis=1), initial=1))
+        length = max(SHORTEST, 1 << (longest - 1).bit_length())
+        return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
+
+    def runlocal(self) -> "TextField":
+        """See `Field`."""
+        return dataclasses.replace(self, length=min(self.length, 32), title="")
+
+    def in_graded_scenes(self) -> "TextField":
+        """See `Field`."""
+        return dataclasses.replace(self, column="query" if self.side == "query" else "title")
+
+
+SHORTEST = 16  # tokens that texts are cut to at least
+
+
+@dataclass(frozen=True)
+class ForeignTarget(Field):
+    """A target of a saved run whose file is not imported: kept as it is, and never read.
+
+    Attributes:
+      saved_form: its keys.
+      plugin: where it was defined.
+    """
+
+    side: Side = "target"
+    saved_form: Mapping[str, Any] = field(default_factory=dict)
+    plugin: Plugin = field(default_factory=Plugin)
+
+    def build(self, tools: "Tools") -> "Reader":
+        """Raises a UserError that names the file."""
+        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
+        raise UserError(
+            f"a field of the type {self.saved_form.get('type')!r} is needed, which {where} "
+            "defines: give this file as --plugins=FILE."
+        )
 
 
 @dataclass(frozen=True)

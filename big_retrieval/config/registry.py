@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
-KINDS = ("evaluator", "loss")
+KINDS = ("evaluator", "field", "loss")
 _PACKAGE = "big_retrieval."
 
 

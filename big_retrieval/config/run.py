@@ -11,12 +11,13 @@ from big_retrieval import schema
 from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
-from big_retrieval.config.fields import ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.fields import Field, ForeignTarget, Lexical, Tokenizer
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Bert, ResNet, ViT
+from big_retrieval.errors import UserError
 
 Topology = Literal["sphere", "euclidean", "oblique", "geodesic", "inner"]
 TOPOLOGIES: tuple[str, ...] = typing.get_args(Topology)
@@ -62,7 +63,7 @@ class Config:
     best_mode: Literal["max", "min"] = "max"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
-    fields: dict[str, ImageField | TextField] = field(default_factory=dict)
+    fields: dict[str, Field] = field(default_factory=dict)
     towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
     # by tower; "model": all of them, and the temperature of the losses
     init: dict[str, Init] = field(default_factory=dict)
@@ -79,8 +80,13 @@ class Config:
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
     def side(self, side: str) -> tuple[str, ...]:
-        """The names of the fields of a side."""
+        """The names of the fields of a side: "query", "document" or "target"."""
         return tuple(name for name, field in self.fields.items() if field.side == side)
+
+    @property
+    def encoded(self) -> dict[str, Field]:
+        """The fields of queries and documents: all but targets, which no tower reads."""
+        return {name: each for name, each in self.fields.items() if each.side != "target"}
 
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
@@ -101,7 +107,7 @@ def free_on_resume(key: str) -> bool:
     )
 
 
-def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lexical | None:
+def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
     """The lexical head of a field; None: it has another. One that is shared is set in both."""
     head = fields[name].head
     return head if isinstance(head, Lexical) else None
@@ -109,7 +115,7 @@ def lexical_head(fields: Mapping[str, ImageField | TextField], name: str) -> Lex
 
 def is_lexical(config: Config, *names: str) -> bool:
     """Whether these fields, or where none is named all, have lexical heads."""
-    return all(lexical_head(config.fields, name) for name in names or config.fields)
+    return all(lexical_head(config.fields, name) for name in names or config.encoded)
 
 
 def negatives_field(config: Config) -> str:
@@ -133,49 +139,65 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    A loss or evaluator whose file is not imported becomes a `ForeignLoss` or `ForeignEvaluator`: it
-    stops nobody who only uses the model.
+    A loss, an evaluator or a target whose file is not imported is kept as it is (`ForeignLoss`,
+    `ForeignEvaluator`, `ForeignTarget`): it stops nobody who only uses the model.
 
     Raises:
-      UserError: an unknown key or a wrong type, named by its path.
+      UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
+        is not imported.
     """
     saved = schema.complete(Config, raw)
-    kinds: tuple[tuple[str, Any, Any], ...] = (
-        ("evals", Evaluator, ForeignEvaluator),
-        ("losses", Loss, ForeignLoss),
-    )
-    foreign = {key: _foreign(saved, key, kind) for key, kind, _ in kinds}
-    for key, groups in foreign.items():
-        if groups:
-            saved[key] = {name: x for name, x in saved[key].items() if name not in groups}
+    found = {key: _foreign(saved, key, base) for key, base, _ in FOREIGN}
+    for key, groups in found.items():
+        for name, (group, plugin) in groups.items():
+            if key == "fields" and group.get("side") != "target":
+                raise UserError(_needed(f"config.fields.{name}", group, plugin))
+            saved[key] = {n: x for n, x in saved[key].items() if n != name}
     config = schema.parse(Config, saved)
-    for key, _, stands_for in kinds:
-        for name, (group, plugin) in foreign[key].items():
-            getattr(config, key)[name] = stands_for(saved_form=group, plugin=config.plugins[plugin])
+    for key, _, stands_for in FOREIGN:
+        for name, (group, plugin) in found[key].items():
+            getattr(config, key)[name] = stands_for(saved_form=group, plugin=plugin)
     return config
 
 
-def _foreign(saved: Any, key: str, kind: Any) -> dict[str, tuple[Any, str]]:
-    """The entries of `config.<key>` with a part, perhaps inside, that is not known here.
+# Groups of parts of which one that is not imported may be kept as it is.
+FOREIGN: tuple[tuple[str, Any, Any], ...] = (
+    ("fields", Field, ForeignTarget),
+    ("losses", Loss, ForeignLoss),
+    ("evals", Evaluator, ForeignEvaluator),
+)
+
+
+def _foreign(saved: Any, key: str, base: Any) -> dict[str, tuple[dict[str, Any], Plugin]]:
+    """Groups of a saved configuration with a user's own part that is not known here.
 
     Returns:
-      Name -> its group, and the key of `plugins` of the unknown part.
+      Name -> the group, and the file of the part, which may be inside of the group.
     """
-    root = saved if isinstance(saved, dict) else {}
-    entries, listed = root.get(key), root.get("plugins")
-    if not isinstance(entries, dict) or not isinstance(listed, dict):
+    groups = saved.get(key) if isinstance(saved, dict) else None
+    listed = saved.get("plugins") if isinstance(saved, dict) else None
+    if not isinstance(groups, dict) or not isinstance(listed, dict):
         return {}
-    known = {f"{kind.kind}/{name}" for name in schema.named(kind.registered())}
+    unknown = listed.keys() - {f"{base.kind}/{name}" for name in schema.named(base.registered())}
 
-    def unknown(group: Any) -> str | None:
+    def find(group: Any) -> str | None:
         if not isinstance(group, dict):
             return None
-        mine = f"{kind.kind}/{group.get('type')}"
-        return (
-            mine
-            if mine in listed.keys() - known
-            else next(filter(None, map(unknown, group.values())), None)
-        )
+        mine = f"{base.kind}/{group.get('type')}"
+        return mine if mine in unknown else next(filter(None, map(find, group.values())), None)
 
-    found = {name: (group, unknown(group)) for name, group in entries.items()}
-    return {name: (group, plugin) for name, (group, plugin) in found.items() if plugin is not None}
+    found = {name: (group, find(group)) for name, group in groups.items()}
+    return {
+        name: (group, schema.parse(Plugin, listed[part], f"config.plugins.{part}"))
+        for name, (group, part) in found.items()
+        if part is not None
+    }
+
+
+def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:
+    """The sentence for a part of the model whose file is not imported."""
+    where = plugin.file or f"the module {plugin.module or '(unknown)'}"
+    return (
+        f"{path} is of the type {group.get('type')!r}, which {where} defines: give this file as "
+        "--plugins=FILE, or in Python as load(..., plugins=[FILE])."
+    )

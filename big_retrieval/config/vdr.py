@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from big_retrieval.config.fields import Lexical, TextField
+from big_retrieval.config.fields import Lexical
 from big_retrieval.config.loss import PairLoss
 from big_retrieval.config.registry import register
 
@@ -51,7 +51,7 @@ class Vdr(PairLoss):
         yield from super().check(config, path)
         if not self.lexical(config):
             mine = (*self.fields(config, "query"), *self.fields(config, "document"))
-            heads = {name: config.fields[name].head for name in mine}
+            heads = {name: field.head for name, field in config.fields.items() if name in mine}
             name = next(n for n, head in heads.items() if not isinstance(head, Lexical))
             yield (
                 f"{path}.type 'vdr' compares lexical representations: set config.fields."
@@ -85,7 +85,7 @@ class Vdr(PairLoss):
         }
         for side in ("query", "document"):
             fields = (config.fields[name] for name in self.fields(config, side))
-            texts = [field for field in fields if isinstance(field, TextField)]
+            texts = [field for field in fields if field.modality == "text"]
             wanted = [remedy for remedy, needed in needs[side].items() if needed]
             if wanted and not texts:
                 yield (

@@ -71,11 +71,11 @@ def _types(source: SourceConfig) -> set[str]:
 def inspect(config: Config) -> None:
     """Prints what the source holds, times its reading and draws examples."""
     from big_retrieval.data import inspection
-    from big_retrieval.data.build import field_specs, make_negatives, make_source, make_tokenizer
+    from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
 
     source = make_source(chosen(config))
     training = source if SOURCE.value == "data" else make_source(config.data)
-    specs = dict(field_specs(config, make_tokenizer(config, training)))
+    specs = dict(make_readers(config, make_tokenizer(config, training), training))
     specs = inspection.present(source, specs, LIMIT.value)
     negatives = make_negatives(config) if SOURCE.value == "data" else None
     sample = inspection.take(source, specs, LIMIT.value, negatives)

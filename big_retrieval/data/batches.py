@@ -6,7 +6,6 @@ over batches (pipeline.py) takes the note out and counts. Batches of evaluations
 eval_batches.py.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,19 +14,12 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import PairLabels
-from big_retrieval.data import images
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import FieldSpec, Text, lacks, record_texts, stack
-from big_retrieval.data.labels import Drawn, Label, label_types, read_labels
+from big_retrieval.data.fields import Drawing, Reader, stack
+from big_retrieval.data.labels import Label, label_types, read_labels
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
-from big_retrieval.data.sources import (
-    Record,
-    Source,
-    column_of,
-    is_absent,
-    place_of,
-)
+from big_retrieval.data.sources import Record, Source, is_absent, place_of
 from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
@@ -45,7 +37,7 @@ class Wanted:
       negatives: the further documents that it brings; None: none.
     """
 
-    fields: Mapping[str, FieldSpec]
+    fields: Mapping[str, Reader]
     labels: PairLabels = NO_LABELS
     negatives: Negatives | None = None
 
@@ -55,8 +47,7 @@ class Example:
     """One row of a training batch.
 
     Attributes:
-      values: field name -> text (with title), or image uint8 [size, size, 3]; without what the
-        record lacks.
+      values: field name -> what `Reader.draw` returned; without what the record lacks.
       labels: what the record says of its pair.
       negatives: further documents, K at most.
     """
@@ -68,7 +59,7 @@ class Example:
 
 def try_record(
     source: Source,
-    fields: Mapping[str, FieldSpec],
+    fields: Mapping[str, Reader],
     labels: PairLabels = NO_LABELS,
     negatives: Negatives | None = None,
 ) -> None:
@@ -85,15 +76,19 @@ def try_record(
         of an optional field or of the negatives that all of the first ones lack.
     """
     first, mistake, read, wanted = None, None, False, Wanted(fields, labels, negatives)
-    unseen = {f"config.fields.{name}.column": spec.column for name, spec in fields.items()}
-    untitled = {f"config.fields.{n}.title": spec.title for n, spec in fields.items() if spec.title}
+    unseen: dict[str, str] = {}
+    untitled: dict[str, str] = {}  # and other columns that may be empty in all of these records
+    for name, reader in fields.items():
+        reader.check(f"config.fields.{name}", source)
+        for key, column in reader.field.columns().items():
+            (unseen if key == "column" else untitled)[f"config.fields.{name}.{key}"] = column
     if negatives is not None:
         unseen["config.negatives.column"] = negatives.column
     for index in range(min(TRIES, len(source))):
         try:
             with record_at(place_of(source, index)) as place:
                 record = source[index]
-                found = _drawn(record, place, source.name, wanted)
+                found = _drawn(record, index, place, source.name, wanted)
                 _alone(wanted, found)
         except Damaged as problem:
             first = first or problem
@@ -177,7 +172,8 @@ def _usable(
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
             with record_at(place_of(source, candidate)) as place:
-                example = _drawn(source[candidate], place, source.name, wanted, rng)
+                record = source[candidate]
+                example = _drawn(record, candidate, place, source.name, wanted, rng)
                 if alone:
                     _alone(wanted, example)
                 return candidate, example, lost
@@ -200,15 +196,21 @@ def _alone(wanted: Wanted, example: Example) -> None:
 
 
 def _drawn(
-    record: Record, place: str, name: str, wanted: Wanted, rng: np.random.Generator | None = None
+    record: Record,
+    index: int,
+    place: str,
+    name: str,
+    wanted: Wanted,
+    rng: np.random.Generator | None = None,
 ) -> Example:
     """Draws an example of a record.
 
-    Texts are drawn before images and both by name, so that the draws do not depend on how the
-    fields are ordered; negatives come last, so that no other draw depends on them.
+    Texts are drawn before all else and each group by name, so that the draws do not depend on how
+    the fields are ordered; negatives come last, so that no other draw depends on them.
 
     Args:
       record: what the source gives.
+      index: its number.
       place: where it stands, for messages.
       name: the source's.
       wanted: what is read.
@@ -216,44 +218,16 @@ def _drawn(
     """
     rng = np.random.default_rng(0) if rng is None else rng
     here = {
-        field: spec
-        for field, spec in sorted(wanted.fields.items())
-        if not (spec.optional and lacks(record, spec))
+        field: reader
+        for field, reader in sorted(wanted.fields.items())
+        if not (reader.field.optional and reader.lacks(record))
     }
-    chosen: dict[str, Any] = {}
-    drawn: dict[str, Drawn] = {}
-    for field, spec in here.items():
-        if spec.kind == "text":
-            texts = record_texts(record, spec, name, place)
-            number = int(rng.integers(len(texts)))
-            chosen[field] = texts[number]
-            drawn[field] = Drawn(number, len(texts))
-    known = read_labels(record, wanted.labels, place, drawn)
-    said = [part for text in chosen.values() for part in _parts(text)]
-    for field, spec in here.items():
-        if spec.kind == "image":
-            image = images.training_view(
-                column_of(record, spec.column, name),
-                spec.size,
-                scale=spec.crop_scale,
-                ratio=spec.crop_ratio,
-                rng=rng,
-                reduced=spec.reduced,
-                decoder=spec.decoder,
-                place=place,
-            )  # [S, S, 3]
-            mirrored = rng.random() < spec.flip and not has_word(said, spec.flip_unsafe_words)
-            chosen[field] = images.flip(image) if mirrored else image
-    return Example(chosen, known, draw_negatives(record, wanted.negatives, place, rng))
+    drawing = Drawing(name, place, index, rng)
+    first = {field: x.draw(field, record, drawing) for field, x in here.items() if _first(x)}
+    known = read_labels(record, wanted.labels, place, drawing.texts)
+    rest = {field: x.draw(field, record, drawing) for field, x in here.items() if not _first(x)}
+    return Example({**first, **rest}, known, draw_negatives(record, wanted.negatives, place, rng))
 
 
-def _parts(text: Text) -> tuple[str, ...]:
-    return (text,) if isinstance(text, str) else text
-
-
-def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether one of the texts contains one of the words, as a word and in any case."""
-    if not words:
-        return False
-    pattern = rf"\b(?:{'|'.join(map(re.escape, words))})\b"
-    return any(re.search(pattern, text, re.IGNORECASE) for text in texts)
+def _first(reader: Reader) -> bool:
+    return reader.field.draws_first

@@ -1,18 +1,17 @@
-"""From the configuration to sources, tokenizer and field specifications."""
+"""From the configuration to sources, tokenizer and readers of fields."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, ImageField, PairLabels, negatives_field
+from big_retrieval.config import Config, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
 from big_retrieval.config.data import Source as SourceConfig
 from big_retrieval.data import open_files, open_graded, scenes
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.beir import as_graded
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.dpr import dpr
+from big_retrieval.data.fields import Reader, Tools
 from big_retrieval.data.graded_scenes import graded_scenes
 from big_retrieval.data.mixture import MixedOrder, Mixture
 from big_retrieval.data.negatives import Negatives
@@ -90,34 +89,19 @@ def make_tokenizer(config: Config, source: Source) -> Tokenizer:
     return wordpiece_tokenizer(learn_wordpiece(source.captions(), c.vocab_size))
 
 
-def field_specs(config: Config, tokenizer: Tokenizer | None) -> Mapping[str, FieldSpec]:
-    """How each field of a record is read."""
-    specs = {}
-    for name, field in config.fields.items():
-        if isinstance(field, ImageField):
-            specs[name] = FieldSpec(
-                kind="image",
-                column=field.column,
-                size=field.size,
-                crop_scale=field.crop_scale,
-                crop_ratio=field.crop_ratio,
-                flip=field.flip,
-                flip_unsafe_words=field.flip_unsafe_words,
-                decoder=config.loader.decoder,
-                reduced=config.loader.reduced,
-                optional=field.optional,
-            )
-        else:
-            specs[name] = FieldSpec(
-                kind="text",
-                column=field.column,
-                length=field.length,
-                tokenizer=tokenizer,
-                prefix=field.prefix,
-                title=field.title,
-                optional=field.optional,
-            )
-    return specs
+def make_readers(
+    config: Config, tokenizer: Tokenizer | None, source: Source | None = None
+) -> dict[str, Reader]:
+    """How each field of a record is read.
+
+    Args:
+      config: of the run.
+      tokenizer: of its text fields.
+      source: the training records; None: nothing is trained, and targets are left out.
+    """
+    fields = config.fields if source is not None else config.encoded
+    tools = Tools(tokenizer, config.loader, config.fields, source)
+    return {name: field.build(tools) for name, field in fields.items()}
 
 
 def make_eval_sources(config: Config) -> dict[str, Source]:
@@ -133,7 +117,7 @@ def make_labels(config: Config) -> PairLabels:
         texts = [
             name
             for name, field in config.fields.items()
-            if field.side == side and not isinstance(field, ImageField)
+            if field.side == side and field.modality == "text"
         ]
         if not getattr(labels, f"{side}_field") and len(texts) == 1:
             named[f"{side}_field"] = texts[0]

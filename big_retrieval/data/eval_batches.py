@@ -8,32 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data import images
 from big_retrieval.data.batches import Batch
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import FieldSpec, source_texts, stack
-from big_retrieval.data.sources import Source, column_of, is_absent, place_of
+from big_retrieval.data.fields import Reader, counts, stack
+from big_retrieval.data.sources import Source, place_of
 from big_retrieval.errors import Damaged
 
 
-def eval_items(source: Source, spec: FieldSpec) -> np.ndarray:
-    """What an evaluation of a field goes through: int64 [n, 2] of record and text in the record.
+def eval_items(source: Source, spec: Reader) -> np.ndarray:
+    """What an evaluation of a field goes through: int64 [n, 2] of record and value in the record.
 
     Records without a usable text are left out: there is nothing that could be asked.
     """
-    if spec.kind == "image":
-        records = np.arange(len(source), dtype=np.int64)
-        return np.stack([records, np.zeros_like(records)], axis=1)  # [n, 2]
-    counts = [_text_count(source, index, spec) for index in range(len(source))]
-    records = np.repeat(np.arange(len(source), dtype=np.int64), counts)  # [n]
-    starts = np.repeat(np.cumsum(counts) - counts, counts)  # [n]
+    found = counts(spec, source)
+    records = np.repeat(np.arange(len(source), dtype=np.int64), found)  # [n]
+    starts = np.repeat(np.cumsum(found) - found, found)  # [n]
     return np.stack([records, np.arange(len(records)) - starts], axis=1)  # [n, 2]
 
 
 def eval_batch(
     source: Source,
     field: str,
-    spec: FieldSpec,
+    spec: Reader,
     items: np.ndarray,
     batch_size: int,
     rows: np.ndarray,
@@ -50,7 +46,7 @@ def eval_batch(
         index, text = items[places[row]].tolist()
         try:
             with record_at(place_of(source, index)):
-                values[row] = _item(source, spec, index, text)
+                values[row] = spec.value(source, index, text)
             valid[row] = values[row] is not None
         except Damaged as problem:
             lost.append(note(index, problem))
@@ -61,7 +57,7 @@ def eval_batch(
 
 def _stack_apart(
     source: Source,
-    spec: FieldSpec,
+    spec: Reader,
     values: list[Any],
     records: np.ndarray,
     valid: np.ndarray,
@@ -81,25 +77,3 @@ def _stack_apart(
             lost.append(note(int(records[row]), problem))
             values[row], valid[row] = None, False
     return stack(spec, values)
-
-
-def _item(source: Source, spec: FieldSpec, index: int, text: int) -> Any:
-    """A text of a record (with title), or its image as evaluation sees it: uint8 [size, size, 3].
-
-    None for an optional image that the record lacks.
-    """
-    if spec.kind == "text":
-        return source_texts(source, index, spec)[text]
-    record = source[index]
-    if spec.optional and is_absent(record.get(spec.column)):
-        return None
-    value = column_of(record, spec.column, source.name)
-    return images.evaluation_view(value, spec.size, place=place_of(source, index))
-
-
-def _text_count(source: Source, index: int, spec: FieldSpec) -> int:
-    try:
-        with record_at(place_of(source, index)):
-            return len(source_texts(source, index, spec))
-    except Damaged:
-        return 0

@@ -19,11 +19,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.decoding import Encoded, picture
-from big_retrieval.data.fields import Text, lacks, source_texts, stack
+from big_retrieval.data.fields import Reader, Text, source_texts
 from big_retrieval.data.images import resize
 from big_retrieval.data.inspection_graded import describe_judgements
 from big_retrieval.data.mixture import Mixture
@@ -67,7 +66,7 @@ def spread(length: int, count: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
 
 
-def present(source: Source, specs: Mapping[str, FieldSpec], tries: int) -> dict[str, FieldSpec]:
+def present(source: Source, specs: Mapping[str, Reader], tries: int) -> dict[str, Reader]:
     """The fields that a source's records have; all of them where no record can be read.
 
     Args:
@@ -81,13 +80,18 @@ def present(source: Source, specs: Mapping[str, FieldSpec], tries: int) -> dict[
                 columns = source[index].keys()
         except Damaged:
             continue
-        return {name: spec for name, spec in specs.items() if spec.column in columns} or dict(specs)
+        found = {
+            name: each
+            for name, each in specs.items()
+            if each.field.columns().get("column") in {None, *columns}
+        }
+        return found or dict(specs)
     return dict(specs)
 
 
 def take(
     source: Source,
-    specs: Mapping[str, FieldSpec],
+    specs: Mapping[str, Reader],
     limit: int,
     negatives: Negatives | None = None,
 ) -> Sample:
@@ -111,7 +115,7 @@ def take(
 def _look(
     source: Source,
     index: int,
-    specs: Mapping[str, FieldSpec],
+    specs: Mapping[str, Reader],
     found: Sample,
     seen: set[bytes],
     show: bool,
@@ -119,15 +123,18 @@ def _look(
     """Adds one record to what was found."""
     record, pixels, said = source[index], None, ()
     for name, spec in sorted(specs.items()):
-        if spec.optional and lacks(record, spec):
+        if spec.field.optional and spec.lacks(record):
             found.lacking[name] += 1
             continue
-        if spec.kind == "text":
+        if spec.field.modality == "text":
             texts = source_texts(source, index, spec)
             found.texts.setdefault(name, []).append(texts)
             said = said or texts
             continue
-        value = record.get(spec.column)
+        if spec.field.modality != "image":
+            spec.value(source, index, 0)  # to see whether it can be read
+            continue
+        value = record.get(spec.field.column)
         pixels = picture(value, source.name)
         data = value.data if isinstance(value, Encoded) else pixels.tobytes()
         digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -139,7 +146,7 @@ def _look(
         found.shown.append((pixels, " · ".join(filter(None, words))))
 
 
-def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> list[str]:
+def describe(source: Source, specs: Mapping[str, Reader], sample: Sample) -> list[str]:
     """Lines about records, images and texts."""
     whole = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
     lines = [f"records     {len(source):,} in {source.name}; looked at: {whole}"]
@@ -173,7 +180,7 @@ def describe(source: Source, specs: Mapping[str, FieldSpec], sample: Sample) -> 
     return lines
 
 
-def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[Text, ...]]) -> list[str]:
+def _describe_texts(name: str, spec: Any, texts: list[tuple[Text, ...]]) -> list[str]:
     """Lines about one text field: how many, how long, how often the same."""
     flat = [text for several in texts for text in several]
     doubles = len(flat) - len(set(flat))
@@ -184,12 +191,13 @@ def _describe_texts(name: str, spec: FieldSpec, texts: list[tuple[Text, ...]]) -
     ]
     if spec.tokenizer is None:
         return lines
-    whole = replace(spec, length=max(spec.length, 2048), optional=False)
+    length = spec.field.length
+    whole = replace(spec, field=replace(spec.field, length=max(length, 2048)))
     parts = (flat[at : at + 256] for at in range(0, len(flat), 256))
-    counts = np.concatenate([stack(whole, part)["mask"].sum(1) for part in parts])
+    counts = np.concatenate([whole.stack(part)["mask"].sum(1) for part in parts])
     at = ", ".join(f"{q}% {int(np.percentile(counts, q))}" for q in PERCENTILES)
-    cut = float(np.mean(counts > spec.length))
-    lines.append(f"  tokens    {at}; the context has {spec.length}, so {cut:.1%} are cut")
+    cut = float(np.mean(counts > length))
+    lines.append(f"  tokens    {at}; the context has {length}, so {cut:.1%} are cut")
     return lines
 
 
@@ -220,9 +228,7 @@ def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
     return "\n".join(out) + (" ..." if words else "")
 
 
-def throughput(
-    config: Config, source: Source, specs: Mapping[str, FieldSpec], seconds: float
-) -> str:
+def throughput(config: Config, source: Source, specs: Mapping[str, Reader], seconds: float) -> str:
     """Reads batches as training does for some seconds, and says how fast that went.
 
     Args:

@@ -4,12 +4,12 @@ import functools
 import hashlib
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from big_retrieval.config import PairLabels
+from big_retrieval.data.fields import Drawn
 from big_retrieval.data.sources import Record
 from big_retrieval.data.weights import make_weight
 from big_retrieval.errors import Damaged, UserError
@@ -27,19 +27,6 @@ def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
     if labels.score:
         out["weight"] = np.float32
     return out
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Which text of a field was drawn for an example.
-
-    Attributes:
-      number: its place among the record's texts, from 0.
-      count: of these texts.
-    """
-
-    number: int
-    count: int
 
 
 def read_labels(

@@ -1,12 +1,12 @@
 """Hard negatives: further documents that a record brings along, K of them drawn for its pair."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import FieldSpec, Text, stack
+from big_retrieval.data.fields import Reader, Text
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 
@@ -104,7 +104,7 @@ def _read(item: Any, column: str, place: str) -> Negative:
 
 
 def stack_negatives(
-    wanted: Negatives, fields: Mapping[str, FieldSpec], values: Sequence[Sequence[Negative]]
+    wanted: Negatives, fields: Mapping[str, Reader], values: Sequence[Sequence[Negative]]
 ) -> dict[str, Any]:
     """The negatives of n records as arrays of a batch; their titles count where the field has some.
 
@@ -117,12 +117,12 @@ def stack_negatives(
       `negatives`: {field: {ids int32 [n, K, L], mask bool [n, K, L]}}, empty texts where a record
       has fewer; and `negatives_valid` bool [n, K], False for these.
     """
-    count, spec = wanted.count, replace(fields[wanted.field], optional=False)
+    count, reader = wanted.count, fields[wanted.field]
     padded = [[*found, *[None] * (count - len(found))] for found in values]
     flat: list[Text | None] = []
     for item in (item for row in padded for item in row):
-        flat.append(item and ((item.title, item.text) if spec.title else item.text))
-    arrays = stack(spec, flat)  # [n * K, L]
+        flat.append(item and ((item.title, item.text) if reader.field.title else item.text))
+    arrays = reader.stack(flat)  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
     there = np.array([[item is not None for item in row] for row in padded], bool)
     return {"negatives": {wanted.field: shaped}, "negatives_valid": there}

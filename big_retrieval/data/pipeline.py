@@ -27,7 +27,7 @@ from big_retrieval.config import PairLabels
 from big_retrieval.data.batches import (
     NO_LABELS,
     Batch,
-    FieldSpec,
+    Reader,
     Wanted,
     train_batch,
 )
@@ -70,7 +70,7 @@ class Reading:
 def train_batches(
     source: Source,
     *,
-    fields: Mapping[str, FieldSpec],
+    fields: Mapping[str, Reader],
     order: Order,
     batch_size: int,
     rows: np.ndarray,
@@ -99,7 +99,7 @@ def train_batches(
       reading: by what, and who counts damaged records.
 
     Yields:
-      Field name -> arrays as `FieldSpec` says, `record` int64 [b] (record index) and `valid` bool
+      Field name -> arrays as `Reader` says, `record` int64 [b] (record index) and `valid` bool
       [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
       with negatives what `negatives.stack_negatives` says.
 
@@ -114,7 +114,7 @@ def train_batches(
 
 def eval_batches(
     source: Source,
-    fields: Mapping[str, FieldSpec],
+    fields: Mapping[str, Reader],
     *,
     field: str,
     batch_size: int,

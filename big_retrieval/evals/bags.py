@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.columns import Columns, normalised
-from big_retrieval.data.fields import FieldSpec, source_texts, stack
+from big_retrieval.data.fields import Reader, source_texts, stack
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Points, concatenate
 from big_retrieval.errors import UserError
@@ -87,7 +87,7 @@ def narrowed(
 def bags_of(
     columns: Columns,
     source: Source,
-    spec: FieldSpec,
+    spec: Reader,
     items: np.ndarray,
     normalise: bool = False,
 ) -> scipy.sparse.csr_array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, TextField
+from big_retrieval.config import Config
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, texts_of
 from big_retrieval.errors import Damaged, UserError
@@ -156,7 +156,7 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
     out = {}
     for side in SIDES:
         fields = [f for _, f in sorted(config.fields.items()) if f.side == side]
-        texts = [f for f in fields if isinstance(f, TextField)]
+        texts = [f for f in fields if f.modality == "text"]
         columns = [column for f in texts for column in (f.title, f.column) if column]
         if not columns:
             raise UserError(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.sources import Source
 from big_retrieval.evals.examples import TOP, best_first, spread, worst
 from big_retrieval.evals.thumbnails import MOST_CHARACTERS, show_item
@@ -47,7 +47,7 @@ class Confusions:
     """
 
     source: Source
-    spec: FieldSpec
+    spec: Reader
     classes: tuple[str, ...]
     records: np.ndarray
     labels: np.ndarray

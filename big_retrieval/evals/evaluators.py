@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from big_retrieval import similarity
-from big_retrieval.config import Config, ImageField, Ranking, TextField
-from big_retrieval.data.batches import FieldSpec
+from big_retrieval.config import Config, Field, Ranking
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder, Points
@@ -41,8 +41,8 @@ class Given:
 
     name: str
     source: Source | None
-    fields: Mapping[str, ImageField | TextField]
-    specs: Mapping[str, FieldSpec]
+    fields: Mapping[str, Field]
+    specs: Mapping[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -76,7 +76,7 @@ class Runnable(Protocol):
 def make_evaluators(
     config: Config,
     sources: Mapping[str, Source],
-    specs: Mapping[str, FieldSpec],
+    specs: Mapping[str, Reader],
     encoder: Encoder,
     reading: Reading | None = None,
 ) -> dict[str, Runnable]:
@@ -92,7 +92,7 @@ def make_evaluators(
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
-    topology, fields = similarity.topology(config.topology), dict(config.fields)
+    topology, fields = similarity.topology(config.topology), dict(config.encoded)
     return {
         part.prefix(name): part.build(
             Given(name, sources.get(name), fields, specs, topology, encoder, reading)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder, Points
@@ -39,7 +39,7 @@ def encode_fields(
     encoder: Encoder,
     weights: Any,
     source: Source,
-    specs: Mapping[str, FieldSpec],
+    specs: Mapping[str, Reader],
     reading: Reading | None = None,
 ) -> EncodedFields:
     """Encodes some fields of all records of a source; of several texts the first.

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.fields import source_texts
+from big_retrieval.data.fields import Reader, source_texts
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.sources import Source, is_absent
 from big_retrieval.encoding import Encoder, Points
@@ -19,7 +18,7 @@ from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up
-Specs = Mapping[str, FieldSpec]
+Specs = Mapping[str, Reader]
 Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
 
 
@@ -145,17 +144,17 @@ def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
         if not _has(source, record, spec):
             continue
         item = show_item(source, spec, record, 0)
-        if spec.kind == "text":
+        if spec.field.modality == "text":
             texts.append(str(item["text"]))
         elif "picture" not in out:
             out |= item
     return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
 
 
-def _has(source: Source, record: int, spec: FieldSpec) -> bool:
+def _has(source: Source, record: int, spec: Reader) -> bool:
     try:
-        if spec.kind == "image":
-            return not is_absent(source[record].get(spec.column))
-        return bool(source_texts(source, record, spec))
+        if spec.field.modality == "image":
+            return not is_absent(source[record].get(spec.field.column))
+        return spec.field.modality == "text" and bool(source_texts(source, record, spec))
     except (Damaged, UserError):
         return False

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from big_retrieval.config import ImageField, TextField, lexical_head
+from big_retrieval.config import Field, lexical_head
 from big_retrieval.errors import UserError
 
 Side = Literal["query", "document"]
@@ -45,7 +45,7 @@ class Mode:
         return self.bags == side or self.top[side] is not None
 
 
-def own_top(fields: Mapping[str, ImageField | TextField], chosen: Sequence[str]) -> int | None:
+def own_top(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
     """The columns that the widest gate of some lexical fields leaves; None: all.
 
     Args:

@@ -12,8 +12,9 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import config as configs
-from big_retrieval.config import ImageField, TextField
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.config import Field
+from big_retrieval.data.batches import try_record
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.judgements import JudgedSource
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.encoding import Encoder
@@ -53,8 +54,8 @@ class RankingEvaluator:
 
     config: configs.Ranking
     source: JudgedSource
-    fields: Mapping[str, ImageField | TextField]
-    specs: Mapping[str, FieldSpec]
+    fields: Mapping[str, Field]
+    specs: Mapping[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -149,7 +150,7 @@ class RankingEvaluator:
         for name, there in encoded.there.items():
             columns, spec = self.encoder.columns(name), self.specs[name]
             assert columns is not None  # checks.evals saw to it
-            if spec.kind == "text":
+            if spec.field.modality == "text":
                 records = np.flatnonzero(there)
                 items = np.stack([records, np.zeros_like(records)], axis=1)
                 bags = bags_of(columns, source, spec, items, self.encoder.normalises(name))
@@ -179,7 +180,7 @@ class RankingEvaluator:
         source = self.source.queries if side == "query" else self.source.documents
         return encode_fields(self.encoder, weights, source, self.specs_of(side), self.reading)
 
-    def specs_of(self, side: Side) -> dict[str, FieldSpec]:
+    def specs_of(self, side: Side) -> dict[str, Reader]:
         """How the fields of a side are read."""
         return {name: self.specs[name] for name, f in self.fields.items() if f.side == side}
 

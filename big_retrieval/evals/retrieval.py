@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import config as configs
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Encoder
@@ -52,7 +53,7 @@ class RetrievalEvaluator:
 
     config: configs.Retrieval
     source: Source
-    specs: dict[str, FieldSpec]
+    specs: dict[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -125,12 +126,12 @@ class RetrievalEvaluator:
     def _lexical(self, sides: dict[str, Side], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, words = self.config, {}
-        images = [name for name, side in sides.items() if side.spec.kind == "image"]
+        images = [name for name, side in sides.items() if side.spec.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
         if not lexical or not (images or c.modes):
             return {}
         for name, side in sides.items():
-            if side.spec.kind == "text":
+            if side.spec.field.modality == "text":
                 words[name] = self.words(side)
         out = {}
         for text in c.modes:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields import Text, source_texts
+from big_retrieval.data.fields import Reader, Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import Source, value_of
 from big_retrieval.encoding import Encoder, Points
@@ -20,7 +19,7 @@ def encode_source(
     weights: Any,
     source: Source,
     name: str,
-    spec: FieldSpec,
+    spec: Reader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
@@ -43,16 +42,18 @@ def encode_first(
     weights: Any,
     source: Source,
     name: str,
-    spec: FieldSpec,
+    spec: Reader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
-    if spec.kind == "image":
+    if spec.field.modality != "text":
         return encode_source(encoder, weights, source, name, spec, reading)
     items = eval_items(source, spec)  # [n, 2]
     items = items[items[:, 1] == 0]
     if not len(items):
-        raise UserError(f"{source.name} has no text in {spec.column!r}: nothing can be encoded.")
+        raise UserError(
+            f"{source.name} has no text in {spec.field.column!r}: nothing can be encoded."
+        )
     chosen = _Chosen(source, spec, items)
     points, places = encode_source(encoder, weights, chosen, name, spec, reading)
     return points, items[places, 0]
@@ -72,7 +73,7 @@ class Side:
     """
 
     field: str
-    spec: FieldSpec
+    spec: Reader
     source: Source
     points: Points
     owners: np.ndarray
@@ -84,7 +85,7 @@ def encode_side(
     weights: Any,
     source: Source,
     name: str,
-    spec: FieldSpec,
+    spec: Reader,
     groups: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Side:
@@ -100,7 +101,7 @@ def encode_side(
         count once. None: every record is its own group and nothing is left out.
       reading: by what records are read; counts damaged ones.
     """
-    if groups is not None and spec.kind == "text":
+    if groups is not None and spec.field.modality == "text":
         items = distinct(source, spec, groups)  # [n, 2]
         chosen = _Chosen(source, spec, items)
         points, places = encode_source(encoder, weights, chosen, name, spec, reading)
@@ -160,7 +161,7 @@ def _group(source: Source, index: int, column: str) -> Any:
     return value
 
 
-def distinct(source: Source, spec: FieldSpec, groups: np.ndarray) -> np.ndarray:
+def distinct(source: Source, spec: Reader, groups: np.ndarray) -> np.ndarray:
     """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
     seen: set[tuple[int, Text]] = set()
     kept = []
@@ -182,7 +183,7 @@ class _Chosen:
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, source: Source, spec: FieldSpec, items: np.ndarray) -> None:
+    def __init__(self, source: Source, spec: Reader, items: np.ndarray) -> None:
         self.name = source.name
         self._source, self._spec, self._items = source, spec, items
 

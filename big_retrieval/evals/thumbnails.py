@@ -8,9 +8,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from big_retrieval.data import images
-from big_retrieval.data.batches import FieldSpec
-from big_retrieval.data.fields import source_texts
-from big_retrieval.data.sources import Source, column_of
+from big_retrieval.data.fields import Reader, source_texts
+from big_retrieval.data.sources import Source, column_of, place_of
 from big_retrieval.errors import UserError
 
 SIDE = 96  # pixels, of the longer side at most
@@ -18,7 +17,7 @@ MOST_CHARACTERS = 300  # of a text
 UNREADABLE = "cannot be read"
 
 
-def show_item(source: Source, spec: FieldSpec, record: int, place: int) -> dict[str, Any]:
+def show_item(source: Source, spec: Reader, record: int, place: int) -> dict[str, Any]:
     """What a reader sees of one image or text of a record.
 
     Args:
@@ -28,11 +27,11 @@ def show_item(source: Source, spec: FieldSpec, record: int, place: int) -> dict[
       place: of the text in its record.
 
     Returns:
-      `record`, and for a text `text` with, where it was cut short, `characters`; for an image
+      `record`; for a text `text` with, where it was cut short, `characters`; for an image
       `picture` (a data URI), `size` [width, height] of the original where it can be read and `id`
-      where the record has one.
+      where the record has one; for all else where it stands, as `text`.
     """
-    if spec.kind == "text":
+    if spec.field.modality == "text":
         try:
             found = source_texts(source, record, spec)[place]
             text = found if isinstance(found, str) else " · ".join(filter(None, found))
@@ -40,9 +39,11 @@ def show_item(source: Source, spec: FieldSpec, record: int, place: int) -> dict[
             text = UNREADABLE
         cut = {"characters": len(text)} if len(text) > MOST_CHARACTERS else {}
         return {"record": record, "text": text[:MOST_CHARACTERS], **cut}
+    if spec.field.modality != "image":
+        return {"record": record, "text": place_of(source, record)}
     try:
         row = source[record]
-        image = images.picture(column_of(row, spec.column, source.name))  # [H, W, 3]
+        image = images.picture(column_of(row, spec.field.column, source.name))  # [H, W, 3]
     except UserError:
         return {"record": record, "picture": data_uri(unreadable())}
     name = row.get("id")

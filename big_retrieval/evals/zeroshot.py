@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval import config as configs
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source, Texts, value_of
 from big_retrieval.encoding import Encoder, Points
@@ -90,7 +91,7 @@ class ZeroShotEvaluator:
 
     config: configs.ZeroShot
     source: Source
-    specs: dict[str, FieldSpec]
+    specs: dict[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -174,7 +175,7 @@ class ZeroShotEvaluator:
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         spec = self.specs[c.text]
-        texts = Texts(filled(classes, prompts), column=spec.column)
+        texts = Texts(filled(classes, prompts), column=spec.field.column)
         text_points, _ = encode_source(self.encoder, weights, texts, c.text, spec)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.specs[c.image], self.reading

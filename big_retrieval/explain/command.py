@@ -90,8 +90,8 @@ def partner(model: "TrainedModel", value: str, field: str | None, first: Asked) 
     """
     images = lexical_fields(model.config, "image")
     kind = "image" if Path(value).is_file() and images else "text"
-    if field is not None and field in model.config.fields:
-        kind = model.config.fields[field].kind
+    if field is not None and field in model.config.encoded:
+        kind = model.config.fields[field].modality
     elif kind == "text" and images and Path(value).suffix.lower() in ENDINGS:
         raise UserError(
             f"--with {value} is called like an image, but there is no such file; give one that is "

@@ -9,9 +9,9 @@ import numpy as np
 
 from big_retrieval.config import Config, Pairs
 from big_retrieval.data import images
-from big_retrieval.data.build import field_specs, make_source
+from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields import FieldSpec, source_texts
+from big_retrieval.data.fields import Reader, source_texts
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.sources import Source, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
@@ -43,8 +43,8 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> Source:
             f"model's configuration: {known}."
         )
     # A file of texts alone has no images, and texts under the names of their fields.
-    fields = config.fields.values()
-    image = "image" if any(field.kind == "image" for field in fields) else ""
+    fields = config.encoded.values()
+    image = "image" if any(field.modality == "image" for field in fields) else ""
     text = "captions" if any(field.column == "captions" for field in fields) else ""
     return make_source(_pictures(Pairs(path=data, image=image, text=text), texts))
 
@@ -55,9 +55,9 @@ def _pictures(source: Any, texts: bool) -> Any:
     return dataclasses.replace(source, text="") if alone else source
 
 
-def spec_of(model: "TrainedModel", field: str) -> FieldSpec:
+def spec_of(model: "TrainedModel", field: str) -> Reader:
     """How a field of the model is read."""
-    return field_specs(model.config, model.tokenizer)[field]
+    return make_readers(model.config, model.tokenizer)[field]
 
 
 def evenly(source: Source, count: int | None) -> np.ndarray:
@@ -69,7 +69,7 @@ def evenly(source: Source, count: int | None) -> np.ndarray:
 
 
 def values_of(
-    source: Source, spec: FieldSpec, records: np.ndarray, left_out: LeftOut
+    source: Source, spec: Reader, records: np.ndarray, left_out: LeftOut
 ) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 
@@ -93,8 +93,8 @@ def values_of(
     left_out.check(len(records))
 
 
-def _values(source: Source, spec: FieldSpec, record: int) -> Sequence[Any]:
-    if spec.kind == "text":
+def _values(source: Source, spec: Reader, record: int) -> Sequence[Any]:
+    if spec.field.modality == "text":
         return source_texts(source, record, spec)
-    value = column_of(source[record], spec.column, source.name)
+    value = column_of(source[record], spec.field.column, source.name)
     return (images.picture(value, place_of(source, record)),)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import scipy.sparse
 
-from big_retrieval.config import TextField
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.vocabulary import Vocabulary, document_bags
 
@@ -49,7 +48,7 @@ def check_mode(model: "TrainedModel", fields: Sequence[str], mode: str) -> None:
         if not is_bag(mode, side):
             continue
         model.columns(field)
-        if not isinstance(model.config.fields[field], TextField):
+        if model.config.fields[field].modality != "text":
             raise UserError(
                 f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
                 "images; give a text on this side, or another mode."

@@ -18,7 +18,7 @@ import numpy as np
 
 from big_retrieval import gate
 from big_retrieval.config import Lexical
-from big_retrieval.data.build import field_specs
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields import stack
 from big_retrieval.data.images import evaluation_view
 from big_retrieval.encoding import Encoder
@@ -144,7 +144,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     assert isinstance(config, Lexical)
     place = str(image) if isinstance(image, str | Path) else "an image"
     picture = evaluation_view(read_image(image), part.size, place=place)  # [S, S, 3]
-    inputs = {field: stack(field_specs(c, model.tokenizer)[field], [picture])}
+    inputs = {field: stack(make_readers(c, model.tokenizer)[field], [picture])}
     weights = variables(model.weights)
     hidden = _runner(model)(weights, inputs)["intermediates"][part.tower]["final"][0][
         0

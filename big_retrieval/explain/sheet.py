@@ -116,7 +116,7 @@ def _rows(
     """A row for each item and model; writes the pictures."""
     any_model = next(iter(models.values()))
     spec = spec_of(any_model, field)
-    source = open_data(any_model.config, wanted.data, texts=spec.kind == "text")
+    source = open_data(any_model.config, wanted.data, texts=spec.field.modality == "text")
     if wanted.count > len(source):
         raise UserError(f"--count is {wanted.count}, but {source.name} has {len(source)} records.")
     rng = np.random.default_rng(wanted.seed)

@@ -40,7 +40,7 @@ def vocabulary(
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
     spec, left_out = spec_of(model, name), LeftOut("records")
-    source = open_data(model.config, data, texts=spec.kind == "text")
+    source = open_data(model.config, data, texts=spec.field.modality == "text")
     values = (value for _, value in values_of(source, spec, evenly(source, count), left_out))
     found, words = usage(model, values, name), words_of(model, name)
     order = np.argsort(-found.means, kind="stable")
@@ -48,8 +48,8 @@ def vocabulary(
     strong = box(found.means, BOXED)
     boxed = min(BOXED, found.used)
     note = (
-        f"{count_of(found.rows, spec.kind)}; {found.used:,} of {len(words):,} columns are used, "
-        f"{number(found.active, 4)} at a time; the strongest {boxed} have "
+        f"{count_of(found.rows, spec.field.modality)}; {found.used:,} of {len(words):,} columns "
+        f"are used, {number(found.active, 4)} at a time; the strongest {boxed} have "
         f"{pictures.percent(found.weight(BOXED))} of all value"
     )
     if left_out.count:

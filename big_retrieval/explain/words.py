@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from big_retrieval.config import Config, ImageField, Lexical
+from big_retrieval.config import Config, Lexical
 from big_retrieval.errors import UserError
 from big_retrieval.explain import listing
 from big_retrieval.explain.listing import Listed, Shared
@@ -38,7 +38,7 @@ def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
       UserError: no such field, it has no lexical head, or an image cannot be read.
     """
     model.columns(field)
-    if isinstance(model.config.fields[field], ImageField):
+    if model.config.fields[field].modality == "image":
         return model.encode_images(items, field)
     pairs = [("", item) if isinstance(item, str) else item for item in items]
     titles = [title for title, _ in pairs]
@@ -131,8 +131,8 @@ def lexical_fields(config: Config, kind: str = "") -> list[str]:
     """
     found = [
         (field.side != "query", name)
-        for name, field in config.fields.items()
-        if isinstance(field.head, Lexical) and kind in ("", field.kind)
+        for name, field in config.encoded.items()
+        if isinstance(field.head, Lexical) and kind in ("", field.modality)
     ]
     return [name for _, name in sorted(found)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, ResNet, ViT
+from big_retrieval.config import Bert, Config, ResNet, ViT
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
@@ -101,8 +101,8 @@ def same_inputs(
             f"the table has more rows than that, config.towers.{tower}.vocab_size to {rows}."
         )
     pixels = source.pixels(part)
-    for name, field in config.fields.items():
-        if field.tower != tower or not isinstance(field, ImageField) or pixels is None:
+    for name, field in config.encoded.items():
+        if field.tower != tower or field.modality == "text" or pixels is None:
             continue
         for key in ("mean", "std"):
             mine, theirs = getattr(field, key), getattr(pixels, key)

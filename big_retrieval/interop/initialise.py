@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, Init, Lexical, ResNet, ViT
+from big_retrieval.config import Bert, Config, Init, Lexical, ResNet, ViT
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree, fit
@@ -124,11 +124,11 @@ def _part(tower: ViT | Bert | ResNet, source: Source, init: Init, key: str) -> P
 def _fitted(config: Config, name: str, tower: ViT | Bert | ResNet, part: Part) -> fit.Fitted:
     fields = [field for field in config.fields.values() if field.tower == name]
     if isinstance(tower, ViT):
-        sizes = {field.size for field in fields if isinstance(field, ImageField)}
+        sizes = {field.size for field in fields if field.modality == "image"}
         return fit.fit_image(part, tower, max(sizes), config.seed)
     if isinstance(tower, ResNet):
         return fit.Fitted(part.params, [])
-    lengths = [field.length for field in fields if not isinstance(field, ImageField)]
+    lengths = [field.length for field in fields if field.modality == "text"]
     return fit.fit_text(part, tower, max(lengths), config.seed)
 
 
@@ -143,7 +143,7 @@ def _heads(
 ) -> list[str]:
     """Adds the heads of the fields that read with a tower; returns what is to be said."""
     notes = []
-    for field, each in config.fields.items():
+    for field, each in config.encoded.items():
         head, path = f"{field}_head/", f"{field}_head/kernel"
         wanted = below(shapes, head)
         if each.tower != tower or not wanted:

@@ -176,9 +176,9 @@ def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Confi
     )
 
 
-def _fields(source: Source, like: Config | None) -> dict[str, ImageField | TextField]:
+def _fields(source: Source, like: Config | None) -> dict[str, Any]:
     if like is not None:
-        known = {name: each for name, each in like.fields.items() if each.kind in source.parts}
+        known = {name: each for name, each in like.encoded.items() if each.modality in source.parts}
         return {name: _field(source, each) for name, each in known.items()}
     if len(source.parts) == 2:
         return {"image": _field(source, ImageField()), "text": _field(source, TextField())}
@@ -188,11 +188,11 @@ def _fields(source: Source, like: Config | None) -> dict[str, ImageField | TextF
     return {name: _field(source, each) for name, each in both.items()}
 
 
-def _field(source: Source, field: ImageField | TextField) -> Any:
+def _field(source: Source, field: Any) -> Any:
     """A field as the checkpoint's tower reads it."""
-    part = source.parts[field.kind]
+    part = source.parts[field.modality]
     head = part.head_config
-    if isinstance(field, ImageField):
+    if field.modality == "image":
         pixels = source.pixels(part) or Pixels()
         size = part.image_size or pixels.size or USUAL_SIZE
         return dataclasses.replace(
@@ -214,11 +214,11 @@ def _params(source: Source, config: Config) -> Flat:
         fields = [field for field in config.fields.values() if field.tower == name]
         params = part.params
         if isinstance(tower, Bert):
-            longest = max(f.length for f in fields if isinstance(f, TextField))
+            longest = max(f.length for f in fields if f.modality == "text")
             params = fit.fit_text(part, tower, longest).params
         found |= {f"{name}/{path}": array for path, array in params.items()}
         found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
-    for name, field in config.fields.items():
-        for path, array in source.parts[field.kind].head.items():
+    for name, field in config.encoded.items():
+        for path, array in source.parts[field.modality].head.items():
             found[f"{name}_head/{path}"] = array
     return found

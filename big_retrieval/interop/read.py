@@ -96,7 +96,7 @@ def _ours(folder: Path) -> Source:
     params: Any = traverse_util.flatten_dict(restore_weights(found, config), sep="/")
     parts = {}
     for name, tower in config.towers.items():
-        field = next(key for key, each in config.fields.items() if each.tower == name)
+        field = next(key for key, each in config.encoded.items() if each.tower == name)
         own, head = below(params, f"{name}/"), config.fields[field].head
         parts[name] = Part(
             kind=Kind("a tower of ours", _side(tower), "", (), Table(())),
@@ -124,7 +124,7 @@ def _side(tower: ViT | Bert | ResNet) -> Any:
 
 
 def _pixels(config: Any) -> Pixels | None:
-    for field in config.fields.values():
-        if field.kind == "image":
+    for field in config.encoded.values():
+        if field.modality == "image":
             return Pixels(field.size, field.mean, field.std)
     return None

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from big_retrieval import similarity
 from big_retrieval.config import Config
-from big_retrieval.data.batches import FieldSpec
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.bm25 import Bm25
@@ -84,7 +84,7 @@ class ModelSearcher:
         self,
         task: Task,
         config: Config,
-        specs: Mapping[str, FieldSpec],
+        specs: Mapping[str, Reader],
         encoder: Encoder,
         weights: Any,
         reading: Reading | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.collection import Collection
-from big_retrieval.data.fields import FieldSpec, source_texts
+from big_retrieval.data.fields import Reader, source_texts
 from big_retrieval.data.files.picked import Renamed
 from big_retrieval.data.files.tables import Chain, Rows, Table
 from big_retrieval.data.judgements import JudgedSource
@@ -37,8 +37,8 @@ class Task:
     queries: Source
     documents: Source
     right: Sequence[Sequence[int]]
-    query: FieldSpec
-    document: FieldSpec
+    query: Reader
+    document: Reader
     judged: bool = False
 
     def text(self, number: int) -> tuple[str, str]:
@@ -78,7 +78,7 @@ class Task:
         return question in (text.split(), self.whole_text(document).split())
 
 
-def judged_task(source: JudgedSource, query: FieldSpec, document: FieldSpec) -> Task:
+def judged_task(source: JudgedSource, query: Reader, document: Reader) -> Task:
     """The task of judged pairs: documents with a grade above 0 are right."""
     count = len(source.queries)
     right: list[Sequence[int]] = []
@@ -90,7 +90,7 @@ def judged_task(source: JudgedSource, query: FieldSpec, document: FieldSpec) -> 
 
 
 def pairs_task(
-    source: Source, query: FieldSpec, document: FieldSpec, collection: Collection | None = None
+    source: Source, query: Reader, document: Reader, collection: Collection | None = None
 ) -> Task:
     """The task of other sources: a document is right for the queries whose records have it.
 
@@ -114,7 +114,7 @@ def pairs_task(
     places = read.places(collection)
     first = 0 if collection is None else len(collection)
     own = [text for text, number in read.texts.items() if places[number] >= first]
-    rows = [{document.column: text} | _title(document, title) for title, text in own]
+    rows = [{document.field.column: text} | _title(document, title) for title, text in own]
     return Task(
         Records(Rows(read.queries, "queries"), image=(), text=""),
         Documents(_table(collection, document, rows), collection),
@@ -133,7 +133,7 @@ class _Reading:
       texts: title and text of every document -> its number.
     """
 
-    def __init__(self, query: FieldSpec, document: FieldSpec):
+    def __init__(self, query: Reader, document: Reader):
         self._query, self._document = query, document
         self.queries: list[dict[str, Any]] = []
         self.right: list[dict[int, None]] = []
@@ -151,14 +151,14 @@ class _Reading:
         words = said if isinstance(said, str) else " ".join(filter(None, said))
         place = self._asked.setdefault(words, len(self.queries))
         if place == len(self.queries):
-            self.queries.append({self._query.column: words, ANSWERS: [], "id": str(place)})
+            self.queries.append({self._query.field.column: words, ANSWERS: [], "id": str(place)})
             self.right.append({})
         mine = self.queries[place][ANSWERS]
         mine += [each for each in _answers(source, index) if each not in mine]
         pairs = [("", text) if isinstance(text, str) else text for text in texts]
         self.right[place] |= dict.fromkeys(map(self._number, pairs))
         for item in others:
-            self._number((item.title if self._document.title else "", item.text))
+            self._number((item.title if self._document.field.title else "", item.text))
 
     def _number(self, text: tuple[str, str]) -> int:
         return self.texts.setdefault(text, len(self.texts))
@@ -172,7 +172,7 @@ class _Reading:
                 each = collection.read(row)
             except Damaged:
                 continue
-            key = (each["title"] if self._document.title else "", each["text"])
+            key = (each["title"] if self._document.field.title else "", each["text"])
             number = self.texts.get(key, -1)
             if number >= 0 and found[number] < 0:
                 found[number] = row
@@ -194,8 +194,9 @@ def _perhaps(source: Source, index: int, column: str) -> Any:
         return None
 
 
-def _title(spec: FieldSpec, title: str) -> dict[str, str]:
-    return {spec.title: title} if spec.title else {}
+def _title(spec: Reader, title: str) -> dict[str, str]:
+    column = spec.field.title
+    return {column: title} if column else {}
 
 
 class Documents(Records):
@@ -218,10 +219,11 @@ class Documents(Records):
         return f"own-{index - count}"
 
 
-def _table(collection: Collection | None, spec: FieldSpec, rows: list[dict[str, Any]]) -> Table:
+def _table(collection: Collection | None, spec: Reader, rows: list[dict[str, Any]]) -> Table:
     own = Rows(rows, "documents")
     if collection is None:
         return own
-    names = {"text": spec.column} | ({"title": spec.title} if spec.title else {})
+    title = spec.field.title
+    names = {"text": spec.field.column} | ({"title": title} if title else {})
     whole = Renamed(collection.table, {x: y for x, y in names.items() if x != y})
     return Chain([whole, own], "documents") if rows else whole

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.columns import Columns, Words, columns_of, columns_of_size
-from big_retrieval.config import Bert, Config, Head, ImageField, Lexical, ResNet, TextField, ViT
+from big_retrieval.config import Bert, Config, Field, Head, Lexical, ResNet, ViT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import Projection
 from big_retrieval.models.lexical import LexicalHead
@@ -36,7 +36,7 @@ class RetrievalModel(nn.Module):
     """
 
     towers: Mapping[str, ViT | Bert | ResNet]
-    fields: Mapping[str, ImageField | TextField]
+    fields: Mapping[str, Field]
     topology: str
     vocab_size: int
     columns: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
@@ -71,14 +71,11 @@ class RetrievalModel(nn.Module):
         }
         heads: dict[str, Projection | LexicalHead] = {}
         points, words = {}, {}
-        for name in sorted(inputs):
+        for name in sorted(inputs.keys() & self.fields.keys()):  # targets are the losses'
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
-            if isinstance(field, ImageField):
-                images = normalise(arrays["pixels"], field)  # [B, S, S, 3]
-                tokens = tower(images.astype(self.dtype), train=train, rows=rows)  # [B, M, D]
-            else:
-                tokens = tower(arrays["ids"], arrays["mask"], train=train, rows=rows)
+            given = field.inputs(arrays, self.dtype)
+            tokens = tower(*given, train=train, rows=rows)  # [B, M, D]
             owner = field.shares_head or name
             if owner not in heads:
                 config, columns = self.fields[owner].head, self.columns.get(owner)
@@ -105,7 +102,7 @@ class RetrievalModel(nn.Module):
         if not isinstance(self.towers[tower], Bert):
             return {}
         fields = [f for f in self.fields.values() if f.tower == tower]
-        lengths = [f.length for f in fields if not isinstance(f, ImageField)]
+        lengths = [f.length for f in fields if f.modality == "text"]
         return {"max_length": max(lengths)} if lengths else {}
 
     @nn.nowrap
@@ -114,7 +111,7 @@ class RetrievalModel(nn.Module):
         total = 0
         for name, field in self.fields.items():
             tower = self.towers[field.tower]
-            size = field.size if isinstance(field, ImageField) else field.length
+            size = field.size if field.modality == "image" else field.length
             total += make_tower(tower, self.vocab_size, parent=None).flops(size)
             total += head_flops(field, tower, self.columns.get(field.shares_head or name))
         return total
@@ -124,11 +121,8 @@ class RetrievalModel(nn.Module):
         """Inputs of one row, to draw parameters with."""
         out: dict[str, dict[str, jax.Array]] = {}
         for name, field in self.fields.items():
-            if isinstance(field, ImageField):
-                out[name] = {"pixels": jnp.zeros((1, field.size, field.size, 3), jnp.uint8)}
-            else:
-                ids = jnp.zeros((1, field.length), jnp.int32)
-                out[name] = {"ids": ids, "mask": jnp.ones((1, field.length), bool)}
+            shapes = field.shapes().items()
+            out[name] = {key: jnp.ones((1, *shape), dtype) for key, (shape, dtype) in shapes}
         return out
 
 
@@ -183,9 +177,7 @@ def make_head(
     )
 
 
-def head_flops(
-    field: ImageField | TextField, tower: ViT | Bert | ResNet, columns: Columns | None
-) -> int:
+def head_flops(field: Field, tower: ViT | Bert | ResNet, columns: Columns | None) -> int:
     """Operations of a field's head, forward, for one row of a batch.
 
     Args:
@@ -196,16 +188,10 @@ def head_flops(
     head = make_head(field.head, columns, parent=None)
     if isinstance(head, Projection):
         return head.flops(tower.width, tower.class_tokens)
-    if isinstance(field, ImageField):
+    if field.modality == "image":
         assert isinstance(tower, ViT)
         return head.flops(tower.width, (field.size // tower.patch) ** 2)
     return head.flops(tower.width, field.length)
-
-
-def normalise(pixels: jax.Array, field: ImageField) -> jax.Array:
-    """uint8 pixels [B, S, S, 3] to floats with the field's channel mean and deviation."""
-    mean, std = jnp.asarray(field.mean, jnp.float32), jnp.asarray(field.std, jnp.float32)
-    return (pixels.astype(jnp.float32) / 255 - mean) / std
 
 
 def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:
@@ -218,7 +204,7 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
     """
     return RetrievalModel(
         towers=config.towers,
-        fields=config.fields,
+        fields=config.encoded,
         topology=config.topology,
         vocab_size=vocab_size,
         columns=lexical_columns(config, vocab_size, words),
@@ -236,7 +222,7 @@ def lexical_columns(
     """
     found = {}
     sizes = [tower.vocab_size for tower in config.towers.values() if isinstance(tower, Bert)]
-    for name, part in config.fields.items():
+    for name, part in config.encoded.items():
         if not isinstance(part.head, Lexical) or part.shares_head:
             continue
         tower, rule = config.towers[part.tower], part.head.columns

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from big_retrieval.config import (
     Bert,
     Config,
-    ImageField,
+    Field,
     ResNet,
-    TextField,
     ViT,
     lexical_head,
     negatives_field,
@@ -43,10 +42,10 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     towers = again = 0
     columns = lexical_columns(config, vocab_size)
-    for name, field in config.fields.items():
+    for name, field in config.encoded.items():
         tower = config.towers[field.tower]
         module = make_tower(tower, vocab_size, parent=None)
-        forward = module.flops(field.size if isinstance(field, ImageField) else field.length)
+        forward = module.flops(field.size if field.modality == "image" else field.length)
         head = head_flops(field, tower, columns.get(field.shares_head or name))
         times = 1 + (config.negatives.count if name == negatives_field(config) else 0)
         towers += times * 3 * (forward + head)
@@ -56,7 +55,7 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 
 
-def _again(tower: ViT | Bert | ResNet, field: ImageField | TextField, forward: int) -> int:
+def _again(tower: ViT | Bert | ResNet, field: Field, forward: int) -> int:
     """Operations that the backward pass repeats, of `forward` ones, for one row."""
     if tower.remat == "none":
         return 0
@@ -66,11 +65,11 @@ def _again(tower: ViT | Bert | ResNet, field: ImageField | TextField, forward: i
     return forward - _embedding(tower, field)
 
 
-def _embedding(tower: ViT | Bert | ResNet, field: ImageField | TextField) -> int:
+def _embedding(tower: ViT | Bert | ResNet, field: Field) -> int:
     """Operations outside the layers."""
-    if isinstance(tower, ResNet) and isinstance(field, ImageField):
+    if isinstance(tower, ResNet) and field.modality == "image":
         return ResidualNetwork(stem=tower.stem, parent=None).stem_flops(field.size)
-    if not isinstance(tower, ViT) or not isinstance(field, ImageField):
+    if not isinstance(tower, ViT) or field.modality == "text":
         return 0
     return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width
 
@@ -130,7 +129,7 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
         return []
     out: list[tuple[str, float]] = []
     rows, itemsize = config.batch_size // groups(parts), jnp.dtype(DTYPES[config.dtype]).itemsize
-    for name, field in config.fields.items():
+    for name, field in config.encoded.items():
         tower: Any = config.towers[field.tower]
         if isinstance(tower, ResNet):  # nothing of it is spread over this axis
             continue

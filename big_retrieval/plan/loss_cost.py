@@ -188,7 +188,7 @@ def costs(config: Config, tensor: int = 1) -> list[LossCost]:
 def representations(config: Config, rows_over: int, tensor: int = 1) -> int:
     """Points of all fields, averages of fields, and their gradients, float32, on one device."""
     rows = -(-config.batch_size // rows_over)
-    sizes = [math.prod(local_shape(config, name, tensor)) for name in config.fields]
+    sizes = [math.prod(local_shape(config, name, tensor)) for name in config.encoded]
     terms = [term for cost in costs(config, tensor) for term in cost.terms()]
     sides = {side for term in terms for side in (term.query, term.document)}
     averages = sum(len(side) > 1 for side in sides)

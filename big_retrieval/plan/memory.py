@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.columns import Columns
-from big_retrieval.config import Bert, Config, ImageField, Lexical, ResNet
+from big_retrieval.config import Bert, Config, Lexical, ResNet
 from big_retrieval.models.pooling import block_size
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
@@ -124,7 +124,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     rows = -(-(config.microbatch or config.batch_size) // groups(parts))
     tensor = parts.mesh.shape["tensor"]
     kept, layer, casts, stacked = 0, [0], 0, 0
-    for name, field in config.fields.items():
+    for name, field in config.encoded.items():
         tower = config.towers[field.tower]
         found = _saved(parts.model, name, _effective(tower, platform))
         if isinstance(tower, ResNet):  # counted whole, without layers
@@ -150,7 +150,7 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
 
 def tower_length(tower: Any, field: Any) -> int:
     """Positions of a field in its tower, class tokens included."""
-    if isinstance(field, ImageField):
+    if field.modality == "image":
         return (field.size // tower.patch) ** 2 + tower.class_tokens
     return field.length + tower.class_tokens - 1
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from big_retrieval.config import TextField, Vdr
+from big_retrieval.config import Vdr
 from big_retrieval.config.vdr import top_of_documents
 from big_retrieval.losses.fields import Term, make_sides
 from big_retrieval.plan.loss_cost import LossCost, Travel
@@ -54,7 +54,7 @@ class VdrCost(LossCost):
     def words(self, side: str) -> int:
         """Words of a row's query or document at most."""
         fields = (self.config.fields[name] for name in self.config.side(side))
-        return sum(field.length for field in fields if isinstance(field, TextField))
+        return sum(field.length for field in fields if field.modality == "text")
 
     def dense_copies(self) -> int:
         """What a mask leaves of the positives, and the documents of the four-term variant; two

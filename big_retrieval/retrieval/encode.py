@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.config import Config, TextField
+from big_retrieval.config import Config
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import Chunk
@@ -30,7 +30,7 @@ def document_fields(config: Config, wanted: str) -> dict[str, float]:
     from big_retrieval.evals.weightings import parse_weighting
 
     if wanted:
-        return parse_weighting(wanted, config.fields, "--field")
+        return parse_weighting(wanted, config.encoded, "--field")
     return {n: f.weight for n, f in config.fields.items() if f.side == "document"}
 
 
@@ -46,16 +46,16 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
       UserError: no such field, or several that it could be.
     """
     if wanted:
-        if wanted not in config.fields:
-            known = ", ".join(sorted(config.fields))
+        if wanted not in config.encoded:
+            known = ", ".join(sorted(config.encoded))
             raise UserError(f"--{flag}: the model has no field {wanted!r}; it has: {known}.")
         return wanted
-    texts = [name for name, field in config.fields.items() if isinstance(field, TextField)]
+    texts = [name for name, field in config.encoded.items() if field.modality == "text"]
     asking = [name for name in texts if config.fields[name].side == "query"]
     for names in (asking, texts):
         if len(names) == 1:
             return names[0]
-    known = ", ".join(sorted(config.fields))
+    known = ", ".join(sorted(config.encoded))
     raise UserError(f"--{flag} is missing: the model could read a query by any of {known}.")
 
 
@@ -67,9 +67,11 @@ def rows_of(
     Returns:
       Values of a lexical field as scipy `csr_array` [n, V], points of others as float32 [n, M, N].
     """
-    if isinstance(model.config.fields[field], TextField):
+    if model.config.fields[field].modality == "text":
         return model.encode_texts(values, field, titles)
-    return model.encode_images(values, field)
+    if model.config.fields[field].modality == "image":
+        return model.encode_images(values, field)
+    return model.encode(values, field)
 
 
 def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:

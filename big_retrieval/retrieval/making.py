@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import loading
-from big_retrieval.config import Config, TextField, is_lexical
+from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.records import Records
@@ -148,8 +148,8 @@ def _prepare(wish: Wish) -> _Work:
             f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
             "name one with --field."
         )
-    if wish.binary and not isinstance(config.fields[next(iter(fields))], TextField):
-        raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads images.")
+    if wish.binary and config.fields[next(iter(fields))].modality != "text":
+        raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads none.")
     records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))
     tokenizer = Tokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
@@ -163,8 +163,13 @@ def _prepare(wish: Wish) -> _Work:
 def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
     """Which columns the fields are read from."""
     parts: dict[str, Any] = dict(config.fields)
-    texts = [name for name in fields if isinstance(parts[name], TextField)]
-    images = [name for name in fields if name not in texts]
+    texts = [name for name in fields if parts[name].modality == "text"]
+    images = [name for name in fields if parts[name].modality == "image"]
+    for name in sorted(fields.keys() - {*texts, *images}):
+        raise UserError(
+            f"field {name!r} is of the type {parts[name].type!r}, which this command cannot read "
+            "from files; index other fields (--field), or what `load(...).encode` gives, in Python."
+        )
     titles = {name: parts[name].title for name in texts if parts[name].title}
     for flag, given, names in (
         ("text", wish.text, texts),
@@ -258,7 +263,7 @@ def _about(work: _Work) -> About:
         else next(iter(work.fields)),
         query_field=asked,
         query_column=field.column,
-        query_length=field.length if isinstance(field, TextField) else 0,
+        query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
         params_sha256="" if work.model is None else fingerprint(work.model),
     )

@@ -185,7 +185,6 @@ def _by_model(
 ) -> Searcher:
     """A searcher that encodes queries by a model."""
     from big_retrieval import loading
-    from big_retrieval.config import TextField
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
@@ -202,7 +201,7 @@ def _by_model(
     def encode(values: Sequence[Any]) -> Any:
         return rows_of(model, values, name)
 
-    return Searcher(index, mode, name, not isinstance(spec, TextField), spec.column, encode)
+    return Searcher(index, mode, name, spec.modality != "text", spec.column, encode)
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:

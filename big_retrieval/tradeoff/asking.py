@@ -195,7 +195,7 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
     import jax
 
     from big_retrieval import parallel
-    from big_retrieval.data.build import field_specs
+    from big_retrieval.data.build import make_readers
     from big_retrieval.data.fields import stack
     from big_retrieval.encoding import Encoder
     from big_retrieval.loading import any_mesh, load
@@ -205,12 +205,13 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
     mesh = parallel.make_mesh(any_mesh(model.config), jax.local_devices()[:1])
     made = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
     weights = jax.device_put(model.weights, parallel.replicated(mesh))
-    encoder, specs = Encoder(made, mesh, 1), field_specs(model.config, model.tokenizer)
+    encoder, specs = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)
     out: list[tuple[tuple[str, str], Callable[[int], None]]] = []
     for name, texts in wanted.samples.items():
         spec, columns = specs[name], encoder.columns(name)
-        black = [np.zeros((spec.size, spec.size, 3), np.uint8)]
-        values = black if texts is None else [x if isinstance(x, str) else tuple(x) for x in texts]
+        values: list[Any] = [None]  # an empty value, such as a black image
+        if texts is not None:
+            values = [x if isinstance(x, str) else tuple(x) for x in texts]
 
         def network(query: int, name: str = name, spec: Any = spec, values: Any = values) -> None:
             one = {"record": np.zeros(1, np.int64), "valid": np.ones(1, bool)}

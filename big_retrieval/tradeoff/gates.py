@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from big_retrieval.config import ImageField, TextField
+from big_retrieval.config import Field
 from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Mode, Side, own_top, parse_mode
 
@@ -11,7 +11,7 @@ WIDTHS = (4, 16, 64, 256)  # columns of the default gates, as far as the model's
 KEPT: Mapping[Side, int] = {"query": 3, "document": 2}  # how many of them, the widest ones
 WORDS: Mapping[Side, str] = {"query": "bag", "document": "binary"}  # bags of words, no network
 BM25 = "bm25"  # weights of words that no model gave
-Fields = Mapping[str, ImageField | TextField]
+Fields = Mapping[str, Field]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[
       UserError: an unknown or a repeated one, bags of words of images, or more columns than the
         model's own gate leaves.
     """
-    texts = all(isinstance(fields[name], TextField) for name in chosen)
+    texts = all(fields[name].modality == "text" for name in chosen)
     top = own_top(fields, chosen)
     if not names:
         narrower = [str(width) for width in WIDTHS if top is None or width < top]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, Ranking, Retrieval, ZeroShot, is_lexical
-from big_retrieval.data.build import field_specs, make_reading, make_source
-from big_retrieval.data.fields import FieldSpec, Text, source_texts
+from big_retrieval.data.build import make_readers, make_reading, make_source
+from big_retrieval.data.fields import Reader, Text, source_texts
 from big_retrieval.data.sources import Source
 from big_retrieval.encoding import Points
 from big_retrieval.errors import UserError
@@ -102,7 +102,7 @@ def make_subject(
     ev = model.config.evals[name]
     config = dataclasses.replace(model.config, evals={name: ev})
     sources = {name: make_source(ev.data)}
-    specs, reading = field_specs(config, model.tokenizer), make_reading(config.loader)
+    specs, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     made = make_evaluators(config, sources, specs, model.encoder, reading)
     (evaluator,) = made.values()
     evaluator.check()
@@ -122,7 +122,7 @@ def side_fields(config: Config, ev: Any) -> dict[Side, list[str]]:
     if isinstance(ev, Retrieval):
         return {"query": [ev.query], "document": [ev.document]}
     out: dict[Side, list[str]] = {"query": [], "document": []}
-    for name, field in config.fields.items():
+    for name, field in config.encoded.items():
         if field.weight > 0:
             out["query" if field.side == "query" else "document"].append(name)
     return out
@@ -227,7 +227,8 @@ def paired(
     words = {
         side: evaluator.words(sides[side])
         for side, found in gates.items()
-        if sides[side].spec.kind == "text" and any(gate.mode.needs_words(side) for gate in found)
+        if sides[side].spec.field.modality == "text"
+        and any(gate.mode.needs_words(side) for gate in found)
     }
 
     def rows(side: Side, mode: Mode) -> Points:
@@ -247,9 +248,9 @@ def paired(
     )
 
 
-def _texts(source: Source, spec: FieldSpec, items: Sequence[Any]) -> list[Text] | None:
-    """Texts of a field evenly chosen among (record, place) of all; None of images."""
-    if spec.kind == "image":
+def _texts(source: Source, spec: Reader, items: Sequence[Any]) -> list[Text] | None:
+    """Texts of a field evenly chosen among (record, place) of all; None of other fields."""
+    if spec.field.modality != "text":
         return None
     chosen = [items[number] for number in evenly(len(items), SAMPLE)]
     return [source_texts(source, record, spec)[place] for record, place in chosen]

@@ -13,18 +13,19 @@ from big_retrieval import parallel, schema
 from big_retrieval.batch import Batch
 from big_retrieval.checks import check
 from big_retrieval.config import Config
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import (
-    field_specs,
     make_eval_sources,
     make_labels,
     make_negatives,
     make_order,
+    make_readers,
     make_reading,
     make_source,
     make_tokenizer,
 )
 from big_retrieval.data.damage import Damage
+from big_retrieval.data.fields import Reader
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
 from big_retrieval.data.sources import Source
@@ -65,7 +66,7 @@ class Run:
     parts: Model
     tokenizer: Tokenizer
     source: Source
-    specs: Mapping[str, FieldSpec]
+    specs: Mapping[str, Reader]
     order: Order
     rows: np.ndarray
     evaluators: Mapping[str, Runnable]
@@ -216,7 +217,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     claim(workdir, config)
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
-    specs = field_specs(config, tokenizer)
+    specs = make_readers(config, tokenizer, source)
     try_record(source, specs, make_labels(config), make_negatives(config))
     total_steps = run_length(config, len(source))
     words = tokenizer.vocab_size

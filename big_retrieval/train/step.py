@@ -177,19 +177,16 @@ def abstract_batch(config: Config, mesh: Mesh) -> Batch:
 
     fields: dict[str, Any] = {}
     for name, field in config.fields.items():
-        if field.kind == "image":
-            fields[name] = {"pixels": array(jnp.uint8, field.size, field.size, 3)}
-        else:
-            ids, mask = array(jnp.int32, field.length), array(jnp.bool_, field.length)
-            fields[name] = {"ids": ids, "mask": mask}
+        shapes = field.shapes().items()
+        fields[name] = {key: array(dtype, *shape) for key, (shape, dtype) in shapes}
         if field.optional:
             fields[name]["there"] = array(jnp.bool_)
     extras: dict[str, Any] = {"document_id": array(jnp.int32)}
     extras |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
     name, count = negatives_field(config), config.negatives.count
     if name:
-        shape = count, config.fields[name].length  # type: ignore
-        ids, mask = array(jnp.int32, *shape), array(jnp.bool_, *shape)
-        extras["negatives"] = {name: {"ids": ids, "mask": mask}}
+        shapes = config.fields[name].shapes().items()
+        each = {key: array(dtype, count, *shape) for key, (shape, dtype) in shapes}
+        extras["negatives"] = {name: each}
         extras["negatives_valid"] = array(jnp.bool_, count)
     return Batch(fields=fields, valid=array(jnp.bool_), **extras)  # type: ignore

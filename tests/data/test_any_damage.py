@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from big_retrieval.data.batches import FieldSpec, Wanted, train_batch, try_record
+from big_retrieval.data.batches import Wanted, train_batch, try_record
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.decoding import Encoded
 from big_retrieval.data.negatives import Negatives
@@ -17,6 +17,7 @@ from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import reading as notes
 from tests.fuzz import cases
+from tests.readers import image_reader, text_reader
 
 COUNT, BAD = 12, 5
 
@@ -72,7 +73,7 @@ class Picky:
         return self.inner.encode(texts, length, titles)
 
 
-SPEC = FieldSpec("text", "captions", length=6, tokenizer=Picky(ValueError("never")).inner)
+SPEC = text_reader("captions", length=6, tokenizer=Picky(ValueError("never")).inner)
 
 
 def read(source, spec=SPEC):
@@ -95,7 +96,7 @@ def test_any_exception_of_a_record_is_its_damage_and_nothing_else_moves(problem)
 
 @pytest.mark.parametrize("problem", [RuntimeError("odd"), PanicException("odd"), TypeError("odd")])
 def test_a_text_that_no_tokenizer_bears_is_the_damage_of_its_record(problem):
-    spec = FieldSpec("text", "captions", length=6, tokenizer=Picky(problem))
+    spec = text_reader("captions", length=6, tokenizer=Picky(problem))
     batch, order = read(Unsound(text="poison"), spec)
     ((record, _, why),) = batch["damaged"]
     assert record == BAD
@@ -107,7 +108,7 @@ def test_a_text_that_no_tokenizer_bears_is_the_damage_of_its_record(problem):
 
 @pytest.mark.parametrize("problem", [RuntimeError("odd"), PanicException("odd")])
 def test_evaluation_counts_a_text_that_no_tokenizer_bears(problem):
-    fields = {"text": FieldSpec("text", "captions", length=6, tokenizer=Picky(problem))}
+    fields = {"text": text_reader("captions", length=6, tokenizer=Picky(problem))}
     lost = []
 
     class Counted:
@@ -135,7 +136,7 @@ def test_a_record_without_a_column_that_the_others_have_is_damaged():
 
 
 def test_a_column_that_no_record_has_is_a_mistake_in_the_configuration():
-    spec = FieldSpec("text", "title", length=6, tokenizer=SPEC.tokenizer)
+    spec = text_reader("title", length=6, tokenizer=SPEC.tokenizer)
     with pytest.raises(UserError, match=r"records have no column 'title'") as problem:
         try_record(Unsound(), {"text": spec})
     assert not isinstance(problem.value, Damaged)
@@ -182,7 +183,7 @@ def test_odd_avif_and_exif_bytes_are_damage_or_an_upright_image(number):
             image = Encoded(data) if index == BAD else np.zeros((9, 9, 3), np.uint8)
             return {"image": image}
 
-    batch, _ = read(Images(), FieldSpec("image", "image", size=8))
+    batch, _ = read(Images(), image_reader("image", size=8))
     assert all(record == BAD for record, _, _ in batch.get("damaged", ()))
 
 
@@ -191,7 +192,7 @@ def test_negatives_that_no_tokenizer_bears_are_the_damage_of_their_record():
         def __getitem__(self, index):
             return super().__getitem__(index) | {"hard": ["poison" if index == BAD else "fine"]}
 
-    spec = FieldSpec("text", "captions", length=6, tokenizer=Picky(RuntimeError("odd")))
+    spec = text_reader("captions", length=6, tokenizer=Picky(RuntimeError("odd")))
     wanted = Wanted({"text": spec}, negatives=Negatives("text", "hard", 1))
     batch = train_batch(Hard(), wanted, Order(COUNT, 0), COUNT, np.arange(COUNT), 0)
     assert [record for record, _, _ in batch["damaged"]] == [BAD]

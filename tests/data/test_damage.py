@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.files.shards import write_folder
@@ -28,12 +28,13 @@ from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
+from tests.readers import image_reader, text_reader
 
 RECORDS, BAD = 24, 5
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["picture number 0 1 2 3 4 5 6 7 8 9"], 100))
 FIELDS = {
-    "image": FieldSpec("image", "image", size=8, crop_scale=(0.5, 1.0), flip=0.5),
-    "text": FieldSpec("text", "captions", length=8, tokenizer=TOKENIZER),
+    "image": image_reader("image", size=8, crop_scale=(0.5, 1.0), flip=0.5),
+    "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
 }
 
 

@@ -9,7 +9,6 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data import inspection
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.build import make_source
 from big_retrieval.data.decoding import picture
 from big_retrieval.data.files.shards import INDEX, write_folder
@@ -17,6 +16,7 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.helpers import command, in_process
+from tests.readers import image_reader, text_reader
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def data(*args):
 def test_the_sample_counts_what_is_there(folder):
     tokenizer = wordpiece_tokenizer(learn_wordpiece(["word the same a"], 100))
     specs = {
-        "image": FieldSpec("image", "image", size=8),
-        "text": FieldSpec("text", "captions", length=12, tokenizer=tokenizer),
+        "image": image_reader("image", size=8),
+        "text": text_reader("captions", length=12, tokenizer=tokenizer),
     }
     sample = inspection.take(source_of(folder), specs, 1000)
     text = "\n".join(inspection.describe(source_of(folder), specs, sample))
@@ -65,8 +65,8 @@ def test_the_sample_counts_what_is_there(folder):
 
 def test_a_damaged_first_record_says_nothing_about_the_fields(folder):
     specs = {
-        "image": FieldSpec("image", "image", size=8),
-        "text": FieldSpec("text", "name", length=12),
+        "image": image_reader("image", size=8),
+        "text": text_reader("name", length=12),
     }
     (folder / "0.png").write_bytes(b"")  # found out when it is decoded
     (folder / "1.png").unlink()  # found out at once

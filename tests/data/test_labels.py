@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.config import PairLabels
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.files.tables import Rows
 from big_retrieval.data.labels import label_types, number_of, read_labels
 from big_retrieval.data.order import Order
@@ -15,6 +15,7 @@ from big_retrieval.data.records import Records
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
+from tests.readers import image_reader, text_reader
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["query: red shoe", "blue shoe"], 64))
 LABELS = PairLabels(query="q", document="d", score="s", weight="inverse")
@@ -30,13 +31,11 @@ def row(number: int, **changes: Any) -> dict[str, Any]:
     return {**found, "title": "blue shoe", "image": PIXELS, **changes}
 
 
-def specs() -> dict[str, FieldSpec]:
+def specs() -> dict[str, Any]:
     return {
-        "query": FieldSpec(kind="text", column="query", length=8, tokenizer=TOKENIZER),
-        "title": FieldSpec(
-            kind="text", column="title", length=8, tokenizer=TOKENIZER, optional=True
-        ),
-        "image": FieldSpec(kind="image", column="image", size=8, optional=True),
+        "query": text_reader("query", length=8, tokenizer=TOKENIZER),
+        "title": text_reader("title", length=8, tokenizer=TOKENIZER, optional=True),
+        "image": image_reader("image", size=8, optional=True),
     }
 
 
@@ -78,9 +77,9 @@ TWO_OF_TWO = [
 ]
 
 
-def two_texts() -> dict[str, FieldSpec]:
-    how: Any = {"kind": "text", "length": 8, "tokenizer": TOKENIZER}
-    return {name: FieldSpec(column=name, **how) for name in ("query", "title")}
+def two_texts() -> dict[str, Any]:
+    how: Any = {"length": 8, "tokenizer": TOKENIZER}
+    return {name: text_reader(name, **how) for name in ("query", "title")}
 
 
 def test_two_fields_of_equally_many_texts_have_labels_of_their_own() -> None:
@@ -142,7 +141,7 @@ def test_a_field_that_no_record_has() -> None:
 
 
 def test_prefixes() -> None:
-    spec = FieldSpec(kind="text", column="query", length=8, tokenizer=TOKENIZER, prefix="query: ")
+    spec = text_reader("query", length=8, tokenizer=TOKENIZER, prefix="query: ")
     (batch,) = eval_batches(source([row(0)]), {"query": spec}, field="query", batch_size=1)
     ids, _ = TOKENIZER.encode(["query: red shoe"], 8)
     np.testing.assert_array_equal(batch["query"]["ids"], ids)

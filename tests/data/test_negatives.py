@@ -9,7 +9,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import parallel, recipe
 from big_retrieval.checks import check
-from big_retrieval.data.batches import FieldSpec, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_negatives
 from big_retrieval.data.files.tables import Rows
 from big_retrieval.data.graded_scenes import graded_scenes
@@ -22,14 +22,15 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts, tiny
+from tests.readers import text_reader
 
 WORDS = [f"n{row}{item}" for row in range(6) for item in range(4)]
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "right", *WORDS])
 K = 3
 WANTED = Negatives("document", "negatives", K)
 FIELDS = {
-    "document": FieldSpec(kind="text", column="document", length=6, tokenizer=TOKENIZER),
-    "query": FieldSpec(kind="text", column="query", length=4, tokenizer=TOKENIZER),
+    "document": text_reader("document", length=6, tokenizer=TOKENIZER),
+    "query": text_reader("query", length=4, tokenizer=TOKENIZER),
 }
 
 
@@ -133,7 +134,7 @@ def test_a_column_that_no_record_has() -> None:
 def test_the_global_batch_has_the_shapes_that_were_compiled_for() -> None:
     config = tiny(batch_size=8, **texts(), negatives__count=2)
     fields = {
-        name: FieldSpec(kind="text", column=name, length=field.length, tokenizer=TOKENIZER)
+        name: text_reader(name, length=field.length, tokenizer=TOKENIZER)
         for name, field in config.fields.items()
         if isinstance(field, configs.TextField)
     }

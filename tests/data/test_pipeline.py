@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from big_retrieval.data.batches import FieldSpec, has_word, try_record
+from big_retrieval.data.batches import try_record
 from big_retrieval.data.eval_batches import eval_items
+from big_retrieval.data.image_fields import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
 from big_retrieval.data.scenes import Scenes
@@ -19,11 +20,12 @@ from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
+from tests.readers import changed, image_reader, text_reader
 
 SOURCE = Scenes("train", count=50, size=20)
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(SOURCE.captions(), 300))
-IMAGE = FieldSpec("image", "image", size=16, crop_scale=(0.5, 1.0), flip=0.5)
-TEXT = FieldSpec("text", "captions", length=18, tokenizer=TOKENIZER)
+IMAGE = image_reader("image", size=16, crop_scale=(0.5, 1.0), flip=0.5)
+TEXT = text_reader("captions", length=18, tokenizer=TOKENIZER)
 FIELDS = {"image": IMAGE, "text": TEXT}
 
 
@@ -156,14 +158,14 @@ def test_all_captions_of_a_record_get_their_turn():
 
 
 def test_captions_about_sides_forbid_the_flip_and_others_do_not():
-    fields = {"image": replace(IMAGE, size=8, crop_scale=(1.0, 1.0)), "text": TEXT}
+    fields = {"image": changed(IMAGE, size=8, crop_scale=(1.0, 1.0)), "text": TEXT}
     flips = {True: 0, False: 0}
     for batch in run(Tagged(), fields, size=40, start=0, stop=10):
         for record, image in zip(batch["record"], batch["image"]["pixels"], strict=True):
             flips[bool(record % 2)] += image[0, 0, 0] != 0
     assert flips[True] == 0
     assert 60 < flips[False] < 140  # of 200
-    free = {**fields, "image": replace(fields["image"], flip=1.0, flip_unsafe_words=())}
+    free = {**fields, "image": changed(fields["image"], flip=1.0, flip_unsafe_words=())}
     batch = run(Tagged(), free, size=40, start=0, stop=1)[0]
     assert (batch["image"]["pixels"][:, 0, 0, 0] == 200).all()
 
@@ -178,7 +180,7 @@ def test_has_word(text, found):
 
 
 def test_no_crop_and_no_flip_give_the_image_itself():
-    fields = {"image": FieldSpec("image", "image", size=20)}
+    fields = {"image": image_reader("image", size=20)}
     batch = run(fields=fields, stop=2)[0]
     for record, image in zip(batch["record"], batch["image"]["pixels"], strict=True):
         np.testing.assert_array_equal(image, SOURCE[int(record)]["image"])
@@ -196,11 +198,11 @@ def test_an_error_of_the_source_is_damage_that_names_its_type(reading):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        (replace(TEXT, column="title"), "no column 'title'"),
-        (replace(TEXT, column="image"), "'image' is array"),
-        (replace(IMAGE, column="captions"), "the image is tuple"),
+        (changed(TEXT, column="title"), "no column 'title'"),
+        (changed(TEXT, column="image"), "'image' is array"),
+        (changed(IMAGE, column="captions"), "the image is tuple"),
         (replace(TEXT, tokenizer=None), "has no tokenizer"),
-        (replace(TEXT, length=1), "length 1"),
+        (changed(TEXT, length=1), "length 1"),
     ],
 )
 def test_fields_that_do_not_fit_are_named(field, message):

@@ -16,7 +16,6 @@ from big_retrieval import recipe
 from big_retrieval.checks import check
 from big_retrieval.config import Beir, Dpr, Graded, Triples
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields import FieldSpec
 from big_retrieval.data.files import json_array
 from big_retrieval.data.files.cells import Cells
 from big_retrieval.data.files.json_array import JsonArray
@@ -29,6 +28,7 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import lexical_texts, tiny
+from tests.readers import text_reader
 
 
 def passage(title: str, text: str, **more: Any) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def test_a_drawn_document_brings_its_own_id(tmp_path: Path) -> None:
         x: str(tmp_path / f"{y}.tsv") for x, y in (("queries", "queries"), ("documents", "all"))
     }
     tokenizer = wordpiece_tokenizer(learn_wordpiece(["q", *texts], 64))
-    how: Any = {"kind": "text", "length": 8, "tokenizer": tokenizer}
-    specs = {name: FieldSpec(column=name, **how) for name in ("query", "text")}
+    how: Any = {"length": 8, "tokenizer": tokenizer}
+    specs = {name: text_reader(name, **how) for name in ("query", "text")}
     ids, _ = tokenizer.encode(texts, 8)
     for source in (
         Dpr(path=pairs, positive="any"),

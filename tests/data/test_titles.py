@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.data.batches import FieldSpec, try_record
-from big_retrieval.data.build import field_specs
-from big_retrieval.data.fields import lacks, source_texts, stack
+from big_retrieval.data.batches import try_record
+from big_retrieval.data.build import make_readers
+from big_retrieval.data.fields import source_texts, stack
 from big_retrieval.data.files.tables import Rows
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.negatives import Negatives
@@ -20,10 +20,11 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from tests.helpers import lexical_texts, tiny
+from tests.readers import text_reader
 
 WORDS = ["a", "b", "c", "d", "e", "s", "t", "u"]
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
-SPEC = FieldSpec(kind="text", column="text", title="title", length=7, tokenizer=TOKENIZER)
+SPEC = text_reader("text", title="title", length=7, tokenizer=TOKENIZER)
 
 
 def said(ids: np.ndarray) -> str:
@@ -72,7 +73,7 @@ def test_a_tokenizer_keeps_its_pairs_when_it_is_saved() -> None:
 
 
 def test_a_prefix_stands_in_front_of_the_title() -> None:
-    spec = FieldSpec("text", "text", title="title", length=7, tokenizer=TOKENIZER, prefix="u ")
+    spec = text_reader("text", title="title", length=7, tokenizer=TOKENIZER, prefix="u ")
     ids = stack(spec, [("s", "a"), ("", "a"), "a", None])["ids"]
     found = [said(row) for row in ids]
     assert found[:2] == ["[CLS] u s [SEP] a [SEP]", "[CLS] u a [SEP]"]
@@ -91,7 +92,7 @@ def test_titles_of_records() -> None:
     found = [source_texts(of, index, SPEC) for index in range(len(of))]
     assert found[:3] == [(("s", "a"),), (("s", "a"), ("", "b")), (("t", "a"), ("t", "b"))]
     assert found[3:] == [("a",), (("u", ""),), ("a",)]
-    assert not lacks(of[4], SPEC)
+    assert not SPEC.lacks(of[4])
     mixed = Mixture({"x": of}, {"x": None})
     assert source_texts(mixed, 2, SPEC) == found[2]
 
@@ -152,5 +153,5 @@ def test_bm25_reads_titles_in_front_of_texts() -> None:
     assert text_columns(config)["document"] == ("title", "text")
     of = source({"text": "a", "title": "s"}, {"text": "b", "title": ""})
     assert side_texts(of, text_columns(config)["document"]) == ["s a", "b"]
-    assert field_specs(config, TOKENIZER)["document"].title == "title"
+    assert make_readers(config, TOKENIZER)["document"].field.title == "title"
     assert configs.TextField().title == ""

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from big_retrieval.data import pipeline
-from big_retrieval.data.fields import FieldSpec
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, train_batches
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import reading as notes
+from tests.readers import text_reader
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["word 0 1 2 3 4 5 6 7 8 9"], 60))
-FIELDS = {"text": FieldSpec("text", "captions", length=6, tokenizer=TOKENIZER)}
+FIELDS = {"text": text_reader("captions", length=6, tokenizer=TOKENIZER)}
 KILLED = "Worker process was terminated unexpectedly with exit code -9. Search the logs above"
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
@@ -34,13 +33,14 @@ from big_retrieval.evals.thumbnails import (
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
+from tests.readers import image_reader, text_reader
 
 RECORDS, TEXTS, N = 9, 5, 4
 VALUES = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, np.inf, np.nan])
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
 SPECS = {
-    "image": FieldSpec(kind="image", column="image", size=16),
-    "text": FieldSpec(kind="text", column="captions", length=8, tokenizer=TOKENIZER),
+    "image": image_reader("image", size=16),
+    "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
 }
 
 

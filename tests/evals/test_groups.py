@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import Damaged, UserError
@@ -19,12 +18,13 @@ from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import distinct, encode_side, group_numbers
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
+from tests.readers import image_reader, text_reader
 
 WORDS = ("cat", "dog", "emu")
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
 SPECS = {
-    "image": FieldSpec(kind="image", column="image", size=4),
-    "text": FieldSpec(kind="text", column="captions", length=6, tokenizer=TOKENIZER),
+    "image": image_reader("image", size=4),
+    "text": text_reader("captions", length=6, tokenizer=TOKENIZER),
 }
 Records = list[tuple[Any, tuple[str, ...]]]  # group, captions
 DRAWN = st.lists(

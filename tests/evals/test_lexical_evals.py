@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.columns import Columns, columns_of
-from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.fields import stack
 from big_retrieval.data.graded_scenes import graded_scenes
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts
@@ -29,12 +29,13 @@ from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.train.build import build_model
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
+from tests.readers import image_reader, text_reader
 
 SCENES = Scenes("test", size=16, count=9)
 CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece([*CAPTIONS, *CAPTIONS], 90))
 COLUMNS = columns_of("words", TOKENIZER)
-TEXT = FieldSpec(kind="text", column="captions", length=20, tokenizer=TOKENIZER)
+TEXT = text_reader("captions", length=20, tokenizer=TOKENIZER)
 INNER = TOPOLOGIES["inner"]
 
 
@@ -45,7 +46,7 @@ def sparse(rows: Any) -> scipy.sparse.csr_array:
 def bags(texts: list[str], binary: bool = True) -> np.ndarray:
     """Bags of words [n, V] from the tokens' names."""
     out = np.zeros((len(texts), len(COLUMNS)), np.float32)
-    ids, mask = TOKENIZER.encode(texts, TEXT.length)
+    ids, mask = TOKENIZER.encode(texts, TEXT.field.length)
     for row, own, there in zip(out, ids, mask, strict=True):
         for number in own[there].tolist():
             if (name := TOKENIZER.id_to_token(number)) in COLUMNS.words:
@@ -167,7 +168,7 @@ class Preset(Encoder):
         return COLUMNS
 
 
-IMAGE = FieldSpec(kind="image", column="image", size=16)
+IMAGE = image_reader("image", size=16)
 MODES = ("bag", "top=2", "top=0/all", "top=all/1")
 
 
@@ -220,9 +221,7 @@ FIELDS: dict[str, Any] = {
     "query": configs.TextField(column="query"),
     "title": configs.TextField(side="document", column="title"),
 }
-SPECS = {
-    name: FieldSpec(kind="text", column=name, length=20, tokenizer=TOKENIZER) for name in FIELDS
-}
+SPECS = {name: text_reader(name, length=20, tokenizer=TOKENIZER) for name in FIELDS}
 
 
 def test_ways_to_search_of_rankings() -> None:

@@ -10,7 +10,6 @@ import pytrec_eval
 
 from big_retrieval.config import Beir, Config, ImageField, Ranking, TextField
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields import FieldSpec
 from big_retrieval.evals.bm25_evaluator import Bm25Evaluator, text_columns
 from big_retrieval.evals.own import left_out, own_documents, without_own
 from big_retrieval.evals.ranking import RankingEvaluator
@@ -18,6 +17,7 @@ from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.tradeoff import by_words, subjects
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
+from tests.readers import text_reader
 from tests.tradeoff.test_measuring import searched
 
 DEPTH = 6
@@ -26,8 +26,7 @@ FIELDS: dict[str, ImageField | TextField] = {
     "text": TextField(side="document", column="text"),
 }
 SPECS = {
-    name: FieldSpec(kind="text", column=field.column, length=8, tokenizer=TOKENIZER)
-    for name, field in FIELDS.items()
+    name: text_reader(field.column, length=8, tokenizer=TOKENIZER) for name, field in FIELDS.items()
 }
 CORPUS = {  # of different lengths, so that no scores tie
     f"d{i}": f"common word{i} word{(i * 7) % 5}" + i * " more" for i in range(12)

@@ -10,7 +10,6 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import ImageField, Ranking, TextField
-from big_retrieval.data.batches import FieldSpec
 from big_retrieval.data.files.tables import Rows
 from big_retrieval.data.judgements import JudgedSource, Judgements
 from big_retrieval.data.records import Records
@@ -22,6 +21,7 @@ from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries, traffi
 from big_retrieval.evals.ranks import best
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
+from tests.readers import image_reader, text_reader
 
 QUERIES, DOCUMENTS, WIDTH = 13, 30, 6
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
@@ -31,9 +31,9 @@ FIELDS = {
     "title": TextField(side="document", column="title", weight=0.3, optional=True),
 }
 SPECS = {
-    "query": FieldSpec(kind="text", column="text", length=8, tokenizer=TOKENIZER),
-    "image": FieldSpec(kind="image", column="image", size=8, optional=True),
-    "title": FieldSpec(kind="text", column="title", length=8, tokenizer=TOKENIZER, optional=True),
+    "query": text_reader("text", length=8, tokenizer=TOKENIZER),
+    "image": image_reader("image", size=8, optional=True),
+    "title": text_reader("title", length=8, tokenizer=TOKENIZER, optional=True),
 }
 NO_IMAGE, NO_TITLE, NEITHER = (3, 7, 20), (5, 20), 20
 METRICS = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "MAP", "R@5")

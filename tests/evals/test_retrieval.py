@@ -8,7 +8,6 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.pipeline import FieldSpec
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
@@ -17,13 +16,14 @@ from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
+from tests.readers import image_reader, text_reader
 
 RECORDS, TEXTS = 9, 5
 SOURCE = Scenes("test", size=16, count=RECORDS)
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
 SPECS = {
-    "image": FieldSpec(kind="image", column="image", size=16),
-    "text": FieldSpec(kind="text", column="captions", length=8, tokenizer=TOKENIZER),
+    "image": image_reader("image", size=16),
+    "text": text_reader("captions", length=8, tokenizer=TOKENIZER),
 }
 
 
@@ -91,7 +91,7 @@ def test_every_image_and_every_text_is_encoded_once() -> None:
 
 
 def test_data_that_do_not_fit_are_named_before_anything_is_encoded() -> None:
-    specs = {**SPECS, "text": FieldSpec(kind="text", column="words", tokenizer=TOKENIZER, length=8)}
+    specs = {**SPECS, "text": text_reader("words", tokenizer=TOKENIZER, length=8)}
     task = RetrievalEvaluator(
         configs.Retrieval(), SOURCE, specs, TOPOLOGIES["euclidean"], Preset(0.0)
     )

@@ -12,7 +12,6 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import parallel, recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.pipeline import FieldSpec
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
@@ -22,6 +21,7 @@ from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
+from tests.readers import image_reader, text_reader
 
 CLASSES = ("red", "green", "blue", "black", "white", "grey")
 PROMPTS = ("a {} thing", "{}", "{} and {}")
@@ -105,10 +105,8 @@ def labelled(folder: Path, labels: list[Any]) -> Source:
 def evaluator(source: Source, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     specs = {
-        "image": FieldSpec(kind="image", column="image", size=4),
-        "text": FieldSpec(
-            kind="text", column="captions", length=6, tokenizer=wordpiece_tokenizer(vocab)
-        ),
+        "image": image_reader("image", size=4),
+        "text": text_reader("captions", length=6, tokenizer=wordpiece_tokenizer(vocab)),
     }
     keys = {"label": "label", "classes": CLASSES, "prompts": PROMPTS, **changes}
     config = configs.ZeroShot(data=configs.Pairs(), **keys)

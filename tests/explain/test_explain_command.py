@@ -12,7 +12,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import explain
-from big_retrieval.data.build import field_specs
+from big_retrieval.data.build import make_readers
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
@@ -90,7 +90,7 @@ def test_examples_of_lexical_models_show_the_words_that_matched(
 ) -> None:
     shown: list[dict[str, Any]] = []
     task = RetrievalEvaluator(
-        configs.Retrieval(), scenes, dict(field_specs(model.config, model.tokenizer)),
+        configs.Retrieval(), scenes, dict(make_readers(model.config, model.tokenizer)),
         TOPOLOGIES["inner"], model.encoder,
     )  # fmt: skip
     task.run(model.weights, show=lambda make: shown.append(make()))

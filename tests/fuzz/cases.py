@@ -20,7 +20,7 @@ import numpy as np
 from big_retrieval import config
 from big_retrieval.data import decoding, text
 from big_retrieval.data.batches import Wanted, train_batch
-from big_retrieval.data.fields import FieldSpec, stack
+from big_retrieval.data.fields import TextReader, stack
 from big_retrieval.data.files.arrow import Csv
 from big_retrieval.data.files.plain import JsonLines, json_object
 from big_retrieval.data.labels import read_labels
@@ -31,6 +31,7 @@ from big_retrieval.data.sources import as_texts
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.fuzz import corpus
+from tests.readers import text_reader
 
 NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 LABELS = config.PairLabels(query="query_id", score="score", s_max=5.0)
@@ -171,7 +172,7 @@ def _text(data: bytes, number: int) -> None:
         words = "".join(chr(x % 0x110000) for (x,) in whole)
     for spec in _specs():
         arrays = stack(spec, list(as_texts([words, "a"], "captions", "here")))
-        assert arrays["ids"].shape[1] == spec.length
+        assert arrays["ids"].shape[1] == spec.field.length
 
 
 def _line(data: bytes, number: int) -> None:
@@ -222,7 +223,7 @@ def _folder() -> Path:
 
 
 @functools.cache
-def _specs() -> list[FieldSpec]:
+def _specs() -> list[TextReader]:
     """Text fields with a WordPiece tokenizer and CLIP's."""
     merges = ["r e", "re d</w>", "c i", "l e", "f t</w>", "le ft</w>", "s q", "e x"]
     with tempfile.TemporaryDirectory() as folder:
@@ -230,4 +231,4 @@ def _specs() -> list[FieldSpec]:
         path.write_text("\n".join(["#version: 0.2", *merges]))
         clip = text.clip_tokenizer(path, merges=len(merges))
     wordpiece = text.wordpiece_tokenizer(learn_wordpiece(WORDS, 120))
-    return [FieldSpec("text", "captions", length=24, tokenizer=x) for x in (wordpiece, clip)]
+    return [text_reader("captions", length=24, tokenizer=x) for x in (wordpiece, clip)]

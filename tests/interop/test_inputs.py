@@ -15,7 +15,6 @@ from big_retrieval.config import ImageField
 from big_retrieval.data.images import evaluation_view
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.wordpiece import learn_wordpiece
-from big_retrieval.models.towers import normalise
 from tests.interop.hard_texts import TEXTS
 from tests.interop.test_model import minilm
 
@@ -101,7 +100,7 @@ def test_pixels_are_those_of_clip(size: tuple[int, int]) -> None:
     left, top = round((width - 224) / 2), round((height - 224) / 2)
     resized = image.resize((width, height), Image.Resampling.BICUBIC)
     expected = np.asarray(resized.crop((left, top, left + 224, top + 224)), float) / 255
-    pixels = np.asarray(normalise(evaluation_view(np.asarray(image), 224)[None], ImageField()))[0]
+    pixels = np.asarray(ImageField().normalised(evaluation_view(np.asarray(image), 224)[None]))[0]
     found = pixels * np.asarray(ImageField().std) + np.asarray(ImageField().mean)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -112,6 +111,6 @@ def test_pixels_are_those_of_transformers(size: tuple[int, int]) -> None:
     image, theirs = picture(size), transformers.CLIPImageProcessor()
     expected = np.asarray(theirs(image, return_tensors="np")["pixel_values"][0])  # [3, 224, 224]
     pixels = evaluation_view(np.asarray(image), 224)
-    found = np.asarray(normalise(pixels[None], ImageField()))[0].transpose(2, 0, 1)
+    found = np.asarray(ImageField().normalised(pixels[None]))[0].transpose(2, 0, 1)
     scale = np.asarray(ImageField().std)[:, None, None]
     np.testing.assert_allclose(found * scale, expected * scale, atol=1.001 / 255)

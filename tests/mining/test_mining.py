@@ -14,7 +14,6 @@ from big_retrieval import config as configs
 from big_retrieval.config import Dpr
 from big_retrieval.data.build import make_source
 from big_retrieval.data.collection import Collection
-from big_retrieval.data.fields import FieldSpec
 from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25, bm25_rankings
@@ -26,9 +25,10 @@ from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
 from tests.helpers import lexical_texts, tiny
+from tests.readers import text_reader
 
-QUERY = FieldSpec(kind="text", column="query")
-DOCUMENT = FieldSpec(kind="text", column="text", title="title")
+QUERY = text_reader("query")
+DOCUMENT = text_reader("text", title="title")
 TEXTS = {n: f"text {n}" for n in range(10)} | {7: "text 3", 8: "the answer is 42.", 9: "text 1"}
 
 
@@ -293,7 +293,7 @@ def test_pairs_with_a_collection(tmp_path: Path) -> None:
 
 def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, Task, ModelSearcher]:
     """A model with drawn weights, what it mines, and the searcher."""
-    from big_retrieval.data.build import field_specs
+    from big_retrieval.data.build import make_readers
 
     c = lexical_texts(**head)
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
@@ -306,8 +306,8 @@ def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, T
     model = untrained(config, batch_size=4, say=lambda line: None)
     again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)
     source: Any = make_source(config.data)
-    task = judged_task(source, QUERY, FieldSpec(kind="text", column="text"))
-    specs = field_specs(config, model.tokenizer)
+    task = judged_task(source, QUERY, text_reader("text"))
+    specs = make_readers(config, model.tokenizer)
     return model, task, ModelSearcher(task, config, specs, again.encoder, model.weights)
 
 
