@@ -171,7 +171,11 @@ def test_a_config_file_that_misbehaves(body: str, words: str, tmp_path: Path) ->
 
 
 def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
-    overrides = {"optimizer.lr": 1.25e-4, "losses.main.temperature.max": None, "towers.image.scan": True}
+    overrides = {
+        "optimizer.lr": 1.25e-4,
+        "losses.main.temperature.max": None,
+        "towers.image.scan": True,
+    }
     overrides |= {"fields.image.crop_scale": (0.5, 0.75), "optimizer.freeze": ("text/",)}
     sweep = Sweep(runs=[Entry("a", QUICK, overrides)], seeds=(7,))
     run = spec.runs_of(sweep, tmp_path)[0]

@@ -48,7 +48,7 @@ def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
             "text": recipe.entry(configs.Bert(), norm="pre", **size),
         },
         "labels": recipe.entry(labels),
-        "loss": recipe.entry(loss),
+        "losses__main": recipe.entry(loss),
         "data": recipe.entry(configs.GradedScenes(), **SCENES),
         "topology": "oblique",
         "total_steps": 12,
