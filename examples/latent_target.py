@@ -52,7 +52,7 @@ class LatentTarget(config.Loss):
         target = config.fields.get(self.target)
         if target is None or target.side != "target":
             known = ", ".join(config.side("target")) or "none"
-            yield f"{path}.target is {self.target!r}, no field of the side 'target'; there: {known}."
+            yield f"{path}.target is {self.target!r}, no field of the side 'target' ({known})."
         if self.width < 1:
             yield f"{path}.width is {self.width}; it must be at least 1."
 

@@ -48,14 +48,14 @@ def test_interrupted_in_slices_on_eight_devices(run: Path, tmp_path: Path) -> No
 def test_models_are_used_without_decoder_and_targets(run: Path) -> None:
     model = load(run / "run")
     assert "losses" not in model.weights
-    assert model.encode_texts(["a small red circle"]).shape == (1, 1, 64)
+    assert np.isfinite(model.encode_texts(["a small red circle"])).all()
     done = in_process("evaluate", f"--workdir={run / 'run'}")
     assert done.returncode == 0, done.stderr
 
 
 def test_by_weight(run: Path, tmp_path: Path) -> None:
-    done = trained(run / "own_latent_target.py", tmp_path, *FLAGS, "--config.losses.target.weight=2.0",
-                   "--config.losses.target.constraint.bound=None")  # fmt: skip
+    flags = ["--config.losses.target.weight=2.0", "--config.losses.target.constraint.bound=None"]
+    done = trained(run / "own_latent_target.py", tmp_path, *FLAGS, *flags)
     assert done.returncode == 0, done.stderr
     for row in (row for row in rows(tmp_path) if "loss" in row):
         assert row["loss"] == pytest.approx(row["main/loss"] + 2 * row["target/loss"], rel=1e-5)
