@@ -1,7 +1,7 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,12 +9,13 @@ from big_retrieval import schema
 from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
-from big_retrieval.config.fields import Field, ForeignTarget, Lexical, Tokenizer
+from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head
+from big_retrieval.config.heads import Head
 from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperature, Vdr
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
-from big_retrieval.config.towers import Bert, ResNet, ViT
-from big_retrieval.errors import UserError
+from big_retrieval.config.towers import Tower
+from big_retrieval.errors import PluginNeeded
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Config:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     fields: dict[str, Field] = field(default_factory=dict)
-    towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
+    towers: dict[str, Tower] = field(default_factory=dict)
     init: dict[str, Init] = field(default_factory=dict)  # by tower; "model": all, and temperature
     topology: Literal["sphere", "euclidean", "oblique", "geodesic", "inner"] = "sphere"
     temperature: Temperature = field(default_factory=Temperature)
@@ -92,12 +93,6 @@ def free_on_resume(key: str) -> bool:
     """Whether a key, e.g. config.mesh.data, may differ when a run goes on."""
     key = key.replace("/", ".")
     return any(f"{key}.".startswith(f"config.{free}.") for free in FREE_ON_RESUME)
-
-
-def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
-    """The lexical head of a field; None: it has another. One that is shared is set in both."""
-    head = fields[name].head
-    return head if isinstance(head, Lexical) else None
 
 
 def is_lexical(config: Config, *names: str) -> bool:
@@ -134,33 +129,39 @@ def load_saved(raw: Any) -> Config:
         is not imported.
     """
     saved = schema.complete(Config, raw)
-    evals, fields = _foreign(saved, "evals", Evaluator), _foreign(saved, "fields", Field)
-    for name, (group, plugin) in fields.items():
-        if group.get("side") != "target":
-            raise UserError(_needed(f"config.fields.{name}", group, plugin))
-    for key, foreign in (("evals", evals), ("fields", fields)):
-        if foreign:
-            saved[key] = {name: x for name, x in saved[key].items() if name not in foreign}
+    kept: dict[tuple[str, str], Any] = {}
+    for key, name, inner, group, plugin in list(_foreign(saved)):
+        if key == "evals":
+            kept[key, name] = ForeignEvaluator(group, plugin)
+        elif key == "fields" and saved[key][name].get("side") == "target":
+            kept[key, name] = ForeignTarget(saved_form=saved[key][name], plugin=plugin)
+        else:
+            raise PluginNeeded(_needed(f"config.{key}.{name}{inner}", group, plugin))
+    for key, name in kept:
+        saved[key] = {each: group for each, group in saved[key].items() if each != name}
     config = schema.parse(Config, saved)
-    config.evals.update({n: ForeignEvaluator(*x) for n, x in evals.items()})
-    for name, (group, plugin) in fields.items():
-        config.fields[name] = ForeignTarget(saved_form=group, plugin=plugin)
+    for (key, name), part in kept.items():
+        getattr(config, key)[name] = part
     return config
 
 
-def _foreign(saved: Any, key: str, base: Any) -> dict[str, tuple[dict[str, Any], Plugin]]:
-    """Groups of a saved configuration whose type is listed as a user's own and not known here."""
-    groups = saved.get(key) if isinstance(saved, dict) else None
-    listed = saved.get("plugins") if isinstance(saved, dict) else None
-    if not isinstance(groups, dict) or not isinstance(listed, dict):
-        return {}
-    known, found = {f"{base.kind}/{name}" for name in schema.named(base.registered())}, {}
-    for name, group in groups.items():
-        part = f"{base.kind}/{group.get('type')}" if isinstance(group, dict) else ""
-        if part in listed.keys() - known:
-            plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-            found[name] = (group, plugin)
-    return found
+# Where parts are that may be a user's own: a group of named ones, perhaps a key of each of them.
+_PLACES = (("evals", "", Evaluator), ("towers", "", Tower), ("fields", "", Field))
+_PLACES += (("fields", ".head", Head),)
+
+
+def _foreign(saved: Any) -> Iterator[tuple[str, str, str, dict[str, Any], Plugin]]:
+    """Parts of a saved configuration whose type is listed as a user's own and not known here."""
+    listed: Any = saved.get("plugins") if isinstance(saved, dict) else None
+    for key, inner, base in _PLACES if isinstance(listed, dict) else ():
+        groups: Any = saved.get(key)
+        known = {f"{base.kind}/{name}" for name in schema.named(base.registered())}
+        for name, outer in groups.items() if isinstance(groups, dict) else ():
+            group: Any = outer.get(inner[1:]) if inner and isinstance(outer, dict) else outer
+            part = f"{base.kind}/{group.get('type')}" if isinstance(group, dict) else ""
+            if part in listed.keys() - known:
+                plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
+                yield key, name, inner, group, plugin
 
 
 def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:
