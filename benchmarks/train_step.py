@@ -57,9 +57,9 @@ def make_config(args: argparse.Namespace) -> Any:
     from big_retrieval.config import (
         Bert,
         Config,
-        Head,
         ImageField,
         Optimizer,
+        Projection,
         Schedule,
         TextField,
         ViT,
@@ -69,7 +69,7 @@ def make_config(args: argparse.Namespace) -> Any:
         raise SystemExit("--width must be a multiple of 64 and --image-size of 16.")
     sizes: Any = {"width": args.width, "depth": args.depth}
     sizes |= {"heads": args.width // 64, "mlp": 4 * args.width}
-    head = Head(dim=args.width)
+    head = Projection(dim=args.width)
     return Config(
         total_steps=1000,
         batch_size=args.batch,

@@ -25,7 +25,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, registry
 from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import FULL
@@ -36,6 +36,9 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
+PLUGINS = flags.DEFINE_multi_string(
+    "plugins", [], "Python file that defines parts of the run; may be given several times"
+)
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
 REMEDIES = {  # what a message of jax says -> what to do about it
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
@@ -134,6 +137,8 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
         sys.unraisablehook = _unraisable
     try:
+        for file in PLUGINS.value:
+            registry.import_file(Path(file))
         main(*words)
         sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
     except UserError as problem:

@@ -9,6 +9,10 @@ class UserError(Exception):
     """
 
 
+class PluginNeeded(UserError):
+    """A saved run has a part of a user's own, whose file is not imported."""
+
+
 class Damaged(UserError):
     """One record that cannot be used, among others that can: training counts and replaces it.
 

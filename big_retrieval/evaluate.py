@@ -46,9 +46,6 @@ HEAD = flags.DEFINE_enum(
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
-PLUGINS = flags.DEFINE_multi_string(
-    "plugins", [], "Python file that defines parts which the run uses; may be given several times"
-)
 flags.DEFINE_alias("checkpoint", "workdir")  # what all other commands call it
 FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
@@ -171,8 +168,7 @@ def _trained(say: Say) -> Subject:
     from big_retrieval.loading import load
     from big_retrieval.manifest import read_meta
 
-    folder, files = Path(str(cli.WORKDIR.value)), [Path(file) for file in PLUGINS.value]
-    model = load(folder, step=STEP.value, batch_size=BATCH, plugins=files)
+    model = load(Path(str(cli.WORKDIR.value)), step=STEP.value, batch_size=BATCH)
     step = read_meta(model.folder)["step"]
     return _of_model(model, str(model.folder), model.folder.name, step)
 

@@ -17,7 +17,7 @@ from PIL import Image
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
 from big_retrieval.columns import Columns
-from big_retrieval.config import Config, Mesh, ResNet, registry
+from big_retrieval.config import Config, Mesh, registry
 from big_retrieval.data import decoding
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.image_limits import MOST_FILE
@@ -25,7 +25,7 @@ from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder, Points
-from big_retrieval.errors import UserError
+from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io.regular import read_bytes
 from big_retrieval.models.towers import make_model, with_stats
 
@@ -253,6 +253,8 @@ def read_config(folder: Path) -> Config:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, RecursionError):
         raise UserError(f"{path} is not readable JSON; restore it.") from None
+    except PluginNeeded:
+        raise
     except UserError as problem:
         raise UserError(f"{path} is no configuration of this version: {problem}") from None
 
@@ -272,7 +274,7 @@ def restore_weights(folder: Path, config: Config) -> Any:
     """
     averaged = config.optimizer.ema_decay is not None
     params = restore_params(folder, "ema" if averaged else "params")
-    normed = any(isinstance(tower, ResNet) for tower in config.towers.values())
+    normed = any(tower.normed for tower in config.towers.values())
     return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
 
 

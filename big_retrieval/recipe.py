@@ -29,19 +29,19 @@ from big_retrieval.config import (
     Evaluator,
     Field,
     GradedScenes,
-    Head,
     ImageField,
     Loss,
+    Projection,
     Ranking,
     ResNet,
     Retrieval,
     Scenes,
     TextField,
     Tokenizer,
+    Tower,
     ViT,
     ZeroShot,
 )
-from big_retrieval.config.vdr import LOCAL_TOP
 from big_retrieval.errors import UserError
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
@@ -104,7 +104,7 @@ def image_text(
       size: image side in pixels.
       length: tokens of a text.
     """
-    head = Head(dim=dim, spheres=spheres)
+    head = Projection(dim=dim, spheres=spheres)
     c.fields.image = entry(ImageField(), size=size, head=head)
     c.fields.text = entry(TextField(), length=length, head=head)
 
@@ -183,17 +183,12 @@ def runlocal(c: Editable) -> Editable:
     c.dtype, c.best_metric = "float32", ""
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.tokenizer = entry(Tokenizer(), vocab_size=512)
-    for tower in c.towers.values():
-        if tower.type == "resnet":
-            tower.update(stem=16, blocks=(1,) * len(tower.blocks))
-            continue
-        tower.update(width=64, depth=2, heads=2, mlp=256, dropout=0.0)
-        if tower.type == "vit":
-            tower.patch = 8
-        else:
-            tower.vocab_size = None
+    for name, group in list(c.towers.items()):
+        small = schema.parse_part(Tower, group, f"config.towers.{name}").runlocal()
+        c.towers[name] = schema.to_config_dict(small)
     for name, group in list(c.fields.items()):
-        c.fields[name] = _small_field(name, group)
+        part = schema.parse_part(Field, group, f"config.fields.{name}").runlocal()
+        c.fields[name] = schema.to_config_dict(part)
     for name, group in c.losses.items():
         small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
         c.losses[name] = schema.to_config_dict(small)
@@ -234,25 +229,3 @@ def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editabl
         c.evals[split] = entry(Ranking(), modes=modes)
         c.evals[split].data = entry(GradedScenes(), split=split)
     return c
-
-
-def _small_field(name: str, group: Editable) -> Editable:
-    part = schema.to_config_dict(
-        schema.parse_part(Field, group, f"config.fields.{name}").runlocal()
-    )
-    if "head" in part:
-        _shrink_head(part)
-    return part
-
-
-def _shrink_head(part: Editable) -> None:
-    if part.head.type == "lexical":  # its size is the vocabulary's
-        if part.head.top is not None:
-            part.head.top = min(part.head.top, LOCAL_TOP)
-        return
-    if part.head.dim is None:  # the tower's own width
-        return
-    if part.head.spheres:  # keep the blocks, shorten each
-        part.head.dim = part.head.spheres * min(16, part.head.dim // part.head.spheres)
-    else:
-        part.head.dim = min(16 if part.head.dim < 512 else 64, part.head.dim)

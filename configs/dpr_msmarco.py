@@ -36,7 +36,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.init[field] = recipe.entry(config.Init(), path=weights, head=False)
         c.fields[field] = recipe.entry(
             config.TextField(), side=side, tower=field, column=column, title=title, length=256,
-            head=config.Head(dim=None),
+            head=config.Projection(dim=None),
         )  # fmt: skip
     c.tokenizer.path = weights
     c.topology = "inner"

@@ -37,7 +37,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Model: queries and titles share the text tower and its head
     size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "class_tokens": args.m}
-    head = config.Head(dim=64 // args.m)
+    head = config.Projection(dim=64 // args.m)
     c.towers.text = recipe.entry(config.Bert(), norm="pre", activation="gelu_tanh", **size)
     c.fields.query = recipe.entry(config.TextField(), column="text", length=9, head=head)
     if args.fields != "image":

@@ -74,7 +74,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 def _image_text(c: recipe.Editable, args: recipe.Editable) -> None:
     """CLIP's two towers; queries and titles share the text tower and its projection."""
     size, dim, width, heads, weights = PUBLISHED[args.encoder]
-    head, cheap = config.Head(dim=dim), {"remat": "block", "scan": True}
+    head, cheap = config.Projection(dim=dim), {"remat": "block", "scan": True}
     c.towers.text = recipe.entry(
         config.Bert(), width=width, heads=heads, mlp=4 * width, norm="pre", causal=True,
         pool="last", **cheap,
@@ -107,7 +107,11 @@ def _text_only(c: recipe.Editable, args: recipe.Editable) -> None:
     said = ("query: ", "passage: ") if args.encoder == "e5" else ("", "")
     for name, side, prefix in zip(("query", "title"), ("query", "document"), said, strict=True):
         c.fields[name] = recipe.entry(
-            config.TextField(), side=side, column=name, head=config.Head(dim=None), prefix=prefix
+            config.TextField(),
+            side=side,
+            column=name,
+            head=config.Projection(dim=None),
+            prefix=prefix,
         )
     c.tokenizer.type, c.tokenizer.path = "auto", weights
     if not args.scratch:

@@ -44,7 +44,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     )
     lexical = config.Lexical(columns="words", use_bias=bool(args.bias), bias_init=args.bias)
     head = {
-        "dpr": recipe.entry(config.Head(), dim=None),
+        "dpr": recipe.entry(config.Projection(), dim=None),
         "splade": recipe.entry(lexical, own_words=False),
         "vdr": recipe.entry(lexical, activation="elu1p", top=args.top),
     }[args.method]

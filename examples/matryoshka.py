@@ -35,7 +35,7 @@ class Matryoshka(config.Loss):
 
     def check(self, config: config.Config, path: str) -> Iterator[str]:
         """What is wrong with the keys, a sentence each."""
-        heads = {name: field.head.dim for name, field in config.fields.items()}  # type: ignore
+        heads = {name: field.head.dim for name, field in config.encoded.items()}
         widest = min(dim for dim in heads.values() if dim is not None)
         if not self.dims or min(self.dims) < 1 or max(self.dims) > widest:
             yield f"{path}.dims is {self.dims}; the embeddings have 1 to {widest} values."

@@ -14,7 +14,7 @@ from tests.helpers import lexical_texts, tiny
 from tests.train.test_vdr_training import pictures, splade, texts, weighed
 
 HEAD, QUERY = "fields__image__head__", "fields__query__head__"
-PROJECTION = recipe.entry(configs.Head(), dim=4)
+PROJECTION = recipe.entry(configs.Projection(), dim=4)
 NO_BAG = {"losses__main__bag": False}
 
 

@@ -2,19 +2,13 @@
 
 from collections.abc import Iterator
 
-from big_retrieval.columns import columns_of_size
 from big_retrieval.config import (
     Beir,
-    Bert,
     Config,
     Dpr,
     Field,
-    Head,
     Karpathy,
-    Lexical,
-    ResNet,
     Scenes,
-    ViT,
 )
 
 
@@ -31,21 +25,16 @@ def fields(c: Config) -> Iterator[str]:
             yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
             continue
         tower = c.towers[field.tower]
-        if field.modality != ("text" if isinstance(tower, Bert) else "image"):
+        if not tower.reads(field):
             yield (
                 f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
                 f"type {field.type!r}; name another of config.towers."
             )
+            continue
         yield from field.check(c, path)
-        if isinstance(tower, ViT) and field.modality == "image" and field.size % tower.patch:
-            yield (
-                f"{path}.size {field.size} must be a multiple of config.towers.{field.tower}.patch "
-                f"{tower.patch}."
-            )
-        if isinstance(field.head, Head):
-            if field.head.dim is not None and field.head.dim < 1:
-                yield f"{path}.head.dim is {field.head.dim}; it must be at least 1, or None."
-            yield from _spheres(path, tower, field)
+        yield from tower.check_field(field, path, f"config.towers.{field.tower}")
+        if not field.head.lexical:  # those have their own place in the order of checks
+            yield from field.head.check(c, name, f"{path}.head")
         if field.weight < 0:
             yield f"{path}.weight is {field.weight}; it must be 0 or more."
         yield from _shared(c, name)
@@ -82,22 +71,8 @@ def _shared(c: Config, name: str) -> Iterator[str]:
             f"{path}: a head can be shared by fields of one modality whose towers are of one width"
             f"; give {name} and {field.shares_head} the same config.fields.<field>.head, too."
         )
-    if isinstance(field.head, Lexical) and field.head.tied and field.tower != owner.tower:
+    if field.head.lexical and field.head.tied and field.tower != owner.tower:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
-
-
-def _spheres(path: str, tower: ViT | Bert | ResNet, field) -> Iterator[str]:
-    spheres = field.head.spheres
-    if spheres is None:
-        return
-    dim = field.head.dim or tower.width
-    if tower.class_tokens > 1:
-        yield (
-            f"{path}.head.spheres is for towers with one class token; config.towers.{field.tower} "
-            f"has {tower.class_tokens}, each a sub-sphere already: set it to None."
-        )
-    elif spheres < 1 or dim % spheres:
-        yield f"{path}.head.dim {dim} is no multiple of {path}.head.spheres {spheres}."
 
 
 def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
@@ -108,15 +83,7 @@ def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
       field: its name.
       vocab_size: of the tokenizer; V where the tower's config leaves it open.
     """
-    part = c.fields[field]
-    tower, head = c.towers[part.tower], part.head
-    if isinstance(head, Lexical):
-        sizes = [t.vocab_size for t in (tower, *c.towers.values()) if isinstance(t, Bert)]
-        rows = next(filter(None, sizes), vocab_size)
-        return 1, len(columns_of_size(head.columns, rows)) if rows else 0
-    dim = head.dim or tower.width
-    tokens = 1 if tower.pool == "mean" else tower.class_tokens
-    return (head.spheres, dim // head.spheres) if head.spheres else (tokens, dim)
+    return c.fields[field].head.point_shape(c, field, vocab_size)
 
 
 def sides(c: Config) -> Iterator[str]:

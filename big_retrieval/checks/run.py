@@ -9,7 +9,7 @@ from big_retrieval.checks.fields import fields, negatives, sides
 from big_retrieval.checks.labels import labels
 from big_retrieval.checks.lexical import lexical
 from big_retrieval.checks.losses import losses
-from big_retrieval.config import Bert, Config, ResNet, ViT
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
@@ -133,47 +133,7 @@ def _optimizer(c: Config) -> Iterator[str]:
 
 def _towers(c: Config) -> Iterator[str]:
     for name, tower in c.towers.items():
-        path = f"config.towers.{name}"
-        if isinstance(tower, ResNet):
-            yield from _resnet(c, path, tower)
-            continue
-        for key in ("width", "depth", "heads", "mlp", "class_tokens"):
-            least = 0 if key == "class_tokens" and isinstance(tower, ViT) else 1
-            if getattr(tower, key) < least:
-                yield f"{path}.{key} is {getattr(tower, key)}; it must be at least {least}."
-        yield from _pooling(path, tower)
-        if tower.width % tower.heads:
-            yield f"{path}.width {tower.width} must be a multiple of {path}.heads {tower.heads}."
-        if not 0 <= tower.dropout < 1:
-            yield f"{path}.dropout is {tower.dropout}; it must be at least 0 and below 1."
-        if isinstance(tower, ViT) and tower.patch < 1:
-            yield f"{path}.patch is {tower.patch}; it must be at least 1."
-
-
-def _resnet(c: Config, path: str, tower: ResNet) -> Iterator[str]:
-    if not tower.blocks or min(tower.blocks) < 1:
-        yield f"{path}.blocks is {tower.blocks}; it needs at least 1 block in every stage."
-    if tower.stem < 1:
-        yield f"{path}.stem is {tower.stem}; it must be at least 1."
-    if c.microbatch is not None and c.microbatch < c.batch_size and tower.whole_batch:
-        yield (
-            f"config.microbatch {c.microbatch}: the batch norms of {path} need the whole batch at "
-            f"once; give {path}.batch_stats 'slice' (they then go by {c.microbatch} rows each, "
-            f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
-        )
-
-
-def _pooling(path: str, tower: ViT | Bert) -> Iterator[str]:
-    count = tower.class_tokens
-    if tower.pool == "mean" and count > 1:
-        yield f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
-    if tower.pool == "first" and count == 0:
-        yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
-    if isinstance(tower, Bert) and tower.causal and tower.pool == "first":
-        yield (
-            f"{path}.causal: the first token sees nothing of the text; set {path}.pool to 'last' "
-            "or 'mean'."
-        )
+        yield from tower.check(c, f"config.towers.{name}")
 
 
 def _init(c: Config) -> Iterator[str]:

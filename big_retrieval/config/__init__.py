@@ -22,7 +22,8 @@ from big_retrieval.config.data import (
     Tfds,
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
-from big_retrieval.config.fields import Field, Head, ImageField, Lexical, TextField, Tokenizer
+from big_retrieval.config.fields import Field, ImageField, TextField, Tokenizer, lexical_head
+from big_retrieval.config.heads import Head, Lexical, Projection
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
     Constraint,
@@ -37,6 +38,7 @@ from big_retrieval.config.loss import (
 )
 from big_retrieval.config.optimizer import Optimizer, Schedule
 from big_retrieval.config.registry import Plugin, register
+from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (
     FREE_ON_RESUME,
     Config,
@@ -44,19 +46,11 @@ from big_retrieval.config.run import (
     Mesh,
     free_on_resume,
     is_lexical,
-    lexical_head,
     load,
     load_saved,
     negatives_field,
 )
 from big_retrieval.config.texts import Beir, Dpr, Triples
-from big_retrieval.config.towers import (
-    RESNET_SIZES,
-    VIT_SIZES,
-    Activation,
-    Bert,
-    Remat,
-    ResNet,
-    ViT,
-)
+from big_retrieval.config.towers import Activation, Remat, Tower
+from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.vdr import ColumnMask, Vdr

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from big_retrieval.config.fields import Field, Head, Lexical, Shapes, Side
+from big_retrieval.config.fields import Field, Shapes, Side
+from big_retrieval.config.heads import Head, Projection
 from big_retrieval.config.registry import register
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ArrayField(Field):
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
-    head: Head | Lexical = field(default_factory=Head)
+    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Field`."""
@@ -91,4 +92,4 @@ class ArrayField(Field):
 
     def runlocal(self) -> "ArrayField":
         """Random values, as generated records have none; of the same shape, which losses know."""
-        return dataclasses.replace(self, file="", generated=True)
+        return dataclasses.replace(self, file="", generated=True, head=self.head.runlocal())

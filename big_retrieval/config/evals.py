@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.data import Beir, Graded, GradedScenes, Scenes, Source
-from big_retrieval.config.fields import Lexical
 from big_retrieval.config.registry import Part, Plugin, register
 from big_retrieval.errors import UserError
 
@@ -137,7 +136,7 @@ class Retrieval(Evaluator):
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
-        lexical = all(isinstance(field.head, Lexical) for field in fields)
+        lexical = all(field.head.lexical for field in fields)
         if lexical and {field.modality for field in fields} == {"image", "text"}:
             found.append("words@5")
         return found

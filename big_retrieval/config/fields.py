@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.heads import Head, Lexical, Projection
 from big_retrieval.config.registry import Part, Plugin, register
-from big_retrieval.config.towers import Activation
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,40 +15,6 @@ if TYPE_CHECKING:
 
 Side = Literal["query", "document", "target"]
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape of one row, type
-
-
-@dataclass(frozen=True)
-class Head:
-    """The projection from class tokens to points; shared by all tokens, without bias."""
-
-    type: Literal["projection"] = "projection"
-    dim: int | None = 512  # per class token; None: the tokens themselves, no projection
-    spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
-
-
-@dataclass(frozen=True)
-class Lexical:
-    """One number for every word piece, pooled over a text or an image's patches (SPLADE, VDR)."""
-
-    type: Literal["lexical"] = "lexical"
-    tied: bool = True  # columns are the rows of the tower's word table; False: an own kernel
-    transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
-    layer_norm: bool = True  # in front of the columns; False where the tower ends with one
-    epsilon: float = 1e-5  # of that norm
-    use_bias: bool = False  # of the columns
-    bias_init: float = 0.0  # what it starts at; below 0, few columns are active at first
-    activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
-    pooling: Literal["max", "mean"] = "max"  # over the positions
-    pooling_top: int | None = None  # mean: of only so many of the largest; None: of all
-    pool_padding: bool = False  # padding takes part, as in the VDR authors' code
-    # the word pieces that have a column: "all", "words" (no special or unused ones), "ascii" (those
-    # of words in ASCII), or ids from a number on, such as "1000-"
-    columns: str = "all"
-    normalise: bool = False  # to norm 1 over the columns
-    # the gate of evaluations, indexes and searches (VDR, Eq. 4): only so many of the strongest
-    # columns stay (None: all above 0), and with `own_words` those of a text's words, too
-    top: int | None = None
-    own_words: bool = True
 
 
 class Field(Part):
@@ -83,7 +49,7 @@ class Field(Part):
     weight: Any = 1.0
     optional: Any = False
     shares_head: Any = ""
-    head: Any = Head()
+    head: Any = Projection()
     length: Any = 0
     title: Any = ""
 
@@ -156,7 +122,7 @@ class ImageField(Field):
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
-    head: Head | Lexical = field(default_factory=Head)
+    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Field`."""
@@ -195,7 +161,9 @@ class ImageField(Field):
 
     def runlocal(self) -> "ImageField":
         """See `Field`."""
-        return dataclasses.replace(self, size=32, flip=0.0, crop_scale=(0.9, 1.0))
+        return dataclasses.replace(
+            self, size=32, flip=0.0, crop_scale=(0.9, 1.0), head=self.head.runlocal()
+        )
 
     def in_graded_scenes(self) -> "ImageField":
         """See `Field`."""
@@ -222,7 +190,7 @@ class TextField(Field):
     weight: float = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
-    head: Head | Lexical = field(default_factory=Head)
+    head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Field`."""
@@ -257,11 +225,19 @@ class TextField(Field):
 
     def runlocal(self) -> "TextField":
         """See `Field`."""
-        return dataclasses.replace(self, length=min(self.length, 32), title="")
+        return dataclasses.replace(
+            self, length=min(self.length, 32), title="", head=self.head.runlocal()
+        )
 
     def in_graded_scenes(self) -> "TextField":
         """See `Field`."""
         return dataclasses.replace(self, column="query" if self.side == "query" else "title")
+
+
+def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
+    """The lexical head of a field; None: it has another. One that is shared is set in both."""
+    head = fields[name].head
+    return head if head.lexical else None
 
 
 SHORTEST = 16  # tokens that texts are cut to at least

@@ -3,7 +3,8 @@
 import dataclasses
 import fnmatch
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,13 +12,14 @@ from big_retrieval import schema
 from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
-from big_retrieval.config.fields import Field, ForeignTarget, Lexical, Tokenizer
+from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head
+from big_retrieval.config.heads import Head
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
-from big_retrieval.config.towers import Bert, ResNet, ViT
-from big_retrieval.errors import UserError
+from big_retrieval.config.towers import Tower
+from big_retrieval.errors import PluginNeeded
 
 Topology = Literal["sphere", "euclidean", "oblique", "geodesic", "inner"]
 TOPOLOGIES: tuple[str, ...] = typing.get_args(Topology)
@@ -64,7 +66,7 @@ class Config:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     fields: dict[str, Field] = field(default_factory=dict)
-    towers: dict[str, ViT | Bert | ResNet] = field(default_factory=dict)
+    towers: dict[str, Tower] = field(default_factory=dict)
     # by tower; "model": all of them, and the temperature of the losses
     init: dict[str, Init] = field(default_factory=dict)
     topology: Topology = "sphere"
@@ -107,12 +109,6 @@ def free_on_resume(key: str) -> bool:
     )
 
 
-def lexical_head(fields: Mapping[str, Field], name: str) -> Lexical | None:
-    """The lexical head of a field; None: it has another. One that is shared is set in both."""
-    head = fields[name].head
-    return head if isinstance(head, Lexical) else None
-
-
 def is_lexical(config: Config, *names: str) -> bool:
     """Whether these fields, or where none is named all, have lexical heads."""
     return all(lexical_head(config.fields, name) for name in names or config.encoded)
@@ -147,51 +143,50 @@ def load_saved(raw: Any) -> Config:
         is not imported.
     """
     saved = schema.complete(Config, raw)
-    found = {key: _foreign(saved, key, base) for key, base, _ in FOREIGN}
-    for key, groups in found.items():
-        for name, (group, plugin) in groups.items():
-            if key == "fields" and group.get("side") != "target":
-                raise UserError(_needed(f"config.fields.{name}", group, plugin))
-            saved[key] = {n: x for n, x in saved[key].items() if n != name}
+    kept: dict[tuple[str, str], Any] = {}
+    for key, name, inner, group, plugin in list(_foreign(saved)):
+        if key == "evals":
+            kept[key, name] = ForeignEvaluator(saved_form=group, plugin=plugin)
+        elif key == "losses":
+            kept[key, name] = ForeignLoss(saved_form=saved[key][name], plugin=plugin)
+        elif key == "fields" and saved[key][name].get("side") == "target":
+            kept[key, name] = ForeignTarget(saved_form=saved[key][name], plugin=plugin)
+        else:
+            raise PluginNeeded(_needed(f"config.{key}.{name}{inner}", group, plugin))
+    for key, name in kept:
+        saved[key] = {each: group for each, group in saved[key].items() if each != name}
     config = schema.parse(Config, saved)
-    for key, _, stands_for in FOREIGN:
-        for name, (group, plugin) in found[key].items():
-            getattr(config, key)[name] = stands_for(saved_form=group, plugin=plugin)
+    for (key, name), part in kept.items():
+        getattr(config, key)[name] = part
     return config
 
 
-# Groups of parts of which one that is not imported may be kept as it is.
-FOREIGN: tuple[tuple[str, Any, Any], ...] = (
-    ("fields", Field, ForeignTarget),
-    ("losses", Loss, ForeignLoss),
-    ("evals", Evaluator, ForeignEvaluator),
-)
+# Where parts are that may be a user's own: a group of named ones, perhaps a key of each of them.
+_PLACES = (("evals", "", Evaluator), ("losses", "", Loss), ("towers", "", Tower))
+_PLACES += (("fields", "", Field), ("fields", ".head", Head))
 
 
-def _foreign(saved: Any, key: str, base: Any) -> dict[str, tuple[dict[str, Any], Plugin]]:
-    """Groups of a saved configuration with a user's own part that is not known here.
+def _foreign(saved: Any) -> Iterator[tuple[str, str, str, dict[str, Any], Plugin]]:
+    """Parts of a saved configuration whose type is listed as a user's own and not known here."""
+    listed: Any = saved.get("plugins") if isinstance(saved, dict) else None
+    for key, inner, base in _PLACES if isinstance(listed, dict) else ():
+        groups: Any = saved.get(key)
+        known = {f"{base.kind}/{name}" for name in schema.named(base.registered())}
+        for name, outer in groups.items() if isinstance(groups, dict) else ():
+            group: Any = outer.get(inner[1:]) if inner and isinstance(outer, dict) else outer
+            part = _unknown(group, base.kind, listed.keys() - known)
+            if part:
+                plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
+                yield key, name, inner, group, plugin
 
-    Returns:
-      Name -> the group, and the file of the part, which may be inside of the group.
-    """
-    groups = saved.get(key) if isinstance(saved, dict) else None
-    listed = saved.get("plugins") if isinstance(saved, dict) else None
-    if not isinstance(groups, dict) or not isinstance(listed, dict):
-        return {}
-    unknown = listed.keys() - {f"{base.kind}/{name}" for name in schema.named(base.registered())}
 
-    def find(group: Any) -> str | None:
-        if not isinstance(group, dict):
-            return None
-        mine = f"{base.kind}/{group.get('type')}"
-        return mine if mine in unknown else next(filter(None, map(find, group.values())), None)
-
-    found = {name: (group, find(group)) for name, group in groups.items()}
-    return {
-        name: (group, schema.parse(Plugin, listed[part], f"config.plugins.{part}"))
-        for name, (group, part) in found.items()
-        if part is not None
-    }
+def _unknown(group: Any, kind: str, unknown: AbstractSet[str]) -> str:
+    """The first part of a kind in a group, or inside of it, that is one of the unknown; or ""."""
+    if not isinstance(group, dict):
+        return ""
+    mine = f"{kind}/{group.get('type')}"
+    inside = (_unknown(each, kind, unknown) for each in group.values())
+    return mine if mine in unknown else next(filter(None, inside), "")
 
 
 def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:

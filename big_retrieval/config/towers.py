@@ -1,113 +1,176 @@
-"""The networks that read an image or a text."""
+"""Towers: the networks that read an image, a text or any other field."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import Part
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.interop.fit import Fitted
 
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu"]
 Remat = Literal["none", "block", "dots"]
 
 
-@dataclass(frozen=True)
-class ViT:
-    """A pre-LN vision transformer with M class tokens."""
+class Tower(Part):
+    """The base of all towers: what the rest of the code asks them.
 
-    type: Literal["vit"] = "vit"
-    patch: int = 16
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp: int = 3072
-    class_tokens: int = 1
-    tokens_as_one: bool = False  # they share the weight of a single one in attention
-    # the class tokens, one mean of the patches, or all patches (for lexical heads)
-    pool: Literal["first", "mean", "none"] = "first"
-    norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
-    patch_bias: bool = False
-    epsilon: float = 1e-5  # of all norms
-    activation: Activation = "gelu"
-    dropout: float = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None: as published
-    remat: Remat = "none"  # what the backward pass computes again
-    scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("tower")`. The
+    attributes below may be keys or properties of it. What a tower has no formula for is counted by
+    tracing its module (`models/flops.py`, `plan/memory.py`).
 
+    Attributes:
+      modality: of the fields that it reads, see `Field.modality`.
+      word_table: name of the parameter [R, W] with a vector for every word piece, which its module
+        gives tied heads by a method `word_table()`; "": it has none.
+      normed: whether it has batch norms (`models.resnet.BatchNorm`), with running averages.
+      width: W, of the vectors that come out.
+      class_tokens: M, vectors that a row has inside; 0 where all positions come out.
+      vocab_size: rows of the word table; None: as many as the tokenizer has ids.
+      gives_positions: whether all positions come out, [B, L, W], for heads that read them.
+      whole_batch: whether a row's vectors depend on all rows of the batch in training.
+      by_slice: whether they depend on the rows of their micro-batch.
+      remat: what the backward pass computes again; "none": nothing.
+      scan: whether equal layers run as one compiled layer.
+      depth: parts of the network that `remat` computes again one at a time.
+    """
 
-@dataclass(frozen=True)
-class Bert:
-    """A text transformer with M class tokens: BERT's kind, or CLIP's (pre, causal, last)."""
+    kind: ClassVar[str] = "tower"
+    modality: ClassVar[str] = ""
+    word_table: ClassVar[str] = ""
+    normed: ClassVar[bool] = False
+    width: Any = 0
+    class_tokens: Any = 1
+    vocab_size: Any = None
+    gives_positions: Any = False
+    whole_batch: Any = False
+    by_slice: Any = False
+    remat: Any = "none"
+    scan: Any = False
+    depth: Any = 1
 
-    type: Literal["bert"] = "bert"
-    width: int = 512
-    depth: int = 12
-    heads: int = 8
-    mlp: int = 2048
-    class_tokens: int = 1
-    tokens_as_one: bool = False  # they share the weight of a single one in attention
-    # copies of one end, one mean of the text, or all positions (for lexical heads)
-    pool: Literal["first", "last", "mean", "none"] = "first"
-    norm: Literal["post", "pre"] = "post"
-    final_norm: bool = True  # a norm behind the last layer: BERT has none
-    causal: bool = False
-    token_types: int = 0  # rows of BERT's table of segments
-    relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
-    epsilon: float = 1e-5
-    activation: Activation = "gelu"
-    dropout: float = 0.0
-    embedding_std: float | None = None  # of learned tables at the start; None: as published
-    remat: Remat = "none"
-    scan: bool = False
-    vocab_size: int | None = None  # None: the tokenizer's
+    def reads(self, field: Any) -> bool:
+        """Whether it can read a field; one of its `modality` unless overridden."""
+        return bool(self.modality) and field.modality == self.modality
 
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its keys in this config, a sentence each.
 
-@dataclass(frozen=True)
-class ResNet:
-    """A residual network (v1.5, as torchvision has it) with batch norm: one vector an image."""
+        Args:
+          config: of the run.
+          path: of this tower, such as `config.towers.text`.
+        """
+        del config, path
+        yield from ()
 
-    type: Literal["resnet"] = "resnet"
-    blocks: tuple[int, ...] = (3, 4, 6, 3)  # of each stage
-    bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
-    stem: int = 64  # channels of the first convolution; each later stage has twice as many
-    frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
-    batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
-    remat: Literal["none", "block"] = "none"  # what the backward pass computes again
+    def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
+        """What is wrong with a field that it reads, a sentence each.
 
-    @property
-    def class_tokens(self) -> int:
-        """Vectors of an image."""
-        return 1
+        Args:
+          field: its configuration.
+          field_path: its path, such as `config.fields.image`.
+          path: of this tower.
+        """
+        del field, field_path, path
+        yield from ()
 
-    @property
-    def pool(self) -> str:
-        """How they come out of the last stage."""
-        return "mean"
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        """What is wrong with a head behind it, a sentence each; arguments as `check_field`."""
+        if head.reads_positions != self.gives_positions:
+            reads = "all positions" if head.reads_positions else "one vector for each class token"
+            yield (
+                f"{head_path}.type is {head.type!r}, which reads {reads}, but {path} of the type "
+                f"{self.type!r} gives something else; take another head or tower."
+            )
 
     @property
-    def width(self) -> int:
-        """Channels of the last stage, the width of the vector."""
-        return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
+    def tokens(self) -> int:
+        """M, vectors that come out of a row."""
+        return self.class_tokens
 
-    @property
-    def whole_batch(self) -> bool:
-        """Whether a row's vector depends on all rows of the batch in training."""
-        return not self.frozen_stats and self.batch_stats == "batch"
+    def positions(self, field: Any) -> int:
+        """L, positions of a field inside, class tokens included."""
+        return field.length or self.class_tokens
 
-    @property
-    def by_slice(self) -> bool:
-        """Whether it depends on the rows of its micro-batch."""
-        return not self.frozen_stats and self.batch_stats == "slice"
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
+        """Its Linen module: (*Field.inputs, train: bool, rows: int32 [B] | None) -> [B, M, W].
 
+        Args:
+          vocab_size: rows of a word table, where the config leaves it open.
+          fields: the fields that it reads.
+          **module: `name`, `parent` and `dtype` of the module.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(vocab_size, ...)")
 
-RESNET_SIZES = {  # blocks of each stage, bottleneck
-    18: ((2, 2, 2, 2), False),
-    34: ((3, 4, 6, 3), False),
-    50: ((3, 4, 6, 3), True),
-    101: ((3, 4, 23, 3), True),
-    152: ((3, 8, 36, 3), True),
-}
+    def with_vocabulary(self, size: int) -> "Tower":
+        """The same with a word table of so many rows, where the config leaves it open."""
+        del size
+        return self
 
-VIT_SIZES = {  # patch, width, depth, heads, mlp
-    "Ti/16": (16, 192, 12, 3, 768),
-    "S/16": (16, 384, 12, 6, 1536),
-    "B/32": (32, 768, 12, 12, 3072),
-    "B/16": (16, 768, 12, 12, 3072),
-    "L/14": (14, 1024, 24, 16, 4096),
-}
+    def describe(self) -> str:
+        """It in a few words, for the start of a run."""
+        return f"{self.type!r} of width {self.width}"
+
+    def runlocal(self) -> "Tower":
+        """The same, small, for `:runlocal`."""
+        return self
+
+    def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
+        """The parameters of a checkpoint's tower of this type, fitted to this one.
+
+        Args:
+          part: of the checkpoint.
+          fields: the fields that this tower reads.
+          seed: of what is drawn.
+        """
+        from big_retrieval.interop.fit import Fitted
+
+        del fields, seed
+        return Fitted(part.params, [])
+
+    def flops(self, field: Any) -> int | None:
+        """Operations forward for one row, two for a multiplication and addition; None: traced."""
+        del field
+        return None
+
+    def flops_again(self, field: Any, forward: int) -> int:
+        """Operations of `forward` ones that the backward pass repeats (`remat`), for one row."""
+        del field
+        return 0 if self.remat == "none" else forward
+
+    def at_depth(self, depth: int) -> "Tower | None":
+        """The same with so many equal layers, of which the plan then traces two only.
+
+        None: it has no such layers, and is traced whole.
+        """
+        del depth
+
+    def layer_bytes(self, field: Any, itemsize: int) -> int:
+        """What the backward pass of one layer holds for a row besides what was kept for it."""
+        del field, itemsize
+        return 0
+
+    def spared_bytes(self, field: Any, itemsize: int) -> int:
+        """What tracing finds kept for a row of one layer, but compilers do not keep."""
+        del field, itemsize
+        return 0
+
+    def tensor_values(self, field: Any, sliced: bool) -> int:
+        """Values of a row that devices along the mesh's tensor axis add up in a step.
+
+        Args:
+          field: that it reads.
+          sliced: whether micro-batches encode each row twice.
+        """
+        del field, sliced
+        return 0
+
+    def less_memory(self, platform: str) -> Mapping[str, Any]:
+        """Keys with the values that save memory of activations for time; {}: it has none.
+
+        Args:
+          platform: "gpu", "tpu" or "cpu".
+        """
+        del platform
+        return {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from big_retrieval.config.fields import Lexical
+from big_retrieval.config.heads import LOCAL_TOP
 from big_retrieval.config.loss import PairLoss
 from big_retrieval.config.registry import register
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.losses.function import LossFunction
     from big_retrieval.plan.vdr_cost import VdrCost
-
-LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Vdr(PairLoss):
         if not self.lexical(config):
             mine = (*self.fields(config, "query"), *self.fields(config, "document"))
             heads = {name: field.head for name, field in config.fields.items() if name in mine}
-            name = next(n for n, head in heads.items() if not isinstance(head, Lexical))
+            name = next(n for n, head in heads.items() if not head.lexical)
             yield (
                 f"{path}.type 'vdr' compares lexical representations: set config.fields."
                 f"{name}.head.type to 'lexical', or take another loss."

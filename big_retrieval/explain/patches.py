@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval import gate
-from big_retrieval.config import Lexical
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.fields import stack
 from big_retrieval.data.images import evaluation_view
@@ -27,7 +26,7 @@ from big_retrieval.explain import listing
 from big_retrieval.explain.listing import Listed
 from big_retrieval.explain.words import check_field, words_of
 from big_retrieval.models.lexical import LexicalHead
-from big_retrieval.models.towers import DTYPES, make_head, make_model, variables
+from big_retrieval.models.towers import DTYPES, make_model, variables
 
 if TYPE_CHECKING:
     from big_retrieval.loading import TrainedModel
@@ -141,7 +140,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     part: Any = c.fields[field]
     owner = part.shares_head or field
     config: Any = c.fields[owner].head
-    assert isinstance(config, Lexical)
+    assert config.lexical
     place = str(image) if isinstance(image, str | Path) else "an image"
     picture = evaluation_view(read_image(image), part.size, place=place)  # [S, S, 3]
     inputs = {field: stack(make_readers(c, model.tokenizer)[field], [picture])}
@@ -151,7 +150,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     ]  # [R * R, D]
     # Padding is of texts; images have masks here alone, which have to count.
     unmasked = replace(config, pool_padding=False)
-    head: Any = make_head(unmasked, model.columns(field), dtype=DTYPES[c.dtype], parent=None)
+    head = unmasked.build(model.columns(field), dtype=DTYPES[c.dtype], parent=None)
     return Patches(
         picture,
         round(len(hidden) ** 0.5),

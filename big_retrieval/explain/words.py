@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from big_retrieval.config import Config, Lexical
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.explain import listing
 from big_retrieval.explain.listing import Listed, Shared
@@ -132,7 +132,7 @@ def lexical_fields(config: Config, kind: str = "") -> list[str]:
     found = [
         (field.side != "query", name)
         for name, field in config.encoded.items()
-        if isinstance(field.head, Lexical) and kind in ("", field.modality)
+        if field.head.lexical and kind in ("", field.modality)
     ]
     return [name for _, name in sorted(found)]
 

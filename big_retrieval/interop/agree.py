@@ -1,11 +1,13 @@
 """Whether a configuration and a checkpoint agree: what differs is named, with what to change."""
 
+import dataclasses
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ResNet, ViT
+from big_retrieval.config import Config, Tower
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
@@ -39,9 +41,7 @@ PROBES = (  # texts on which tokenizers differ
 )
 
 
-def same_tower(
-    path: str, tower: ViT | Bert | ResNet, part: Part, origin: str, fresh: Sequence[str] = ()
-) -> None:
+def same_tower(path: str, tower: Tower, part: Part, origin: str, fresh: Sequence[str] = ()) -> None:
     """Makes sure that a configured tower computes what the checkpoint's does.
 
     Args:
@@ -61,7 +61,7 @@ def same_tower(
         )
     keys = [
         key
-        for key in SAME[tower.type]
+        for key in SAME.get(tower.type, _keys(tower))
         if getattr(tower, key) != getattr(part.tower, key)
         and not (key in ADDS and not getattr(part.tower, key) and _fits(ADDS[key], fresh))
     ]
@@ -71,6 +71,11 @@ def same_tower(
         raise UserError(
             f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}."
         )
+
+
+def _keys(tower: Any) -> list[str]:
+    """All keys of a tower of a user's own, which a checkpoint of ours may hold."""
+    return [key.name for key in dataclasses.fields(tower)]
 
 
 def _fits(name: str, patterns: Iterable[str]) -> bool:

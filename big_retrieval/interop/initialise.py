@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.config import Bert, Config, Init, Lexical, ResNet, ViT
+from big_retrieval.config import Config, Init, Tower
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop import agree, fit
+from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import OUR_TEMPERATURE, Flat, Part, Source, below
@@ -75,9 +75,10 @@ def start(
         tower = config.towers[name]
         agree.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
         agree.same_inputs(config, name, part, source, shapes)
-        if tokenizer is not None and isinstance(tower, Bert):
+        if tokenizer is not None and tower.modality == "text":
             agree.same_tokenizer(source, tokenizer)
-        fitted = _fitted(config, name, tower, part)
+        fields = [field for field in config.fields.values() if field.tower == name]
+        fitted = tower.fitted(part, fields, config.seed)
         anew = agree.same_names(source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh)
         anew += agree.same_names(source.origin, part.stats, below(stats, f"{name}/"), init.fresh)
         params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
@@ -96,7 +97,7 @@ def start(
 def _reads_words(config: Config, tower: str, source: Source) -> bool:
     """Whether the masked-language head of a checkpoint is wanted behind a tower."""
     heads = [field.head for field in config.fields.values() if field.tower == tower]
-    wanted = any(isinstance(head, Lexical) for head in heads)
+    wanted = any(head.lexical for head in heads)
     return wanted and any(part.masked for part in source.parts.values())
 
 
@@ -104,7 +105,7 @@ def _count(params: Flat) -> str:
     return f"{sum(x.size for x in params.values()):,} parameters"
 
 
-def _part(tower: ViT | Bert | ResNet, source: Source, init: Init, key: str) -> Part:
+def _part(tower: Tower, source: Source, init: Init, key: str) -> Part:
     """The part of a checkpoint that a tower starts from."""
     if init.tower:
         if init.tower not in source.parts:
@@ -119,17 +120,6 @@ def _part(tower: ViT | Bert | ResNet, source: Source, init: Init, key: str) -> P
         f"{source.origin} has {len(same)} towers of the type {tower.type!r} (it has: {have}); say "
         f"which with {key}.tower, or name another checkpoint."
     )
-
-
-def _fitted(config: Config, name: str, tower: ViT | Bert | ResNet, part: Part) -> fit.Fitted:
-    fields = [field for field in config.fields.values() if field.tower == name]
-    if isinstance(tower, ViT):
-        sizes = {field.size for field in fields if field.modality == "image"}
-        return fit.fit_image(part, tower, max(sizes), config.seed)
-    if isinstance(tower, ResNet):
-        return fit.Fitted(part.params, [])
-    lengths = [field.length for field in fields if field.modality == "text"]
-    return fit.fit_text(part, tower, max(lengths), config.seed)
 
 
 def _heads(
@@ -148,11 +138,11 @@ def _heads(
         wanted = below(shapes, head)
         if each.tower != tower or not wanted:
             continue
-        same = isinstance(each.head, Lexical) == (part.lexical is not None)
+        same = each.head.lexical == (part.lexical is not None)
         if not (init.head and part.head and same):
             notes.append(f"{path if set(wanted) == {'kernel'} else head[:-1]} starts anew")
             continue
-        if isinstance(each.head, Lexical):
+        if each.head.lexical:
             fitted = fit_head(f"config.fields.{field}", tower, each.head, part, wanted, origin)
             params |= {head + p: array for p, array in fitted.items()}
             notes.append(f"{head[:-1]}: the lexical head of {origin}, {_count(fitted)}")

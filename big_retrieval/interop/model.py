@@ -13,11 +13,11 @@ from big_retrieval.config import Tokenizer as TokenizerConfig
 from big_retrieval.data.text import load_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop import agree, fit
+from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
-from big_retrieval.interop.source import Flat, Source, describe
+from big_retrieval.interop.source import Flat, Source
 from big_retrieval.loading import TrainedModel, load, put_together
 
 LOSS = Contrastive(temperature=Temperature(max=None))  # what it holds of a loss: a temperature
@@ -82,7 +82,7 @@ def _told(source: Source, config: Config) -> Iterator[str]:
     """What a user should know about an import."""
     for name, part in source.parts.items():
         size = sum(x.size for x in part.params.values())
-        yield f"{name}: {part.kind.name}, {describe(part.tower)}, {size:,} parameters"
+        yield f"{name}: {part.kind.name}, {part.tower.describe()}, {size:,} parameters"
         if part.lexical is not None:
             yield f"{name}: lexical, {part.lexical.activation} of every word's largest logit"
         elif part.head:
@@ -212,10 +212,7 @@ def _params(source: Source, config: Config) -> Flat:
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]
-        params = part.params
-        if isinstance(tower, Bert):
-            longest = max(f.length for f in fields if f.modality == "text")
-            params = fit.fit_text(part, tower, longest).params
+        params = tower.fitted(part, fields, seed=0).params
         found |= {f"{name}/{path}": array for path, array in params.items()}
         found |= {f"batch_stats/{name}/{path}": array for path, array in part.stats.items()}
     for name, field in config.encoded.items():

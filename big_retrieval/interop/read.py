@@ -7,7 +7,6 @@ from typing import Any
 from flax import traverse_util
 
 from big_retrieval import hub, manifest
-from big_retrieval.config import Bert, Lexical, ResNet, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
@@ -97,14 +96,15 @@ def _ours(folder: Path) -> Source:
     parts = {}
     for name, tower in config.towers.items():
         field = next(key for key, each in config.encoded.items() if each.tower == name)
+        side: Any = tower.modality
         own, head = below(params, f"{name}/"), config.fields[field].head
         parts[name] = Part(
-            kind=Kind("a tower of ours", _side(tower), "", (), Table(())),
+            kind=Kind("a tower of ours", side, "", (), Table(())),
             tower=tower,
             params=own,
             head=below(params, f"{field}_head/"),
             names={path: path for path in own},
-            lexical=head if isinstance(head, Lexical) else None,
+            lexical=head if head.lexical else None,
             stats=below(params, f"batch_stats/{name}/"),
         )
     return Source(
@@ -117,10 +117,6 @@ def _ours(folder: Path) -> Source:
         unknown=[],
         settings=Settings(tokenizer=found / "tokenizer.json", pixels=_pixels(config)),
     )
-
-
-def _side(tower: ViT | Bert | ResNet) -> Any:
-    return "text" if isinstance(tower, Bert) else "image"
 
 
 def _pixels(config: Any) -> Pixels | None:

@@ -12,7 +12,6 @@ from flax import traverse_util
 
 from big_retrieval.config import ResNet
 from big_retrieval.errors import UserError
-from big_retrieval.models.towers import make_tower
 
 
 def recognise(
@@ -57,7 +56,7 @@ def recognise(
 def shapes(tower: ResNet) -> dict[str, dict[str, tuple[int, ...]]]:
     """The shapes of a tower's `params` and `batch_stats` by path, with nothing allocated."""
     image = jnp.zeros((1, 32, 32, 3))
-    drawn: Any = jax.eval_shape(make_tower(tower, 0).init, jax.random.key(0), image)
+    drawn: Any = jax.eval_shape(tower.build(0, ()).init, jax.random.key(0), image)
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, tree in drawn.items():
         leaves: Any = traverse_util.flatten_dict(nn.unbox(tree), sep="/")

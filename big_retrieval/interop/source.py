@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from big_retrieval.config import Bert, Head, Lexical, ResNet, ViT
+from big_retrieval.config import Bert, Head, Lexical, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
@@ -38,7 +38,7 @@ class Part:
     """
 
     kind: Kind
-    tower: ViT | Bert | ResNet
+    tower: Any  # of a `config.Tower`
     params: Flat
     head: Flat
     names: dict[str, str]
@@ -48,11 +48,11 @@ class Part:
     stats: Flat = field(default_factory=dict)
 
     @property
-    def head_config(self) -> Head | Lexical:
+    def head_config(self) -> Head:
         """The head's configuration."""
         if self.lexical is not None:
             return self.lexical
-        return Head(dim=self.head["kernel"].shape[1] if self.head else None)
+        return Projection(dim=self.head["kernel"].shape[1] if self.head else None)
 
     @property
     def positions(self) -> int:
@@ -62,7 +62,7 @@ class Part:
     @property
     def image_size(self) -> int | None:
         """Pixels of a side, of a vision tower; None where its parameters do not depend on it."""
-        if not isinstance(self.tower, ViT):
+        if self.tower.modality != "image" or "position_embedding" not in self.params:
             return None
         return math.isqrt(self.positions - self.tower.class_tokens) * self.tower.patch
 
@@ -273,14 +273,4 @@ def _text(origin: str, kind: Kind, params: Flat, settings: Settings) -> Bert:
         relative_positions=0 if relative is None else relative.shape[0],
         vocab_size=rows,
         **found,
-    )
-
-
-def describe(tower: ViT | Bert | ResNet) -> str:
-    """A tower in a few words."""
-    if isinstance(tower, ResNet):
-        return f"stages of {', '.join(map(str, tower.blocks))} blocks, width {tower.width}"
-    return (
-        f"{tower.depth} layers of width {tower.width}, {tower.heads} heads, {tower.activation}, "
-        f"pooled by {tower.pool!r}"
     )

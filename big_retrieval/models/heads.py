@@ -9,7 +9,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, flat_matmul, parameter, wide
 
 
-class Projection(nn.Module):
+class ProjectionHead(nn.Module):
     """One linear map without bias, shared by all class tokens; parameter `kernel [W, dim]`.
 
     "Design of the Topology for Contrastive Visual-Textual Alignment": with several class tokens

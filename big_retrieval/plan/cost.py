@@ -1,29 +1,22 @@
 """Operations, bytes on the wire and seconds of a training step, by formulas.
 
+Towers and heads bring theirs (`config.Tower`, `config.Head`); what has none is traced.
+
 Operations count a multiplication and an addition as two. Model operations are what forward and
 backward pass of the towers need (3 forward passes), the usual base of MFU; executed ones add what
 is computed twice and the loss.
 """
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 
-from big_retrieval.config import (
-    Bert,
-    Config,
-    Field,
-    ResNet,
-    ViT,
-    lexical_head,
-    negatives_field,
-)
-from big_retrieval.models.resnet import ResidualNetwork
-from big_retrieval.models.towers import DTYPES, head_flops, lexical_columns, make_tower
+from big_retrieval.config import Config, negatives_field
+from big_retrieval.models.flops import head_flops, tower_flops
+from big_retrieval.models.towers import DTYPES, lexical_columns
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.loss_cost import loss_flops, loss_wire
-from big_retrieval.plan.memory import arrays_bytes, groups, tower_length
+from big_retrieval.plan.memory import arrays_bytes, groups
 from big_retrieval.train.build import Model
 from big_retrieval.train.optimizer import names_of
 
@@ -44,34 +37,15 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     columns = lexical_columns(config, vocab_size)
     for name, field in config.encoded.items():
         tower = config.towers[field.tower]
-        module = make_tower(tower, vocab_size, parent=None)
-        forward = module.flops(field.size if field.modality == "image" else field.length)
-        head = head_flops(field, tower, columns.get(field.shares_head or name))
+        forward = tower_flops(tower, field, vocab_size)
+        own = columns.get(field.shares_head or name)
+        head = head_flops(field, tower, own, vocab_size, config.topology)
         times = 1 + (config.negatives.count if name == negatives_field(config) else 0)
         towers += times * 3 * (forward + head)
-        again += times * _again(tower, field, forward)
+        again += times * tower.flops_again(field, forward)
         again += times * (forward + head) if sliced else 0
     n, loss = config.batch_size, loss_flops(config, vocab_size)
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
-
-
-def _again(tower: ViT | Bert | ResNet, field: Field, forward: int) -> int:
-    """Operations that the backward pass repeats, of `forward` ones, for one row."""
-    if tower.remat == "none":
-        return 0
-    if isinstance(tower, ViT | Bert) and tower.remat == "dots":
-        length = tower_length(tower, field)
-        return tower.depth * 4 * length * length * tower.width
-    return forward - _embedding(tower, field)
-
-
-def _embedding(tower: ViT | Bert | ResNet, field: Field) -> int:
-    """Operations outside the layers."""
-    if isinstance(tower, ResNet) and field.modality == "image":
-        return ResidualNetwork(stem=tower.stem, parent=None).stem_flops(field.size)
-    if not isinstance(tower, ViT) or field.modality == "text":
-        return 0
-    return 2 * (field.size // tower.patch) ** 2 * 3 * tower.patch**2 * tower.width
 
 
 def wire_bytes(parts: Model, config: Config) -> dict[str, float]:
@@ -129,16 +103,12 @@ def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
         return []
     out: list[tuple[str, float]] = []
     rows, itemsize = config.batch_size // groups(parts), jnp.dtype(DTYPES[config.dtype]).itemsize
-    for name, field in config.encoded.items():
-        tower: Any = config.towers[field.tower]
-        if isinstance(tower, ResNet):  # nothing of it is spread over this axis
-            continue
-        times = 6 + (tower.remat != "none") + (2 if _slices(config) > 1 else 0)
-        size = rows * tower_length(tower, field) * tower.width
-        out.append(
-            ("all-reduce", tower.depth * times * 2 * size * itemsize * (tensor - 1) / tensor)
-        )
-        if lexical_head(config.fields, name):  # the gradient of the positions that it reads
+    for field in config.encoded.values():
+        tower = config.towers[field.tower]
+        values = rows * tower.tensor_values(field, sliced=_slices(config) > 1)
+        out.append(("all-reduce", 2 * values * itemsize * (tensor - 1) / tensor))
+        if field.head.lexical:  # the gradient of the positions that it reads
+            size = rows * tower.positions(field) * tower.width
             out.append(("all-reduce", 2 * size * 4 * (tensor - 1) / tensor))
     return out
 

@@ -1,10 +1,10 @@
 """The smallest change to a config that makes it fit, found on the formulas."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from big_retrieval.config import Config, ResNet
+from big_retrieval.config import Config
 from big_retrieval.plan import loss_cost, memory
 from big_retrieval.train.build import Model
 
@@ -88,7 +88,7 @@ def _candidates(parts: Model, platform: str) -> Iterator[_Candidate]:
 def _sliced(base: _Candidate, parts: Model) -> Iterator[_Candidate]:
     """Micro-batches of powers of two that divide the batch, largest first."""
     batch, rows_over = base.config.batch_size, memory.groups(parts)
-    if any(isinstance(t, ResNet) and t.whole_batch for t in base.config.towers.values()):
+    if any(t.whole_batch for t in base.config.towers.values()):
         return  # slices would be another training
     size = 1 << (batch.bit_length() - 1)
     now = base.config.microbatch or batch
@@ -103,15 +103,10 @@ def _remat(base: _Candidate, platform: str) -> _Candidate | None:
     """All towers with remat=block; in a scan on CPUs, where XLA undoes it otherwise."""
     towers: dict[str, Any] = dict(base.config.towers)
     flags = []
-    changes: Mapping[str, Any] = {"remat": "block"}
-    if platform == "cpu":
-        changes = {"remat": "block", "scan": True}
     for name, tower in base.config.towers.items():
-        if isinstance(tower, ResNet) and platform == "cpu":
-            continue  # it has no scan
-        possible = {"remat": "block"} if isinstance(tower, ResNet) else changes
-        fresh = {key: v for key, v in possible.items() if getattr(tower, key) != v}
-        towers[name] = dataclasses.replace(tower, **fresh)
+        changes = tower.less_memory(platform).items()
+        fresh = {key: v for key, v in changes if getattr(tower, key) != v}
+        towers[name] = dataclasses.replace(tower, **fresh)  # type: ignore
         flags += [f"--config.towers.{name}.{key}={value}" for key, value in fresh.items()]
     if not flags:
         return None

@@ -2,9 +2,10 @@
 
 * parameters, optimiser (and averages), batch: exact, from shapes and shardings.
 * activations: what automatic differentiation keeps of the towers for the backward pass. It is
-  traced on abstract arrays for one and two layers, so that every tower, type and `remat` is
-  counted as it is written, and scaled to the depth and the rows. On top: one layer's backward
-  pass, the gradients, and the copies of parameters that loops and meshes make.
+  traced on abstract arrays, so that every tower, type and `remat` is counted as it is written: for
+  one and two layers and scaled to the depth where a tower has equal layers (`Tower.at_depth`), else
+  whole. On top: one layer's backward pass, the gradients, and the copies of parameters that loops
+  and meshes make.
 * representations: points of both sides and their gradients, of all rows of the device.
 * loss: what travels and the blocks of scores.
 """
@@ -20,8 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.columns import Columns
-from big_retrieval.config import Bert, Config, Lexical, ResNet
-from big_retrieval.models.pooling import block_size
+from big_retrieval.config import Config
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
@@ -29,17 +29,8 @@ from big_retrieval.train.build import Model
 from big_retrieval.train.step import abstract_batch
 
 PARTS = ("parameters", "optimiser", "batch", "activations", "representations", "loss")
+SMALL = 64  # rows of a word table that does not count
 _ROWS = 8191  # a prime: an array whose size it divides has a row axis
-# Arrays of a layer's backward pass on top of what autodiff keeps of it: inner ones of the MLP, and
-# attention matrices. Measured on CPUs in float32. Gradients add two of each, unless (text, with a
-# mask) XLA has freed as much by then; the polynomial of gelu_tanh is kept on paper only.
-_INNER = {
-    "vit": {"gelu": 2, "gelu_tanh": -1, "relu": 1},
-    "bert": {"gelu": 0, "gelu_tanh": -2, "relu": 0},
-}
-_ATTENTION = {"vit": 2, "bert": 0}
-_LOGITS = {"max": 1.5, "mean": 3.5}  # a lexical head's blocks of logits at a time; measured so
-_RECOMPUTED = {"gelu_tanh": 2}  # inner arrays that unrolled layers do not keep; with jax 0.11 fewer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,17 +118,17 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     for name, field in config.encoded.items():
         tower = config.towers[field.tower]
         found = _saved(parts.model, name, _effective(tower, platform))
-        if isinstance(tower, ResNet):  # counted whole, without layers
+        layer.append(_blocks(name, rows, parts, platform))
+        if tower.at_depth(1) is None:  # counted whole
             kept, casts = kept + rows * found.base, casts + found.casts
             layer.append(rows * found.inside)
             continue
         kept += rows * (found.base + tower.depth * found.layer)
         # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
-        layer.append(_logits(name, rows, parts, platform))
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
-        if not isinstance(tower, ResNet) and tower.scan:
+        if tower.scan:
             stacked += _layers_bytes(parts, name)
     params = arrays_bytes(parts.abstract.params)
     return {
@@ -148,19 +139,12 @@ def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
     }
 
 
-def tower_length(tower: Any, field: Any) -> int:
-    """Positions of a field in its tower, class tokens included."""
-    if field.modality == "image":
-        return (field.size // tower.patch) ** 2 + tower.class_tokens
-    return field.length + tower.class_tokens - 1
-
-
 def _effective(tower: Any, platform: str) -> Any:
     """XLA on CPUs merges recomputation of unrolled layers with the forward pass: it saves nothing.
 
     (Seen in the compiler's accounting; inside scans it cannot.)
     """
-    merged = platform == "cpu" and (isinstance(tower, ResNet) or not tower.scan)
+    merged = platform == "cpu" and not tower.scan and tower.remat != "none"
     return dataclasses.replace(tower, remat="none") if merged else tower
 
 
@@ -174,55 +158,72 @@ def _cached(
     name: str,
     columns: Columns | None,
 ) -> Saved:
-    def model(**changes: Any) -> RetrievalModel:
-        changed = dataclasses.replace(tower, **changes)
+    def model(depth: int, **changes: Any) -> RetrievalModel:
+        changed = dataclasses.replace(tower.at_depth(depth), **changes)
         towers, fields = {field.tower: changed}, {name: field}
         own = {} if columns is None else {name: columns}
         return RetrievalModel(towers, fields, topology, vocab_size, own, DTYPES[dtype])
 
-    one, one_casts = _residuals(model(depth=1), name)
-    two, two_casts = _residuals(model(depth=2), name)
+    one, one_casts = _residuals(model(1), name)
+    two, two_casts = _residuals(model(2), name)
     layer, inside = two - one, 0
     if tower.remat != "none":
-        plain = [_residuals(model(depth=d, remat="none", scan=False), name)[0] for d in (1, 2)]
+        plain = [_residuals(model(d, remat="none", scan=False), name)[0] for d in (1, 2)]
         inside = plain[1] - plain[0] - layer
     elif not tower.scan:
-        layer -= _RECOMPUTED.get(tower.activation, 0) * _inner(tower, field, dtype)
-    inside = max(0, inside + _backward(tower, field, dtype))
+        layer -= tower.spared_bytes(field, _itemsize(dtype))
+    inside = max(0, inside + tower.layer_bytes(field, _itemsize(dtype)))
     return Saved(max(0, 2 * one - two), layer, inside, two_casts - one_casts)
 
 
 def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
     owner = model.fields[name].shares_head or name
-    field = dataclasses.replace(model.fields[name], shares_head="")  # alone, it needs its own
+    whole: Any = model.fields[name]
+    field = dataclasses.replace(whole, shares_head="") if whole.shares_head else whole  # alone
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
-    if isinstance(tower, ResNet):
-        return _convolutional(tower, field, model.topology, dtype, name)
+    columns, vocab_size = model.columns.get(owner), model.vocab_size
     # A word table's size changes nothing that is kept per row, and a small one traces faster; but
     # behind a lexical head every column keeps something.
-    if isinstance(tower, Bert) and not isinstance(field.head, Lexical):
-        tower = dataclasses.replace(tower, vocab_size=64)
-    tower = dataclasses.replace(tower, depth=1)  # one entry for all depths
-    columns = model.columns.get(owner)
-    return _cached(tower, field, model.topology, dtype, model.vocab_size, name, columns)
+    if not field.head.lexical:
+        tower, vocab_size = _small_table(tower), SMALL
+    first = tower.at_depth(1)  # one entry for all depths
+    count = _whole if first is None else _cached
+    how = (model.topology, dtype, vocab_size, name, columns)
+    return count(tower if first is None else first, field, *how)
+
+
+def _small_table(tower: Any) -> Any:
+    """A tower with a small word table, if it has one."""
+    return dataclasses.replace(tower, vocab_size=SMALL) if tower.vocab_size else tower
 
 
 @functools.lru_cache(maxsize=16)
-def _convolutional(tower: ResNet, field: Any, topology: str, dtype: str, name: str) -> Saved:
-    """A residual network, counted whole.
-
-    During the backward pass of its widest block, the first, two arrays of its output come on top.
-    """
-    model = RetrievalModel({field.tower: tower}, {name: field}, topology, 0, {}, DTYPES[dtype])
+def _whole(
+    tower: Any,
+    field: Any,
+    topology: str,
+    dtype: str,
+    vocab_size: int,
+    name: str,
+    columns: Columns | None,
+) -> Saved:
+    """A tower without equal layers, such as a residual network, counted whole."""
+    own = {} if columns is None else {name: columns}
+    model = RetrievalModel(
+        {field.tower: tower}, {name: field}, topology, vocab_size, own, DTYPES[dtype]
+    )
     base, casts = _residuals(model, name)
-    plain = dataclasses.replace(tower, remat="none")
-    widest = (field.size // 4) ** 2 * tower.stem * (4 if tower.bottleneck else 1)
-    inside = 2 * widest * jnp.dtype(DTYPES[dtype]).itemsize
+    inside = tower.layer_bytes(field, _itemsize(dtype))
     if tower.remat != "none":
-        whole = _convolutional(plain, field, topology, dtype, name).base
-        inside += (whole - base) // sum(tower.blocks)
+        plain = dataclasses.replace(tower, remat="none")
+        kept = _whole(plain, field, topology, dtype, vocab_size, name, columns).base
+        inside += (kept - base) // tower.depth
     return Saved(base, 0, inside, casts)
+
+
+def _itemsize(dtype: str) -> int:
+    return jnp.dtype(DTYPES[dtype]).itemsize
 
 
 def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
@@ -252,35 +253,19 @@ def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
     return per_row, cast
 
 
-def _inner(tower: Any, field: Any, dtype: str) -> int:
-    """Bytes of one row's activations inside an MLP."""
-    return tower_length(tower, field) * tower.mlp * jnp.dtype(DTYPES[dtype]).itemsize
-
-
-def _backward(tower: Any, field: Any, dtype: str) -> int:
-    """What the backward pass of one layer holds per row besides what was kept."""
-    length, itemsize = tower_length(tower, field), jnp.dtype(DTYPES[dtype]).itemsize
-    # Logits are in float32, weights in the type of the computation.
-    matrix = tower.heads * length * length * (4 + itemsize) // 2
-    inner = _INNER.get(tower.type, {}).get(tower.activation, 0) * _inner(tower, field, dtype)
-    return inner + _ATTENTION.get(tower.type, 0) * matrix
-
-
-def _logits(name: str, rows: int, parts: Model, platform: str) -> int:
-    """What a lexical head holds of logits by position, float32, for the rows of one device."""
+def _blocks(name: str, rows: int, parts: Model, platform: str) -> int:
+    """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
     field = parts.model.fields[name]
-    if not isinstance(field.head, Lexical):
-        return 0
-    length = tower_length(parts.model.towers[field.tower], field)
-    columns = -(-len(parts.model.columns[field.shares_head or name]) // parts.mesh.shape["tensor"])
-    columns = min(columns, block_size(rows * length, platform))
-    return round(_LOGITS[field.head.pooling] * 4 * rows * length * columns)
+    columns = parts.model.columns.get(field.shares_head or name, ())
+    spread = -(-len(columns) // parts.mesh.shape["tensor"])
+    positions = parts.model.towers[field.tower].positions(field)
+    return field.head.block_bytes(rows, positions, spread, platform)
 
 
 def _layers_bytes(parts: Model, tower: str) -> int:
-    """Parameters of a tower's layers on one device."""
-    layers = parts.abstract.params[tower]
-    return arrays_bytes({k: v for k, v in layers.items() if k.startswith("layer")})
+    """Parameters of a tower's layers on one device; all of a tower without such names."""
+    whole = parts.abstract.params[tower]
+    return arrays_bytes({k: v for k, v in whole.items() if k.startswith("layer")} or whole)
 
 
 def _gathered(parts: Model, config: Config) -> int:
@@ -294,12 +279,12 @@ def _gathered(parts: Model, config: Config) -> int:
     itemsize = jnp.dtype(DTYPES[config.dtype]).itemsize
     fsdp = parts.mesh.shape["fsdp"]
     for name, tower in config.towers.items():
-        if isinstance(tower, Bert):
-            table = parts.abstract.params[name]["token_embedding"]
+        if tower.word_table:
+            table = parts.abstract.params[name][tower.word_table]
             total += 4 * table.size
         if fsdp > 1:
             whole = _layers_bytes(parts, name) * fsdp * itemsize // 4
-            if not isinstance(tower, ResNet) and tower.scan:
+            if tower.scan:
                 whole //= tower.depth
             total += whole
     return total

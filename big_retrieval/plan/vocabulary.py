@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from big_retrieval.config import Bert, Config, Scenes
+from big_retrieval.config import Config, Scenes
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text import load_tokenizer
 
@@ -32,12 +32,7 @@ def with_words(config: Config, size: int) -> Config:
 
     Points of lexical heads are as large as the word table; formulas read that from the config.
     """
-    towers = {
-        name: dataclasses.replace(tower, vocab_size=tower.vocab_size or size)
-        if isinstance(tower, Bert)
-        else tower
-        for name, tower in config.towers.items()
-    }
+    towers = {name: tower.with_vocabulary(size) for name, tower in config.towers.items()}
     return dataclasses.replace(config, towers=towers)
 
 
@@ -52,7 +47,7 @@ def vocabulary(config: Config) -> Vocabulary:
     """
     c = config.tokenizer
     towers = config.towers.values()
-    sizes = [t.vocab_size for t in towers if isinstance(t, Bert) and t.vocab_size is not None]
+    sizes = [t.vocab_size for t in towers if t.vocab_size is not None]
     if c.path and Path(c.path).exists():
         return Vocabulary(load_tokenizer(c.type, c.path).vocab_size, f"read from {c.path}")
     if not c.path and isinstance(config.data, Scenes):

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from big_retrieval.columns import Words
-from big_retrieval.config import Bert, Config
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
@@ -87,7 +87,7 @@ def build_model(
 def _check_vocabulary(config: Config, vocab_size: int) -> None:
     """Raises where a word table has fewer rows than the tokenizer has ids."""
     for name, tower in config.towers.items():
-        rows = tower.vocab_size if isinstance(tower, Bert) else None
+        rows = tower.vocab_size
         if rows is not None and rows < vocab_size:
             raise UserError(
                 f"config.towers.{name}.vocab_size is {rows}, but the tokenizer has {vocab_size} "

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval import schema
-from big_retrieval.config import Config, ResNet
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.manifest import to_json
@@ -117,7 +117,7 @@ def changed_part(key: str, config: Config) -> str:
 
 def _free(key: str, config: Config) -> bool:
     """Whether a key may differ; batch norms that go by slices make these a part of the training."""
-    by_slice = any(isinstance(tower, ResNet) and tower.by_slice for tower in config.towers.values())
+    by_slice = any(tower.by_slice for tower in config.towers.values())
     if by_slice and key == "config.microbatch":
         return False
     return configs.free_on_resume(key)

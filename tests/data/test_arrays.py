@@ -49,7 +49,8 @@ def source(folder: Path, records: list[dict[str, Any]]) -> Source:
 
 
 def readers(of: Source | None, **keys: Any) -> dict[str, Any]:
-    fields = {"text": TextField(length=8), "array": ArrayField(**({"shape": (2, 3)} | keys))}
+    given: dict[str, Any] = {"shape": (2, 3), **keys}
+    fields = {"text": TextField(length=8), "array": ArrayField(**given)}
     tools = Tools(TOKENIZER, fields=fields, source=of)
     return {name: field.build(tools) for name, field in fields.items()}
 
@@ -233,7 +234,8 @@ CHECKS = [
 def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
     from big_retrieval.checks.fields import fields
 
-    config, field = tiny(), ArrayField(**({"shape": (2,), "column": "a"} | keys))
+    given: dict[str, Any] = {"shape": (2,), "column": "a", **keys}
+    config, field = tiny(), ArrayField(**given)
     config = dataclasses.replace(config, fields={**config.fields, "a": field})
     assert any(words in sentence for sentence in fields(config)), list(fields(config))
 

@@ -19,7 +19,7 @@ from big_retrieval.interop.kinds import MTOB
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.models.bert import TextTransformer
-from big_retrieval.models.heads import Projection
+from big_retrieval.models.heads import ProjectionHead
 from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.similarity import topology
 
@@ -93,7 +93,7 @@ class Model:
             class_tokens=m,
             **types,
         )
-        self.head = Projection(c["output_dim"], **types)
+        self.head = ProjectionHead(c["output_dim"], **types)
         self.params = flax.traverse_util.unflatten_dict(
             {tuple(path.split("/")): jnp.asarray(x, dtype) for path, x in flat.items()}
         )

@@ -222,7 +222,7 @@ def test_another_preprocessing() -> None:
 def test_another_projection() -> None:
     c = clip_config()
     fields = {
-        name: dataclasses.replace(field, head=configs.Head(dim=24))
+        name: dataclasses.replace(field, head=configs.Projection(dim=24))
         for name, field in c.fields.items()
     }
     with pytest.raises(UserError, match=r"head.dim is 24, but the projection of .* has 20"):

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from big_retrieval.columns import columns_of_size
-from big_retrieval.config import Bert, Config, Head, Init, Lexical, TextField
+from big_retrieval.config import Bert, Config, Init, Lexical, Projection, TextField
 from big_retrieval.errors import UserError
 from big_retrieval.interop import folder
 from big_retrieval.interop.initialise import start
@@ -75,7 +75,7 @@ def encoded(model: RetrievalModel, params: Any, given: dict[str, np.ndarray]) ->
 def test_as_torch_has_it(name: str) -> None:
     plain = read(str(DATA / MODELS[name]))
     assert plain.unknown == []
-    assert plain.parts["text"].head_config == Head(dim=None)
+    assert plain.parts["text"].head_config == Projection(dim=None)
     assert any("dense" in each or "vocab_transform" in each for each in plain.unused)
     source = as_lexical(plain)
     assert source.unused == []

@@ -18,7 +18,6 @@ from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import Part, Source
-from big_retrieval.models.towers import make_tower
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -46,7 +45,7 @@ def text_inputs(expected: dict[str, np.ndarray]) -> tuple[jax.Array, jax.Array]:
 
 def run(part: Part, inputs: tuple[Any, ...], params: Any = None, **changes: Any) -> jax.Array:
     """Tokens [B, M, W] of a tower."""
-    tower: Any = make_tower(part.tower, 0).clone(**changes)
+    tower: Any = part.tower.build(0, ()).clone(**changes)
     return tower.apply({"params": nested(part.params) if params is None else params}, *inputs)
 
 

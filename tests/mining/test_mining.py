@@ -298,7 +298,7 @@ def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, T
     c = lexical_texts(**head)
     c["fields"]["query"]["column"], c["fields"]["document"]["column"] = "query", "text"
     for part in () if lexical else c["fields"].values():
-        part["head"] = recipe.entry(configs.Head(dim=4))
+        part["head"] = recipe.entry(configs.Projection(dim=4))
     for tower in () if lexical else c["towers"].values():
         tower["pool"] = "first"
     data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", least=1))

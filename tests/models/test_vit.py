@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.bert import TextTransformer
-from big_retrieval.models.heads import Projection
+from big_retrieval.models.heads import ProjectionHead
 from big_retrieval.models.vit import SIZES, VisionTransformer, patchify
 from tests.helpers import drawn
 
@@ -158,5 +158,5 @@ def test_published_parameter_counts(m: int, dim: int, total: int) -> None:
     count += parameters(TextTransformer(30522, **text, class_tokens=m, scan=True), words, words)
     for width in (768, 512):
         tokens = jax.ShapeDtypeStruct((1, m, width), jnp.float32)
-        count += parameters(Projection(dim), tokens)
+        count += parameters(ProjectionHead(dim), tokens)
     assert count + 1 == total

@@ -230,7 +230,7 @@ def save(folder: Path, *, lexical: bool) -> None:
     for name, column in (("query", "query"), ("document", "title")):
         changes["fields"][name].column = column
         if not lexical:
-            changes["fields"][name].head = recipe.entry(configs.Head(dim=4))
+            changes["fields"][name].head = recipe.entry(configs.Projection(dim=4))
     for tower in changes["towers"].values():
         tower.pool = "none" if lexical else "mean"
     data = recipe.entry(configs.GradedScenes(), count=40, size=16)

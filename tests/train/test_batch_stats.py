@@ -153,7 +153,7 @@ def test_impossible_sizes(tower: dict[str, Any], words: str) -> None:
 
 
 def test_a_text_field_cannot_read_with_it() -> None:
-    with pytest.raises(UserError, match="cannot read fields of kind 'text'"):
+    with pytest.raises(UserError, match="cannot read fields of type 'text'"):
         check(resnet(fields__text__tower="image"))
 
 

@@ -42,7 +42,7 @@ def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
     loss = loss or configs.Contrastive(divide_by="rows")
     size = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "class_tokens": tokens}
     given = {
-        "fields": fields(configs.Head(dim=4)),
+        "fields": fields(configs.Projection(dim=4)),
         "towers": {
             "image": recipe.entry(configs.ViT(), patch=8, **size),
             "text": recipe.entry(configs.Bert(), norm="pre", **size),

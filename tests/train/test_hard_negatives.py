@@ -40,7 +40,7 @@ def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
     )  # fmt: skip
 
 
-DPR = config(configs.Contrastive(), configs.Head(dim=None), "first")
+DPR = config(configs.Contrastive(), configs.Projection(dim=None), "first")
 VDR = config(configs.Vdr(top=4, symmetric=True), LEXICAL, "none")
 CONFIGS = {"dpr": DPR, "vdr": VDR}
 

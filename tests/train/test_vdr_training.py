@@ -198,7 +198,7 @@ def test_text_to_image_learns(tmp_path: Path) -> None:
 
 def test_lexical_texts_against_oblique_images_are_refused() -> None:
     """In one sentence that names both heads."""
-    head = recipe.entry(configs.Head(), dim=4)
+    head = recipe.entry(configs.Projection(), dim=4)
     changes = {
         "fields__image__head": head,
         "towers__image__pool": "first",

@@ -1,0 +1,255 @@
+"""Heads: what becomes of a tower's vectors, the points that are compared."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import Part, register
+from big_retrieval.config.towers import Activation, Tower
+
+if TYPE_CHECKING:
+    from big_retrieval.columns import Columns
+    from big_retrieval.config.run import Config
+
+LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
+# Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
+_BLOCKS = {"max": 1.5, "mean": 3.5}
+
+
+class Head(Part):
+    """The base of all heads: what the rest of the code asks them.
+
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("head")`. The
+    attributes below may be keys of it.
+
+    Attributes:
+      lexical: whether points have a number for every column of a vocabulary (`Lexical` and its
+        subclasses): they are then sparse in evaluations, and explained by words.
+      reads_positions: whether it reads all positions of a row, not its class tokens.
+      dim: N of the points; None: the width of the tower.
+    """
+
+    kind: ClassVar[str] = "head"
+    lexical: ClassVar[bool] = False
+    reads_positions: ClassVar[bool] = False
+    dim: Any = None
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        """What is wrong with its keys in this config, a sentence each.
+
+        Args:
+          config: of the run.
+          field: the name of the field behind whose tower it stands.
+          path: of this head, such as `config.fields.text.head`.
+        """
+        del config, field, path
+        yield from ()
+
+    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        """The shape (M, N) of the field's points.
+
+        Args:
+          config: checked.
+          field: the name of the field.
+          vocab_size: of the tokenizer, where the config leaves it open.
+        """
+        del vocab_size
+        tower = config.towers[config.fields[field].tower]
+        return tower.tokens, self.dim or tower.width
+
+    def build(self, columns: "Columns | None", **module: Any) -> Any:
+        """Its Linen module.
+
+        Args:
+          columns: of a lexical head.
+          **module: `name`, `parent` and `dtype` of the module.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(columns, ...)")
+
+    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+        """Raw points [B, M, N], which the topology projects; called in the model, traced by jax.
+
+        Args:
+          module: that of `build`.
+          tower: the tower's module.
+          tokens: what the tower gave, [B, M, W].
+          arrays: the field's arrays.
+        """
+        del tower, arrays
+        return module(tokens)
+
+    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int | None:
+        """Operations forward for one row, two for a multiplication and addition; None: traced.
+
+        Args:
+          tower: whose vectors it reads.
+          field: that it stands behind.
+          columns: of a lexical head.
+        """
+        del tower, field, columns
+        return None
+
+    def block_bytes(self, rows: int, positions: int, columns: int, platform: str) -> int:
+        """What the backward pass holds at a time besides what was kept, for the plan.
+
+        Args:
+          rows: of one device.
+          positions: of a row.
+          columns: of a lexical head on one device, else 0.
+          platform: "gpu", "tpu" or "cpu".
+        """
+        del rows, positions, columns, platform
+        return 0
+
+    def runlocal(self) -> "Head":
+        """The same, small, for `:runlocal`."""
+        return self
+
+
+@register("head")
+@dataclass(frozen=True)
+class Projection(Head):
+    """The projection from class tokens to points; shared by all tokens, without bias."""
+
+    type: Literal["projection"] = "projection"
+    dim: int | None = 512  # per class token; None: the tokens themselves, no projection
+    spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        """See `Head`."""
+        name = config.fields[field].tower
+        tower, spheres = config.towers[name], self.spheres
+        dim = self.dim or tower.width
+        if self.dim is not None and self.dim < 1:
+            yield f"{path}.dim is {self.dim}; it must be at least 1, or None."
+        if spheres is None:
+            return
+        if tower.class_tokens > 1:
+            yield (
+                f"{path}.spheres is for towers with one class token; config.towers.{name} has "
+                f"{tower.class_tokens}, each a sub-sphere already: set it to None."
+            )
+        elif spheres < 1 or dim % spheres:
+            yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
+
+    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        """See `Head`."""
+        tokens, dim = super().point_shape(config, field, vocab_size)
+        return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
+
+    def build(self, columns: "Columns | None", **module: Any) -> Any:
+        """See `Head`."""
+        from big_retrieval.models.heads import ProjectionHead
+
+        return ProjectionHead(**self.keys_of(ProjectionHead), **module)
+
+    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int:
+        """See `Head`."""
+        return 2 * tower.class_tokens * tower.width * (self.dim or 0)
+
+    def runlocal(self) -> "Projection":
+        """See `Head`."""
+        if self.dim is None:  # the tower's own width
+            return self
+        if self.spheres:  # keep the blocks, shorten each
+            return dataclasses.replace(self, dim=self.spheres * min(16, self.dim // self.spheres))
+        return dataclasses.replace(self, dim=min(16 if self.dim < 512 else 64, self.dim))
+
+
+@register("head")
+@dataclass(frozen=True)
+class Lexical(Head):
+    """One number for every word piece, pooled over a text or an image's patches (SPLADE, VDR)."""
+
+    lexical: ClassVar[bool] = True
+    reads_positions: ClassVar[bool] = True
+    type: Literal["lexical"] = "lexical"
+    tied: bool = True  # columns are the rows of the tower's word table; False: an own kernel
+    transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
+    layer_norm: bool = True  # in front of the columns; False where the tower ends with one
+    epsilon: float = 1e-5  # of that norm
+    use_bias: bool = False  # of the columns
+    bias_init: float = 0.0  # what it starts at; below 0, few columns are active at first
+    activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
+    pooling: Literal["max", "mean"] = "max"  # over the positions
+    pooling_top: int | None = None  # mean: of only so many of the largest; None: of all
+    pool_padding: bool = False  # padding takes part, as in the VDR authors' code
+    # the word pieces that have a column: "all", "words" (no special or unused ones), "ascii" (those
+    # of words in ASCII), or ids from a number on, such as "1000-"
+    columns: str = "all"
+    normalise: bool = False  # to norm 1 over the columns
+    # the gate of evaluations, indexes and searches (VDR, Eq. 4): only so many of the strongest
+    # columns stay (None: all above 0), and with `own_words` those of a text's words, too
+    top: int | None = None
+    own_words: bool = True
+
+    def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
+        """See `Head`."""
+        from big_retrieval.columns import check_rule
+
+        part = config.fields[field]
+        if config.topology != "inner":
+            yield (
+                f"{path}.type 'lexical' is scored by inner products: set config.topology to "
+                f"'inner' instead of {config.topology!r}."
+            )
+        if self.tied and not config.towers[part.tower].word_table:
+            yield f"{path}.tied: {part.modality or part.type}s have no word table; set it to False."
+        if self.epsilon <= 0:
+            yield f"{path}.epsilon is {self.epsilon}; it must be positive."
+        if self.bias_init and not self.use_bias:
+            yield (
+                f"{path}.bias_init is {self.bias_init}, but there is no bias: set use_bias to True."
+            )
+        if self.pooling_top is not None and (self.pooling != "mean" or self.pooling_top < 1):
+            yield (
+                f"{path}.pooling_top is {self.pooling_top}; it is for pooling 'mean' and at least "
+                "1, or None."
+            )
+        if self.top is not None and self.top < 0:
+            yield f"{path}.top is {self.top}; it must be 0 or more, or None for all columns."
+        if self.top == 0 and not (self.own_words and part.modality == "text"):
+            own = f", or {path}.own_words to True" if part.modality == "text" else ""
+            yield f"{path}.top is 0, which leaves no column: set it to 1 or more{own}."
+        if problem := check_rule(self.columns):
+            yield f"{path}.columns is {problem}."
+
+    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        """(1, V), where V is 0 as long as nothing tells it."""
+        from big_retrieval.columns import columns_of_size
+
+        # Images have as many columns as the texts that they are compared with.
+        towers = (config.towers[config.fields[field].tower], *config.towers.values())
+        rows = next(filter(None, (tower.vocab_size for tower in towers)), vocab_size)
+        return 1, len(columns_of_size(self.columns, rows)) if rows else 0
+
+    def build(self, columns: "Columns | None", **module: Any) -> Any:
+        """See `Head`."""
+        from big_retrieval.models.lexical import LexicalHead
+
+        assert columns is not None
+        keys = self.keys_of(LexicalHead) | {"columns": columns.ids}
+        return LexicalHead(**keys, mask_padding=not self.pool_padding, **module)
+
+    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+        """[B, 1, V] of all positions [B, L, W], those of the mask where there is one."""
+        table = tower.word_table() if self.tied else None
+        return module(tokens, arrays.get("mask"), table)[:, None]
+
+    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int:
+        """See `Head`."""
+        assert columns is not None
+        outputs = len(columns) + (0 if self.transform == "none" else tower.width)
+        return 2 * tower.positions(field) * tower.width * outputs
+
+    def block_bytes(self, rows: int, positions: int, columns: int, platform: str) -> int:
+        """Blocks of logits by position, float32."""
+        from big_retrieval.models.pooling import block_size
+
+        columns = min(columns, block_size(rows * positions, platform))
+        return round(_BLOCKS[self.pooling] * 4 * rows * positions * columns)
+
+    def runlocal(self) -> "Lexical":
+        """Its size is the vocabulary's."""
+        return self if self.top is None else dataclasses.replace(self, top=min(self.top, LOCAL_TOP))

@@ -1,0 +1,110 @@
+"""The residual networks among the towers."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import register
+from big_retrieval.config.towers import Tower
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+
+
+@register("tower")
+@dataclass(frozen=True)
+class ResNet(Tower):
+    """A residual network (v1.5, as torchvision has it) with batch norm: one vector an image."""
+
+    modality: ClassVar[str] = "image"
+    normed: ClassVar[bool] = True
+    type: Literal["resnet"] = "resnet"
+    blocks: tuple[int, ...] = (3, 4, 6, 3)  # of each stage
+    bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
+    stem: int = 64  # channels of the first convolution; each later stage has twice as many
+    frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
+    batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
+    remat: Literal["none", "block"] = "none"  # what the backward pass computes again
+
+    @property
+    def depth(self) -> int:
+        """Blocks."""
+        return sum(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Channels of the last stage, the width of the vector."""
+        return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether a row's vector depends on all rows of the batch in training."""
+        return not self.frozen_stats and self.batch_stats == "batch"
+
+    @property
+    def by_slice(self) -> bool:
+        """Whether it depends on the rows of its micro-batch."""
+        return not self.frozen_stats and self.batch_stats == "slice"
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Tower`."""
+        if not self.blocks or min(self.blocks) < 1:
+            yield f"{path}.blocks is {self.blocks}; it needs at least 1 block in every stage."
+        if self.stem < 1:
+            yield f"{path}.stem is {self.stem}; it must be at least 1."
+        size = config.microbatch
+        if size is not None and size < config.batch_size and self.whole_batch:
+            yield (
+                f"config.microbatch {size}: the batch norms of {path} need the whole batch at "
+                f"once; give {path}.batch_stats 'slice' (they then go by {size} rows each, "
+                f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
+            )
+
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        """See `Tower`."""
+        if head.reads_positions:
+            yield (
+                f"{head_path}.type is {head.type!r}, which reads patches of a 'vit' tower, not of "
+                "a 'resnet'."
+            )
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
+        """See `Tower`."""
+        from big_retrieval.models.resnet import ResidualNetwork
+
+        return ResidualNetwork(**self.keys_of(ResidualNetwork), **module)
+
+    def describe(self) -> str:
+        """See `Tower`."""
+        return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"
+
+    def runlocal(self) -> "ResNet":
+        """See `Tower`."""
+        return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
+
+    def flops(self, field: Any) -> int:
+        """See `Tower`."""
+        return self.build(0, (), parent=None).flops(field.size)
+
+    def flops_again(self, field: Any, forward: int) -> int:
+        """All but the first convolution."""
+        again = super().flops_again(field, forward)
+        return again and again - self.build(0, (), parent=None).stem_flops(field.size)
+
+    def layer_bytes(self, field: Any, itemsize: int) -> int:
+        """Two arrays of the output of the widest block, which is the first."""
+        return 2 * (field.size // 4) ** 2 * self.stem * (4 if self.bottleneck else 1) * itemsize
+
+    def less_memory(self, platform: str) -> Mapping[str, Any]:
+        """Blocks computed again; it has no scan, without which XLA undoes it on CPUs."""
+        return {} if platform == "cpu" else {"remat": "block"}
+
+
+RESNET_SIZES = {  # blocks of each stage, bottleneck
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    152: ((3, 8, 36, 3), True),
+}

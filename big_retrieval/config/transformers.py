@@ -1,0 +1,276 @@
+"""The transformers among the towers: of images and of texts."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import register
+from big_retrieval.config.towers import Activation, Remat, Tower
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.interop.fit import Fitted
+
+
+class Transformer(Tower):
+    """What `ViT` and `Bert` have in common.
+
+    Attributes:
+      least_tokens: class tokens that it needs where all positions come out.
+      inner: activation -> arrays of a layer's backward pass inside its MLP, on top of what autodiff
+        keeps. Gradients add two of each, unless (text, with a mask) XLA has freed as much by then;
+        the polynomial of gelu_tanh is kept on paper only. Measured on CPUs in float32.
+      attention: the same of attention matrices.
+    """
+
+    least_tokens: ClassVar[int] = 1
+    inner: ClassVar[Mapping[str, int]] = {}
+    attention: ClassVar[int] = 0
+    heads: Any = 1
+    mlp: Any = 1
+    pool: Any = "first"
+    activation: Any = "gelu"
+    dropout: Any = 0.0
+
+    @property
+    def gives_positions(self) -> bool:
+        """See `Tower`."""
+        return self.pool == "none"
+
+    @property
+    def tokens(self) -> int:
+        """See `Tower`."""
+        return 1 if self.pool == "mean" else self.class_tokens
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Tower`."""
+        for key in ("width", "depth", "heads", "mlp", "class_tokens"):
+            least = self.least_tokens if key == "class_tokens" else 1
+            if getattr(self, key) < least:
+                yield f"{path}.{key} is {getattr(self, key)}; it must be at least {least}."
+        count = self.class_tokens
+        if self.pool == "mean" and count > 1:
+            yield (
+                f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
+            )
+        if self.pool == "first" and count == 0:
+            yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
+        if self.width % self.heads:
+            yield f"{path}.width {self.width} must be a multiple of {path}.heads {self.heads}."
+        if not 0 <= self.dropout < 1:
+            yield f"{path}.dropout is {self.dropout}; it must be at least 0 and below 1."
+
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        """See `Tower`."""
+        if not head.reads_positions:
+            if self.gives_positions:
+                yield (
+                    f"{path}.pool is 'none', which gives all positions: set it to 'first', 'last' "
+                    f"or 'mean' for a projection, or {head_path}.type to 'lexical'."
+                )
+            return
+        if not self.gives_positions:
+            yield (
+                f"{head_path}.type {head.type!r} reads all positions, but {path}.pool is "
+                f"{self.pool!r}: set it to 'none'."
+            )
+        if self.class_tokens > self.least_tokens:
+            yield (
+                f"{head_path}.type {head.type!r} has no use for {path}.class_tokens "
+                f"{self.class_tokens}: set it to {self.least_tokens}."
+            )
+
+    def describe(self) -> str:
+        """See `Tower`."""
+        return (
+            f"{self.depth} layers of width {self.width}, {self.heads} heads, {self.activation}, "
+            f"pooled by {self.pool!r}"
+        )
+
+    def runlocal(self) -> "Transformer":
+        """See `Tower`."""
+        small: Any = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "dropout": 0.0}
+        return dataclasses.replace(self, **small)  # type: ignore
+
+    def flops_again(self, field: Any, forward: int) -> int:
+        """See `Tower`."""
+        if self.remat == "dots":
+            return self.depth * 4 * self.positions(field) ** 2 * self.width
+        return super().flops_again(field, forward)
+
+    def at_depth(self, depth: int) -> "Transformer":
+        """See `Tower`."""
+        return dataclasses.replace(self, depth=depth)  # type: ignore
+
+    def layer_bytes(self, field: Any, itemsize: int) -> int:
+        """See `Tower`."""
+        # Logits are in float32, weights in the type of the computation.
+        matrix = self.heads * self.positions(field) ** 2 * (4 + itemsize) // 2
+        inner = self.positions(field) * self.mlp * itemsize
+        return self.inner.get(self.activation, 0) * inner + self.attention * matrix
+
+    def spared_bytes(self, field: Any, itemsize: int) -> int:
+        """Two arrays inside the MLP where layers are unrolled; with jax 0.11 fewer."""
+        two = 2 if self.activation == "gelu_tanh" else 0
+        return two * self.positions(field) * self.mlp * itemsize
+
+    def tensor_values(self, field: Any, sliced: bool) -> int:
+        """All-reduces of each layer: 2 forward, 4 backward, 1 more where it is computed again."""
+        times = 6 + (self.remat != "none") + (2 if sliced else 0)
+        return self.depth * times * self.positions(field) * self.width
+
+    def less_memory(self, platform: str) -> Mapping[str, Any]:
+        """Layers computed again; in a scan on CPUs, where XLA undoes it otherwise."""
+        return {"remat": "block", **({"scan": True} if platform == "cpu" else {})}
+
+
+@register("tower")
+@dataclass(frozen=True)
+class ViT(Transformer):
+    """A pre-LN vision transformer with M class tokens."""
+
+    modality: ClassVar[str] = "image"
+    least_tokens: ClassVar[int] = 0
+    inner: ClassVar[Mapping[str, int]] = {"gelu": 2, "gelu_tanh": -1, "relu": 1}
+    attention: ClassVar[int] = 2
+    type: Literal["vit"] = "vit"
+    patch: int = 16
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    class_tokens: int = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    # the class tokens, one mean of the patches, or all patches (for lexical heads)
+    pool: Literal["first", "mean", "none"] = "first"
+    norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
+    patch_bias: bool = False
+    epsilon: float = 1e-5  # of all norms
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
+    remat: Remat = "none"  # what the backward pass computes again
+    scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Tower`."""
+        yield from super().check(config, path)
+        if self.patch < 1:
+            yield f"{path}.patch is {self.patch}; it must be at least 1."
+
+    def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
+        """See `Tower`."""
+        if field.size % self.patch:
+            yield (
+                f"{field_path}.size {field.size} must be a multiple of {path}.patch {self.patch}."
+            )
+
+    def positions(self, field: Any) -> int:
+        """See `Tower`."""
+        return (field.size // self.patch) ** 2 + self.class_tokens
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
+        """See `Tower`."""
+        from big_retrieval.models.vit import VisionTransformer
+
+        return VisionTransformer(**self.keys_of(VisionTransformer), **module)
+
+    def runlocal(self) -> "ViT":
+        """See `Tower`."""
+        return dataclasses.replace(super().runlocal(), patch=8)  # type: ignore
+
+    def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
+        """See `Tower`."""
+        from big_retrieval.interop.fit import fit_image
+
+        return fit_image(part, self, max(field.size for field in fields), seed)
+
+    def flops(self, field: Any) -> int:
+        """See `Tower`."""
+        return self.build(0, (), parent=None).flops(field.size)
+
+    def flops_again(self, field: Any, forward: int) -> int:
+        """All but the embedding of the patches."""
+        again = super().flops_again(field, forward)
+        patches = (field.size // self.patch) ** 2
+        return again - (2 * patches * 3 * self.patch**2 * self.width if again == forward else 0)
+
+
+@register("tower")
+@dataclass(frozen=True)
+class Bert(Transformer):
+    """A text transformer with M class tokens: BERT's kind, or CLIP's (pre, causal, last)."""
+
+    modality: ClassVar[str] = "text"
+    word_table: ClassVar[str] = "token_embedding"
+    inner: ClassVar[Mapping[str, int]] = {"gelu": 0, "gelu_tanh": -2, "relu": 0}
+    type: Literal["bert"] = "bert"
+    width: int = 512
+    depth: int = 12
+    heads: int = 8
+    mlp: int = 2048
+    class_tokens: int = 1
+    tokens_as_one: bool = False  # they share the weight of a single one in attention
+    # copies of one end, one mean of the text, or all positions (for lexical heads)
+    pool: Literal["first", "last", "mean", "none"] = "first"
+    norm: Literal["post", "pre"] = "post"
+    final_norm: bool = True  # a norm behind the last layer: BERT has none
+    causal: bool = False
+    token_types: int = 0  # rows of BERT's table of segments
+    relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
+    epsilon: float = 1e-5
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    embedding_std: float | None = None  # of learned tables at the start; None: as published
+    remat: Remat = "none"
+    scan: bool = False
+    vocab_size: int | None = None  # None: the tokenizer's
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `Tower`."""
+        yield from super().check(config, path)
+        if self.causal and self.pool == "first":
+            yield (
+                f"{path}.causal: the first token sees nothing of the text; set {path}.pool to "
+                "'last' or 'mean'."
+            )
+
+    def positions(self, field: Any) -> int:
+        """See `Tower`."""
+        return field.length + self.class_tokens - 1
+
+    def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
+        """See `Tower`; positions are as many as the longest of the fields needs."""
+        from big_retrieval.models.bert import TextTransformer
+
+        keys = self.keys_of(TextTransformer) | {"vocab_size": self.vocab_size or vocab_size}
+        lengths = [field.length for field in fields]
+        return TextTransformer(**keys, max_length=max(lengths, default=None), **module)
+
+    def with_vocabulary(self, size: int) -> "Bert":
+        """See `Tower`."""
+        return dataclasses.replace(self, vocab_size=self.vocab_size or size)
+
+    def runlocal(self) -> "Bert":
+        """See `Tower`."""
+        return dataclasses.replace(super().runlocal(), vocab_size=None)  # type: ignore
+
+    def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
+        """See `Tower`."""
+        from big_retrieval.interop.fit import fit_text
+
+        return fit_text(part, self, max(field.length for field in fields), seed)
+
+    def flops(self, field: Any) -> int:
+        """See `Tower`."""
+        return self.build(0, (), parent=None).flops(field.length)
+
+
+VIT_SIZES = {  # patch, width, depth, heads, mlp
+    "Ti/16": (16, 192, 12, 3, 768),
+    "S/16": (16, 384, 12, 6, 1536),
+    "B/32": (32, 768, 12, 12, 3072),
+    "B/16": (16, 768, 12, 12, 3072),
+    "L/14": (14, 1024, 24, 16, 4096),
+}

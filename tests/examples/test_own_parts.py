@@ -1,0 +1,266 @@
+"""A field, a tower and a head of a user's own, from a file in a foreign folder."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from big_retrieval.config import registry
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from tests.helpers import ROOT, in_process, results
+
+EXAMPLE = ROOT / "examples" / "bag_of_words.py"
+OWN = """
+
+# A field that counts letters, a tower that reads it, and a head.
+import dataclasses
+import numpy as np
+from big_retrieval.data.fields import Reader
+from big_retrieval.data.sources import as_texts, column_of, place_of
+
+
+@config.register("field")
+@dataclass(frozen=True)
+class Letters(config.Field):
+    modality: ClassVar[str] = "letters"
+    type: Literal["own_letters"] = "own_letters"
+    side: str = "query"
+    tower: str = "letters"
+    column: str = "captions"
+    scale: float = 1.0
+    weight: float = 1.0
+    optional: bool = False
+    head: config.Head = dataclasses.field(default_factory=config.Projection)
+
+    def check(self, config, path):
+        if self.scale <= 0:
+            yield f"{path}.scale is {self.scale}; it must be positive."
+
+    def build(self, tools):
+        return LettersReader(self)
+
+    def shapes(self):
+        return {"counts": ((26,), "float32")}
+
+
+@dataclass(frozen=True)
+class LettersReader(Reader):
+    field: Letters
+
+    def draw(self, name, record, drawing):
+        texts = as_texts(column_of(record, self.field.column, drawing.source), "", drawing.place)
+        return self._count(texts)
+
+    def value(self, source, index, number):
+        record = source[index]
+        return self._count(as_texts(record[self.field.column], "", place_of(source, index)))
+
+    def _count(self, texts):
+        letters = [ord(x) - 97 for x in "".join(texts).lower() if "a" <= x <= "z"]
+        return self.field.scale * np.bincount(letters, minlength=26).astype(np.float32)
+
+    def stack(self, values):
+        empty = np.zeros(26, np.float32)
+        return {"counts": np.stack([empty if x is None else x for x in values])}
+
+
+@config.register("tower")
+@dataclass(frozen=True)
+class Dense(config.Tower):
+    modality: ClassVar[str] = "letters"
+    type: Literal["own_dense"] = "own_dense"
+    width: int = 8
+
+    def reads(self, field):
+        return super().reads(field) or field.type == "array"
+
+    def build(self, vocab_size, fields, **module):
+        return DenseModule(self.width, **module)
+
+
+class DenseModule(nn.Module):
+    width: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, counts, *, train=False, rows=None):
+        return nn.Dense(self.width, dtype=self.dtype)(counts)[:, None]
+
+
+@config.register("head")
+@dataclass(frozen=True)
+class TwoLayers(config.Head):
+    type: Literal["own_head"] = "own_head"
+    dim: int = 4
+    inner: int = 16
+
+    def build(self, columns, **module):
+        return TwoLayersModule(self, **module)
+
+
+class TwoLayersModule(nn.Module):
+    part: TwoLayers
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, tokens):
+        return nn.Dense(self.part.dim)(nn.gelu(nn.Dense(self.part.inner)(tokens)))
+
+
+_example = get_config
+
+
+def get_config(arg=""):
+    c = _example(arg)
+    c.unlock()
+    c.total_steps, c.batch_size, c.log_every, c.checkpoint_every, c.report = 4, 16, 1, 2, False
+    c.tokenizer.vocab_size, c.data.count = 64, 100
+    c.towers.image.update(width=16, depth=1, heads=2, mlp=16, patch=16)
+    c.towers.letters = recipe.entry(Dense())
+    for field in (c.fields.image, c.fields.text):
+        field.head = recipe.entry(TwoLayers())
+    c.fields.letters = recipe.entry(Letters(), head=TwoLayers(inner=8))
+    c.towers.vectors = recipe.entry(Dense())
+    drawn = config.ArrayField(shape=(3,), column="vector", generated=True)
+    head = config.Projection(dim=4)
+    c.fields.vector = recipe.entry(drawn, side="query", tower="vectors", head=head)
+    c.fields.goal = recipe.entry(drawn, column="goal")
+    c.evals = {
+        query: recipe.entry(config.Retrieval(), query=query) for query in ("letters", "vector")
+    }
+    c.evals.letters.data.count = c.evals.vector.data.count = 16
+    return c
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that ended half-way and was resumed, started from another folder."""
+    folder = tmp_path_factory.mktemp("own")
+    given, own = 'Literal["bag_of_words"] = "bag_of_words"', 'Literal["own_bag"] = "own_bag"'
+    body = EXAMPLE.read_text()
+    assert given in body
+    (folder / "own_parts.py").write_text(body.replace(given, own) + OWN)
+    flags = [f"--config={folder / 'own_parts.py'}:runlocal", f"--workdir={folder / 'run'}"]
+    done = in_process("main", *flags, "--config.stop_after=2")
+    assert done.returncode == 0, done.stderr
+    done = in_process("main", *flags)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_it_trains_resumes_and_is_noted(run: Path) -> None:
+    found = results(run / "run")
+    assert found["steps"] == 4
+    assert 0 <= found["retrieval/letters/letters_to_image/R@1"] <= 1
+    assert 0 <= found["retrieval/vector/vector_to_image/R@1"] <= 1
+    saved = json.loads((run / "run" / "config.json").read_text())
+    assert saved["fields"]["letters"]["scale"] == 1.0
+    assert saved["towers"]["text"] == {"type": "own_bag", "width": 64, "words": 32}
+    parts = {"field/own_letters", "head/own_head", "tower/own_bag", "tower/own_dense"}
+    assert saved["plugins"].keys() == parts
+    assert {noted["file"] for noted in saved["plugins"].values()} == {
+        str((run / "own_parts.py").resolve())
+    }
+
+
+def test_a_resume_with_a_changed_file_is_an_error(run: Path) -> None:
+    changed = run / "other" / "own_parts.py"
+    changed.parent.mkdir()
+    changed.write_text((run / "own_parts.py").read_text() + "\n# changed\n")
+    moved = shutil.move(changed, run / "own_parts2.py")
+    kept = (run / "own_parts.py").read_text()
+    try:
+        (run / "own_parts.py").write_text(Path(moved).read_text())
+        done = in_process(
+            "main", f"--config={run / 'own_parts.py'}:runlocal", f"--workdir={run / 'run'}"
+        )
+    finally:
+        (run / "own_parts.py").write_text(kept)
+    assert done.returncode == 2
+    assert "holds a run with config.plugins.field/own_letters.sha256 = " in done.stderr
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process, where nobody has imported the file."""
+    for kind in ("field", "tower", "head"):
+        known = {n: x for n, x in registry._parts[kind].items() if not n.startswith("own_")}
+        monkeypatch.setitem(registry._parts, kind, known)
+
+
+def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    words = "config.towers.letters is of the type 'own_dense', which "
+    with pytest.raises(UserError, match=re.escape(words)):
+        load(run / "run")
+    model = load(run / "run", plugins=[run / "own_parts.py"])
+    texts = model.encode_texts(["a red circle", "a blue square", "a red circle"])
+    assert texts.shape == (3, 1, 4)
+    np.testing.assert_array_equal(texts[0], texts[2])
+    letters = model.encode(["a red circle", ["a red", " circle"], "a blue square"], "letters")
+    np.testing.assert_array_equal(letters[0], letters[1])
+    assert np.abs(letters[0] - letters[2]).max() > 0
+    assert model.score(texts, letters).shape == (3, 3)
+    vectors = model.encode([[1.0, 2.0, 3.0], np.array([1, 2, 3]), [0.0, 0.0, 1.0]], "vector")
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    with pytest.raises(UserError, match="'vector' has the wrong shape"):
+        model.encode([[1.0, 2.0]], "vector")
+    with pytest.raises(
+        UserError, match="the model has no field 'goal'; it has: image, letters, te"
+    ):
+        model.encode([[1.0, 2.0, 3.0]], "goal")
+
+
+def test_it_is_evaluated_with_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    done = in_process("evaluate", f"--workdir={run / 'run'}")
+    assert done.returncode == 2
+    assert f"{run / 'own_parts.py'} defines: give this file as --plugins=FILE" in done.stderr
+    plugins = f"--plugins={run / 'own_parts.py'}"
+    done = in_process("evaluate", f"--workdir={run / 'run'}", plugins)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((run / "run" / "evaluation.json").read_text())
+    for name, value in results(run / "run").items():
+        if name.startswith("retrieval/"):
+            assert found[name] == pytest.approx(value, rel=1e-5)
+
+
+def test_the_plan_counts_it_by_tracing(run: Path, tmp_path: Path) -> None:
+    flags = [f"--config={run / 'own_parts.py'}:runlocal", f"--workdir={tmp_path}"]
+    done = in_process("main", *flags, "--plan")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    letters = 2 * 26 * 8 + 2 * 8 * 8 + 2 * 8 * 4  # tower, two layers of the head
+    vector = 2 * 3 * 8 + 2 * 8 * 4
+    text = 2 * 32 * 64 + 2 * 64 * 16 + 2 * 16 * 4
+    patches, width = 4, 16
+    layer = 2 * 5 * width * (4 * width + 2 * 16) + 4 * 5 * 5 * width
+    image = 2 * patches * 3 * 16 * 16 * width + layer + 2 * 16 * 16 + 2 * 16 * 4
+    assert plan["flops_by_part"]["towers"] == 3 * 16 * (letters + vector + text + image)
+    assert plan["activations_formula"]["kept"] > 0
+
+
+MISTAKES = [
+    ("--config.fields.letters.scael=1.0", "did you mean config.fields.letters.scale?"),
+    ("--config.fields.letters.scale=-1.0", "config.fields.letters.scale is -1.0; it must be po"),
+    ("--config.towers.text.wdith=3", "did you mean config.towers.text.width?"),
+    ("--config.towers.text.words=0", "config.towers.text.words is 0; it must be at least 1."),
+    ("--config.fields.letters.tower=text", "whose type 'own_bag' cannot read fields of type 'own_"),
+    ("--config.fields.text.head.inner=a", "config.fields.text.head.inner"),
+    (
+        "--config.evals.vector.query=goal",
+        "config.evals.vector.query is 'goal', which is a target",
+    ),
+]
+
+
+@pytest.mark.parametrize(("flag", "words"), MISTAKES)
+def test_keys_are_checked(run: Path, flag: str, words: str) -> None:
+    flags = [f"--config={run / 'own_parts.py'}:runlocal", "--workdir=/nowhere"]
+    done = in_process("main", *flags, flag)
+    assert done.returncode == 2
+    assert words in done.stderr
