@@ -33,7 +33,16 @@ from big_retrieval.config.loss import (
     Temperature,
     Vdr,
 )
-from big_retrieval.config.optimizer import Optimizer, Schedule
+from big_retrieval.config.optimizer import (
+    Ema,
+    Group,
+    GroupRate,
+    NoAveraging,
+    Optimizer,
+    Phase,
+    Schedule,
+    Swa,
+)
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.run import (
     FREE_ON_RESUME,
@@ -57,3 +66,4 @@ from big_retrieval.config.towers import (
     ResNet,
     ViT,
 )
+from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule

@@ -1,5 +1,6 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from big_retrieval.config.loss import Contrastive, PairLabels, Sigmoid, Temperat
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Bert, ResNet, ViT
+from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    An evaluator whose file is not imported becomes a `ForeignEvaluator`: it stops nobody who only
-    uses the model.
+    An evaluator whose file is not imported becomes a `ForeignEvaluator`, an update rule a
+    `ForeignRule`: they stop nobody who only uses the model.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path.
@@ -130,7 +132,15 @@ def load_saved(raw: Any) -> Config:
     foreign = _foreign_evaluators(saved)
     if foreign:
         saved["evals"] = {key: x for key, x in saved["evals"].items() if key not in foreign}
+    rules: dict[str, Any] = {}
+    if isinstance(saved, dict):
+        known = schema.named(UpdateRule.registered())
+        saved["optimizer"] = optimizer = copy.deepcopy(saved.get("optimizer"))
+        rules = set_aside(optimizer, known, saved.get("plugins"))
     config = schema.parse(Config, saved)
+    if rules:
+        optimizer = put_back(config.optimizer, rules, config.plugins)
+        config = dataclasses.replace(config, optimizer=optimizer)
     for name, group in foreign.items():
         config.evals[name] = ForeignEvaluator(group, config.plugins[f"evaluator/{group['type']}"])
     return config

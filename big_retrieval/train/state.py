@@ -6,11 +6,13 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.models.towers import RetrievalModel, with_stats
+from big_retrieval.train import averaging
+from big_retrieval.train.averaging import Averaging
+from big_retrieval.train.optimizer import Updates
 
 
 @flax.struct.dataclass
@@ -21,8 +23,9 @@ class TrainState:
       step: int32 [], finished steps.
       params: parameter tree; learned scalars of the loss are under `scalars`.
       batch_stats: running averages of batch norms, at the paths of their parameters; {} if none.
-      opt_state: the optimiser's.
-      ema: running average of `params`, or an empty tree.
+      opt_state: the optimizer's, see `train/optimizer.py`.
+      ema: exponential moving average of `params`, or an empty tree.
+      swa: mean of `params` over the last steps of this epoch, or an empty tree.
       key: the run's random key; the step folds its number into it.
       first_bad_step: int32 [], the first step whose loss or gradient was not finite, or -1. From
         then on nothing changes any more.
@@ -33,6 +36,7 @@ class TrainState:
     batch_stats: Any
     opt_state: Any
     ema: Any
+    swa: Any
     key: jax.Array
     first_bad_step: jax.Array
 
@@ -63,10 +67,10 @@ def abstract_state(
     model: RetrievalModel,
     scalars: dict[str, float],
     variables: tuple[Any, Any],
-    tx: optax.GradientTransformation,
+    updates: Updates,
     mesh: Mesh,
     *,
-    averaged: bool,
+    averages: Averaging,
     seed: int = 0,
 ) -> tuple[Any, Any]:
     """The state without its values.
@@ -75,9 +79,9 @@ def abstract_state(
       model: towers and heads.
       scalars: learned scalars of the loss with their starts.
       variables: their `abstract_variables`.
-      tx: the optimiser.
+      updates: the optimizer.
       mesh: where the state will live.
-      averaged: whether a running average of the parameters is kept.
+      averages: of the parameters.
       seed: of the run.
 
     Returns:
@@ -94,8 +98,8 @@ def abstract_state(
             step=jnp.zeros((), jnp.int32),
             params=params,
             batch_stats=batch_stats,
-            opt_state=tx.init(params),
-            ema=jax.tree.map(jnp.copy, params) if averaged else {},
+            opt_state=updates.init(params),
+            **averaging.first(averages, params),
             key=run_key,
             first_bad_step=jnp.full((), -1, jnp.int32),
         )
