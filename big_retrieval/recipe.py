@@ -248,7 +248,8 @@ def _shrink_phases(c: Editable, steps: int) -> None:
         start, length = phases[name][key] or 0, total[key]
         share = start / length if length else place / len(phases)
         phases[name].start_step, phases[name].start_epoch = int(share * steps), None
-    for part in (*c.optimizer.groups.values(), *phases.values()):
+    changes = (rate for phase in phases.values() for rate in phase.groups.values())
+    for part in (*c.optimizer.groups.values(), *phases.values(), *changes):
         part.schedule.warmup_steps = min(20, part.schedule.warmup_steps)
         if part.lr is not None:
             part.lr *= 2e-3 / c.optimizer.lr

@@ -313,8 +313,8 @@ def _with_decay(rule: UpdateRule, given: Given) -> optax.GradientTransformation:
         return tx
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        add = lambda u, p, decay: u + decay * p if decay else u  # noqa: E731
-        return jax.tree.map(add, updates, params, decays), state
+        # Of spared parameters, too: to leave out + 0 p changes how XLA rounds what follows.
+        return jax.tree.map(lambda u, p, decay: u + decay * p, updates, params, decays), state
 
     decay = optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
     return optax.chain(tx, decay)

@@ -44,8 +44,8 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
         say(f"init: {note}")
     params = initialise.place(state.params, found.params)
     batch_stats = initialise.place(state.batch_stats, found.stats)
-    averages = averaging.first(config.optimizer.averaging, params)
-    return state.replace(params=params, batch_stats=batch_stats, **averages)  # type: ignore
+    ema = averaging.first(config.optimizer.averaging, params)["ema"]
+    return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
 
 
 def run_length(config: Config, records: int) -> int:
