@@ -11,8 +11,7 @@ steps, too: Adam's first step of a parameter is its first step, whenever in the 
 """
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -21,15 +20,11 @@ import jax.numpy as jnp
 import optax
 from flax import traverse_util
 
-from big_retrieval.config import Group, Optimizer, Schedule, UpdateRule
-from big_retrieval.config.optimizer import SAME, GroupRate
-from big_retrieval.errors import UserError
+from big_retrieval.config import Group, Optimizer, UpdateRule
+from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
 from big_retrieval.train.phases import Span, spans
-from big_retrieval.train.schedules import Rate, Timeline, make_schedule
+from big_retrieval.train.schedules import Rate, Timeline
 
-PATH = "config.optimizer"
-# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
-NEVER_DECAYED = r".*(class_embedding|position_embedding)"
 _TABLES = ("vocab", "position", "class_token")  # logical first axes of weights stored by row
 _REST = Group(pattern=".*")  # of parameters that are in no group
 
@@ -184,126 +179,26 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     flat = names_of(params)
     owner = assign(config, list(flat))
     groups = {"": _REST, **config.groups}
-    trained = [_trained(span, owner, groups) for span in found]
-    own = {name for name in config.groups if _has_own_rate(config, name)}
+    trained = [trained_by(span, owner, groups) for span in found]
+    own = {name for name in config.groups if has_own_rate(config, name)}
     rates = tuple(
-        {name: _rate(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
+        {name: rate_of(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
         for span in found
     )
-    together: dict[Any, list[str]] = {}
+    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for name in flat:
-        phases = frozenset(i for i, names in enumerate(trained) if name in names)
-        path, rule = _rule(config, owner[name])
+        phases = tuple(i for i, names in enumerate(trained) if name in names)
         if phases:
-            together.setdefault((repr(rule), tuple(sorted(phases))), []).append(name)
-    partitions: dict[str, Partition] = {}
+            together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
+    partitions = {}
     for number, ((_, phases), names) in enumerate(together.items()):
-        path, rule = _rule(config, owner[names[0]])
-        decay = {n: _decay(config, groups[owner[n]], n, flat[n]) for n in names}
+        path, rule = rule_of(config, owner[names[0]])
+        decay = {n: decay_of(config, groups[owner[n]], n, flat[n]) for n in names}
         given = Given(path, tree_of(decay), tree_of({n: axes[n] for n in names}))
         tx = _with_decay(rule, given)
         partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
     clipped = frozenset(name for name in flat if groups[owner[name]].clip)
     return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
-
-
-def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
-    """The group of every parameter, "" for none.
-
-    Raises:
-      UserError: a group without parameters, or two of one order that share one.
-    """
-    owner: dict[str, str] = {}
-    for key, group in config.ordered_groups():
-        path = f"{PATH}.groups.{key}"
-        hits = matching(group.pattern, names, f"{path}.pattern")
-        for name in hits:
-            other = owner.setdefault(name, key)
-            if other != key and config.groups[other].order == group.order:
-                raise UserError(
-                    f"{path}.pattern and {PATH}.groups.{other}.pattern both match {name!r}: give "
-                    "the group that is to have it the lower order."
-                )
-        if key not in owner.values():
-            raise UserError(
-                f"{path}.pattern: groups of a lower order have all parameters that "
-                f"{group.pattern!r} matches, such as {hits[0]!r}; remove the group, or lower its "
-                "order."
-            )
-    return {name: owner.get(name, "") for name in names}
-
-
-def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
-    """The names that a pattern matches as a whole.
-
-    Raises:
-      UserError: it matches none.
-    """
-    hits = [name for name in names if re.fullmatch(pattern, name)]
-    if not hits:
-        raise UserError(
-            f"{key}: {pattern!r} matches no parameter; a pattern must match a whole name such as "
-            f"{names[0]!r} or {names[-1]!r}."
-        )
-    return hits
-
-
-def _trained(span: Span, owner: Mapping[str, str], groups: Mapping[str, Group]) -> frozenset[str]:
-    """What a phase trains."""
-    names = [name for name, group in owner.items() if not groups[group].frozen]
-    path = f"{PATH}.phases.{span.name}"
-    found: Iterable[str] = matching(span.phase.trainable, list(owner), f"{path}.trainable")
-    if span.phase.frozen:
-        found = set(found) - set(matching(span.phase.frozen, list(owner), f"{path}.frozen"))
-    trained = frozenset(found) & frozenset(names)
-    if not trained and span.name:
-        raise UserError(f"{path} trains no parameter: widen its trainable, or narrow its frozen.")
-    if not trained:
-        raise UserError(f"{PATH}.groups freeze all parameters: leave some of them to be trained.")
-    return trained
-
-
-def _rule(config: Optimizer, group: str) -> tuple[str, UpdateRule]:
-    """The update rule of a group with its path."""
-    rule = config.groups[group].rule if group else config.rule
-    same = rule.type == SAME
-    return (
-        (f"{PATH}.rule", config.rule)
-        if same or not group
-        else (f"{PATH}.groups.{group}.rule", rule)
-    )
-
-
-def _has_own_rate(config: Optimizer, name: str) -> bool:
-    group = config.groups[name]
-    plain = (group.lr, group.lr_factor, group.schedule.type) == (None, 1.0, SAME)
-    return not group.frozen and (not plain or any(name in p.groups for p in config.phases.values()))
-
-
-def _rate(config: Optimizer, name: str, group: Group, span: Span, timeline: Timeline) -> Rate:
-    """The learning rate of a group in a phase: what is said last, of four places, holds."""
-    phase, here = span.phase, span.phase.groups.get(name, GroupRate())
-    factor = group.lr_factor if here.lr_factor is None else here.lr_factor
-    base = next(x for x in (group.lr, phase.lr, config.lr) if x is not None)
-    lr = base * factor if here.lr is None else here.lr
-    choices = ((here.schedule, True), (group.schedule, False), (phase.schedule, True))
-    if not name:
-        choices = choices[2:]
-    shape: Schedule = config.schedule
-    local = False
-    for schedule, within in reversed(choices):
-        if schedule.type != SAME:
-            shape, local = schedule, within
-    start, stop = (span.start, span.stop) if local else (0, timeline.total_steps)
-    share = make_schedule(shape, stop, start, timeline)
-    return lambda step: jnp.asarray(lr * share(step))
-
-
-def _decay(config: Optimizer, group: Group, name: str, x: Any) -> float:
-    """The weight decay of a parameter."""
-    rate = config.weight_decay if group.weight_decay is None else group.weight_decay
-    spared = x.ndim < 2 or re.fullmatch(NEVER_DECAYED, name)
-    return 0.0 if spared and not group.decay_vectors else rate
 
 
 def _with_decay(rule: UpdateRule, given: Given) -> optax.GradientTransformation:
