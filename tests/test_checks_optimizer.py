@@ -1,5 +1,6 @@
 """What cannot be meant in `config.optimizer`, and what the command line may begin there."""
 
+import re
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ from big_retrieval import recipe
 from big_retrieval.checks import check
 from big_retrieval.config import Group, GroupRate, Phase, Schedule
 from big_retrieval.errors import UserError
-from tests.helpers import ema, raw_config, tiny
+from tests.helpers import ROOT, ema, raw_config, tiny
 
 
 def optimizer(**changes: Any) -> recipe.Editable:
@@ -168,3 +169,14 @@ def test_runlocal_keeps_the_place_of_phases_in_the_run() -> None:
     assert {name: x.start_step for name, x in phases.items()} == {"frozen": 0, "all": 150}
     assert phases["all"].lr == pytest.approx(2e-4)
     assert phases["all"].schedule.warmup_steps == 20
+
+
+def test_the_examples_of_the_documentation_are_configurations() -> None:
+    """Blocks of lines that change a config; those that begin otherwise are Python of a user's."""
+    blocks = re.findall(r"```python\n(c\..*?)```", (ROOT / "docs/OPTIMIZERS.md").read_text(), re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        c = raw_config(total_steps=None)
+        exec(block, {"c": c, "recipe": recipe, "config": configs})
+        c.total_steps = None if c.total_epochs else 8
+        check(configs.load(c))

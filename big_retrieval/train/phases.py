@@ -130,5 +130,5 @@ def title(span: Span) -> str:
 
 
 def each(config: Config) -> tuple[Phase, ...]:
-    """The phases of a configuration, and where there is none, a run without any."""
-    return tuple(config.optimizer.phases.values()) or (Phase(),)
+    """The phases of a configuration, and what may come before them."""
+    return Phase(), *config.optimizer.phases.values()

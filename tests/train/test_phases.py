@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import manifest, recipe
+from big_retrieval import manifest, parallel, recipe
 from big_retrieval.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.loading import load
+from big_retrieval.plan import plan
+from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.setup import set_up
@@ -204,6 +206,20 @@ def test_modes_that_cannot_work(change: dict[str, Any], words: list[str]) -> Non
         check(resnet(towers__image__frozen_stats=True, **change))
     for word in words:
         assert word in str(problem.value), problem.value
+
+
+def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:
+    """Another rate is the same program to the compiler; other parameters to train are not."""
+    phases = {
+        "heads": recipe.phase(start_epoch=0, trainable=HEADS),
+        "all": recipe.phase(start_epoch=3),
+        "low": recipe.phase(start_step=50_000, lr=1e-4),
+    }
+    config = tiny(total_steps=100_000, optimizer__phases=phases)
+    mesh = parallel.make_mesh(config, ONE)
+    parts = build_model(config, mesh, vocab_size=50, total_steps=1000)
+    assert [span.name for span in parts.updates.spans] == ["heads", "all", "low"]
+    assert plan._different_steps(parts) == [parts.steps[0], parts.steps[1]]
 
 
 def test_a_phase_that_the_data_put_behind_the_end(tmp_path: Path) -> None:
