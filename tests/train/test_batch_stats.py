@@ -206,7 +206,7 @@ def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
 
 def test_a_checkpoint_older_than_batch_statistics(tmp_path: Path) -> None:
     state = TrainState(
-        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={}, ema={},
+        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={}, ema={}, swa={},
         opt_state={"b": jnp.asarray(2.0)}, key=jnp.zeros(2), first_bad_step=jnp.asarray(-1),
     )  # fmt: skip
     parts = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}  # type: ignore
