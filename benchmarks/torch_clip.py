@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Bert, Config, ImageField, ViT
+from big_retrieval.config import AdamW, Bert, Config, ImageField, ViT
 
 Tree = Mapping[str, Any]
 
@@ -73,7 +73,9 @@ def _optimizer(torch: Any, config: Config, weights: dict[str, Any]) -> Any:
         {"params": decayed, "weight_decay": c.weight_decay},
         {"params": rest, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=c.lr, betas=(c.b1, c.b2), eps=c.eps, fused=True)
+    rule = c.rule
+    assert isinstance(rule, AdamW), rule
+    return torch.optim.AdamW(groups, c.lr, (rule.b1, rule.b2), rule.eps, fused=True)
 
 
 class _Clip:

@@ -217,12 +217,12 @@ def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
 
 
 def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Takes overrides such as --config.temperature.max=None out of a command line.
+    """Takes overrides such as --config.optimizer.clip_norm=None out of a command line.
 
     absl knows no None for numbers, so `load_config` sets these keys itself.
 
     Returns:
-      The other arguments, and the keys (`temperature.max`) to set to None.
+      The other arguments, and the keys (`optimizer.clip_norm`) to set to None.
     """
     rest, keys, skip = [], [], False
     for arg, following in itertools.zip_longest(argv, argv[1:]):

@@ -272,7 +272,7 @@ def restore_weights(folder: Path, config: Config) -> Any:
       folder: a verified checkpoint folder.
       config: its configuration.
     """
-    averaged = config.optimizer.ema_decay is not None
+    averaged = config.optimizer.averaging.type == "ema"
     params = restore_params(folder, "ema" if averaged else "params")
     normed = any(tower.normed for tower in config.towers.values())
     return with_stats(params, restore_params(folder, "batch_stats") if normed else {})

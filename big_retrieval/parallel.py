@@ -71,7 +71,9 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     """
     rules = dict(RULES)
 
-    def place(spec: PartitionSpec, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+    def place(spec: PartitionSpec, leaf: Any) -> Any:
+        if not hasattr(leaf, "shape"):  # where an optimizer has masked a parameter: no array
+            return leaf
         axes: list[Any] = []
         for size, name in zip(leaf.shape, spec, strict=False):
             axis = rules.get(name) if name is not None else None

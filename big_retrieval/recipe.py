@@ -29,8 +29,10 @@ from big_retrieval.config import (
     Evaluator,
     Field,
     GradedScenes,
+    Group,
     ImageField,
     Loss,
+    Phase,
     Projection,
     Ranking,
     ResNet,
@@ -43,6 +45,8 @@ from big_retrieval.config import (
     ZeroShot,
 )
 from big_retrieval.errors import UserError
+
+LOCAL_STEPS = 300  # of a `runlocal` run
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
@@ -89,6 +93,47 @@ def resnet(depth: int = 50, **changes: Any) -> Editable:
         raise UserError(f"ResNet depth {depth!r} is unknown; known: {known}.")
     blocks, bottleneck = RESNET_SIZES[depth]
     return entry(ResNet(), **({"blocks": blocks, "bottleneck": bottleneck} | changes))
+
+
+def group(pattern: str, **changes: Any) -> Editable:
+    """Parameters that are trained in a way of their own, to assign in `c.optimizer.groups`.
+
+        c.optimizer.groups.image = recipe.group("image/.*", frozen=True)
+
+    Args:
+      pattern: regular expression over whole names.
+      **changes: keys of `config.Group`.
+    """
+    return entry(Group(), pattern=pattern, **changes)
+
+
+def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
+    """A group for each layer of a transformer: the farther from the output, the lower the rate.
+
+        c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
+
+    As in "BEiT: BERT Pre-Training of Image Transformers": layer k of 0 to depth - 1 has the rate
+    decay^(depth - k), what comes before layer 0 decay^(depth + 1), what follows the last layer 1.
+
+    Args:
+      tower: name of the tower.
+      depth: its layers.
+      decay: from a layer to the one before it.
+    """
+    found = {
+        f"{tower}_{k}": group(f"{tower}/layers_{k}/.*", lr_factor=decay ** (depth - k))
+        for k in range(depth)
+    }
+    before = f"{tower}/(?!layers_|ln_final|ln_post).*"
+    return {f"{tower}_in": group(before, lr_factor=decay ** (depth + 1)), **found}
+
+
+def phase(**changes: Any) -> Editable:
+    """A part of the run, to assign in `c.optimizer.phases`; see `config.Phase` for its keys.
+
+    c.optimizer.phases.heads = recipe.phase(start_epoch=0, trainable=".*_head/.*")
+    """
+    return entry(Phase(), **changes)
 
 
 def image_text(
@@ -177,7 +222,8 @@ def runlocal(c: Editable) -> Editable:
     data become generated scenes, computation is in float32 and without dropout.
     """
     c.unlock()
-    c.total_steps, c.total_epochs, c.total_examples = 300, None, None
+    _shrink_phases(c, LOCAL_STEPS)
+    c.total_steps, c.total_epochs, c.total_examples = LOCAL_STEPS, None, None
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
     c.microbatch = 32 if c.microbatch else None
     c.dtype, c.best_metric = "float32", ""
@@ -204,6 +250,26 @@ def runlocal(c: Editable) -> Editable:
     c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200), modes=modes)
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
     return c
+
+
+def _shrink_phases(c: Editable, steps: int) -> None:
+    """Lets phases begin after the same share of a run of so many steps."""
+    phases = c.optimizer.phases
+    total = {"start_step": c.total_steps, "start_epoch": None if c.total_steps else c.total_epochs}
+    for place, name in enumerate(sorted(phases, key=lambda x: _start(phases[x]))):
+        key = "start_step" if phases[name].start_step is not None else "start_epoch"
+        start, length = phases[name][key] or 0, total[key]
+        share = start / length if length else place / len(phases)
+        phases[name].start_step, phases[name].start_epoch = int(share * steps), None
+    changes = (rate for phase in phases.values() for rate in phase.groups.values())
+    for part in (*c.optimizer.groups.values(), *phases.values(), *changes):
+        part.schedule.warmup_steps = min(20, part.schedule.warmup_steps)
+        if part.lr is not None:
+            part.lr *= 2e-3 / c.optimizer.lr
+
+
+def _start(phase: Editable) -> float:
+    return phase.start_step or phase.start_epoch or 0
 
 
 def _own_evaluators(evals: Editable) -> Editable:

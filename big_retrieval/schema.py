@@ -4,10 +4,10 @@ The defaults of a run are one tree of frozen dataclasses (`big_retrieval.config`
 the command line work on its ConfigDict form, which is open and forgiving; `parse` turns that back
 into the typed tree and refuses whatever does not belong there.
 
-Supported annotations: bool, int, float, str, Literal, `X | None`, tuple[X, ...], tuple[X, Y],
-dict[str, X], dataclasses, unions of dataclasses told apart by a field with a Literal (`type` or
-`kind`), and the base class of a kind of parts, which stands for all that are registered
-(`config/registry.py`).
+Supported annotations: bool, int, float, str and unions of these, Literal, `X | None`,
+tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, unions of dataclasses told apart by a field
+with a Literal (`type` or `kind`), and the base class of a kind of parts, which stands for all that
+are registered (`config/registry.py`).
 """
 
 import dataclasses
@@ -42,7 +42,10 @@ def to_config_dict(tree: Any) -> ml_collections.ConfigDict:
             out[field.name] = to_config_dict(value)
         elif isinstance(value, Mapping):
             out[field.name] = ml_collections.ConfigDict(
-                {key: to_config_dict(item) for key, item in value.items()}
+                {
+                    key: to_config_dict(item) if dataclasses.is_dataclass(item) else item
+                    for key, item in value.items()
+                }
             )
         else:
             out[field.name] = value
@@ -176,6 +179,11 @@ def _value(hint: Any, raw: Any, path: str) -> Any:
         return _value(rest[0] if len(rest) == 1 else Union[tuple(rest)], raw, path)  # noqa: UP007
     if dataclasses.is_dataclass(hint):
         return parse(typing.cast(type, hint), raw, path)
+    if origin in (Union, types.UnionType):  # of scalars
+        if not isinstance(raw, args) or (isinstance(raw, float) and not math.isfinite(raw)):
+            words = ", ".join(_WORDS[arg] for arg in args)
+            raise UserError(f"{path} is {raw!r}; it must be one of: {words}.")
+        return raw
     if origin is Literal:
         if raw not in args:
             near = difflib.get_close_matches(str(raw), [str(arg) for arg in args], 1)
@@ -301,7 +309,7 @@ def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
 
 def entry_kind(cls: Any, key: str) -> Any:
     """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
-    hint = hints_of(cls).get(key)
+    hint = hints_of(cls).get(key) if dataclasses.is_dataclass(cls) else None
     args = typing.get_args(hint)
     if typing.get_origin(hint) is not dict or _is_kind(args[1]):
         return None

@@ -27,7 +27,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.init.text = recipe.entry(config.Init(), path="bert-base-uncased", head=False)
 
     # Optimiser; betas, epsilon and weight decay are CLIP's: ours
-    c.optimizer.lr, c.optimizer.b2, c.optimizer.eps = 2e-4, 0.98, 1e-6
+    c.optimizer.lr, c.optimizer.rule.b2, c.optimizer.rule.eps = 2e-4, 0.98, 1e-6
     c.optimizer.weight_decay, c.optimizer.clip_norm = 0.2, None
     c.optimizer.schedule.warmup_steps = 15_300_000 // args.batch  # an epoch
 

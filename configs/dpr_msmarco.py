@@ -43,9 +43,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.losses.main.temperature.update(init=1.0, learnable=False, max=None)
 
     # Optimiser
-    c.optimizer.update(
-        lr=2e-5, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, clip_norm=2.0,
-    )  # fmt: skip
+    c.optimizer.update(lr=2e-5, weight_decay=0.0, clip_norm=2.0)
+    c.optimizer.rule.update(b1=0.9, b2=0.999, eps=1e-8)
     c.optimizer.schedule.update(type="linear", warmup_steps=TRAIN_QUERIES // args.batch, floor=1e-7)
 
     # Data

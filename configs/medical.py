@@ -62,7 +62,8 @@ def get_config(arg: str = "") -> recipe.Editable:
         )
 
     # Optimiser
-    c.optimizer.update(lr=args.lr, b2=0.999, weight_decay=0.01, clip_norm=2.0)
+    c.optimizer.update(lr=args.lr, weight_decay=0.01, clip_norm=2.0)
+    c.optimizer.rule.b2 = 0.999
     c.optimizer.schedule.update(type="linear", warmup_steps=args.steps // 10)
 
     # Data

@@ -56,6 +56,11 @@ def tiny(**changes: Any) -> Config:
     return configs.load(raw_config(**changes))
 
 
+def ema(decay: float) -> recipe.Editable:
+    """An exponential moving average of the parameters, as `optimizer__averaging` of a config."""
+    return recipe.entry(configs.Ema(), decay=decay)
+
+
 def lexical_texts(**head: Any) -> dict[str, Any]:
     """Changes of a tiny config: two text fields behind lexical heads, each with a tower.
 

@@ -69,10 +69,9 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"losses__main__block": 0}, ["config.losses.main.block is 0"]),
     # the optimiser
     ({"optimizer__lr": 0.0}, ["config.optimizer.lr"]),
-    ({"optimizer__b2": 1.0}, ["config.optimizer.b2"]),
+    ({"optimizer__rule__b2": 1.0}, ["config.optimizer.rule.b2"]),
     ({"optimizer__weight_decay": -0.1}, ["config.optimizer.weight_decay"]),
     ({"optimizer__clip_norm": 0.0}, ["config.optimizer.clip_norm", "None"]),
-    ({"optimizer__ema_decay": 1.0}, ["config.optimizer.ema_decay"]),
     ({"optimizer__schedule__warmup_steps": -1}, ["config.optimizer.schedule.warmup_steps"]),
     ({"optimizer__schedule__end": 2.0}, ["config.optimizer.schedule.end"]),
     ({"optimizer__schedule__timescale": 0}, ["config.optimizer.schedule.timescale"]),

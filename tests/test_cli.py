@@ -101,8 +101,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, "--config.mesh.data=3"], ["config.mesh (data 3", "8 device(s)"]),
     ([QUICK, "--config.batch_size=12"], ["config.batch_size 12", "16 would"]),
     ([QUICK, "--config.tokenizer.path=/nope/vocab.txt"], ["tokenizer.path", "/nope/vocab.txt"]),
-    ([QUICK, "--config.optimizer.freeze=('nope',)"], ["config.optimizer.freeze", "'nope'"]),
-    ([QUICK, "--config.optimizer.freeze=('(',)"], ["config.optimizer.freeze", "'('"]),
+    ([QUICK, "--config.optimizer.groups.a.pattern=nope"], ["config.optimizer.groups.a", "'nope'"]),
+    ([QUICK, "--config.optimizer.groups.a.pattern=("], ["config.optimizer.groups.a", "'('"]),
 ]
 
 
@@ -263,9 +263,11 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_start_that_failed_can_be_put_right(tmp_path: Path) -> None:
     words = [QUICK, *SMALL, f"--workdir={tmp_path}"]
-    refused(run(*words, "--config.optimizer.freeze=('nope',)"), "config.optimizer.freeze")
-    assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["freeze"] == ["nope"]
-    refused(run(*words, "--config.optimizer.freeze=('none',)"), "'none'")
+    key = "config.optimizer.groups.a.pattern"
+    refused(run(*words, f"--{key}=nope"), key)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["optimizer"]["groups"]["a"]["pattern"] == "nope"
+    refused(run(*words, f"--{key}=none"), "'none'")
 
 
 # ---- Evaluating

@@ -16,7 +16,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
 from big_retrieval.train.start import untrained
-from tests.helpers import results, tiny
+from tests.helpers import ema, results, tiny
 
 FLAGS = {
     "STEP": None,
@@ -65,7 +65,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path) -> None:
     kernels = []
-    for changes in ({}, {"seed": 3, "optimizer__ema_decay": 0.9}):
+    for changes in ({}, {"seed": 3, "optimizer__averaging": ema(0.9)}):
         config, said = tiny(**changes), []
         model = untrained(config, batch_size=8, say=said.append)
         run = set_up(config, tmp_path / str(config.seed))

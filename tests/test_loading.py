@@ -23,7 +23,7 @@ from big_retrieval.loading import TrainedModel, restore_params
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained
-from tests.helpers import lexical_texts, results, tiny
+from tests.helpers import ema, lexical_texts, results, tiny
 
 TEST, COLOURS = Scenes("test", count=20), Scenes("colours", count=16)
 CAPTIONS = list(TEST.captions())
@@ -43,7 +43,7 @@ def evals() -> dict[str, recipe.Editable]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with averaged weights, evaluators and checkpoints 3, 4 on eight devices."""
     workdir = tmp_path_factory.mktemp("finished")
-    train(tiny(total_steps=4, evals=evals(), optimizer__ema_decay=0.5), workdir)
+    train(tiny(total_steps=4, evals=evals(), optimizer__averaging=ema(0.5)), workdir)
     return workdir
 
 

@@ -171,12 +171,11 @@ def test_a_config_file_that_misbehaves(body: str, words: str, tmp_path: Path) ->
 
 
 def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
-    overrides = {
-        "optimizer.lr": 1.25e-4,
-        "losses.main.temperature.max": None,
-        "towers.image.scan": True,
-    }
-    overrides |= {"fields.image.crop_scale": (0.5, 0.75), "optimizer.freeze": ("text/",)}
+    overrides = {"optimizer.lr": 1.25e-4, "losses.main.temperature.max": None}
+    overrides |= {"towers.image.scan": True}
+    overrides |= {"fields.image.crop_scale": (0.5, 0.75)}
+    overrides |= {"fields.image.flip_unsafe_words": ("up",)}
+    overrides |= {"optimizer.groups.a.pattern": "text/.*", "optimizer.groups.a.lr_factor": 0.5}
     sweep = Sweep(runs=[Entry("a", QUICK, overrides)], seeds=(7,))
     run = spec.runs_of(sweep, tmp_path)[0]
     found = configurations([run])[0].plain
@@ -184,7 +183,8 @@ def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
     assert found["losses"]["main"]["temperature"]["max"] is None
     assert found["towers"]["image"]["scan"] is True
     assert found["fields"]["image"]["crop_scale"] == [0.5, 0.75]
-    assert found["optimizer"]["freeze"] == ["text/"]
+    assert found["fields"]["image"]["flip_unsafe_words"] == ["up"]
+    assert found["optimizer"]["groups"]["a"]["lr_factor"] == 0.5
     assert found["seed"] == 7
 
 

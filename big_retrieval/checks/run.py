@@ -1,4 +1,4 @@
-"""All checks in order, and those of the run, its mesh and its schedule."""
+"""All checks in order, and those of the run, its mesh and its towers."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from big_retrieval.checks.fields import fields, negatives, sides
 from big_retrieval.checks.labels import labels
 from big_retrieval.checks.lexical import lexical
 from big_retrieval.checks.losses import losses
+from big_retrieval.checks.optimizer import optimizer
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 
@@ -110,27 +111,6 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def _optimizer(c: Config) -> Iterator[str]:
-    o, s = c.optimizer, c.optimizer.schedule
-    for name, value in (("lr", o.lr), ("eps", o.eps)):
-        if value <= 0:
-            yield f"config.optimizer.{name} is {value}; it must be positive."
-    for name, value in (("b1", o.b1), ("b2", o.b2), ("ema_decay", o.ema_decay)):
-        if value is not None and not 0 <= value < 1:
-            yield f"config.optimizer.{name} is {value}; it must be at least 0 and below 1."
-    if o.weight_decay < 0:
-        yield f"config.optimizer.weight_decay is {o.weight_decay}; it must be 0 or more."
-    if o.clip_norm is not None and o.clip_norm <= 0:
-        yield f"config.optimizer.clip_norm is {o.clip_norm}; use None for no clipping."
-    for name, value in (("warmup_steps", s.warmup_steps), ("cooldown_steps", s.cooldown_steps)):
-        if value < 0:
-            yield f"config.optimizer.schedule.{name} is {value}; it must be 0 or more."
-    if s.timescale < 1:
-        yield f"config.optimizer.schedule.timescale is {s.timescale}; it must be at least 1."
-    if not 0 <= s.end <= 1:
-        yield f"config.optimizer.schedule.end is {s.end}; it is a share of the peak, 0 to 1."
-
-
 def _towers(c: Config) -> Iterator[str]:
     for name, tower in c.towers.items():
         yield from tower.check(c, f"config.towers.{name}")
@@ -156,6 +136,6 @@ def _unused(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _optimizer, _towers, fields, _unused, _init, lexical, sides,
+    _mesh, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
     losses, labels, negatives, evals, data, loader,
 )  # fmt: skip

@@ -36,7 +36,16 @@ from big_retrieval.config.loss import (
     Sparsity,
     Temperature,
 )
-from big_retrieval.config.optimizer import Optimizer, Schedule
+from big_retrieval.config.optimizer import (
+    Ema,
+    Group,
+    GroupRate,
+    NoAveraging,
+    Optimizer,
+    Phase,
+    Schedule,
+    Swa,
+)
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (
@@ -53,4 +62,5 @@ from big_retrieval.config.run import (
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
+from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule
 from big_retrieval.config.vdr import ColumnMask, Vdr

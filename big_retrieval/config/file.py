@@ -1,6 +1,7 @@
 """Reading a config file and the keys of overrides, with a sentence for every mistake in them."""
 
 import ast
+import dataclasses
 import functools
 import operator
 import re
@@ -69,18 +70,26 @@ def can_import_configs(path: Path) -> None:
 
 
 def _begin(config: Any, key: str) -> None:
-    """Adds an entry that the command line is the first to name, to a group with one kind of them.
+    """Adds entries that the command line is the first to name, to groups with one kind of them.
 
-    Such is `init`; of fields, towers and evaluators there are several kinds.
+    Such are `init`, `optimizer.groups` and `optimizer.phases`; of fields, towers and evaluators
+    there are several kinds.
     """
-    group, *rest = key.split(".")
-    kind = schema.entry_kind(Config, group)
-    if kind is None or len(rest) != 2:
-        return
-    entries = config.get(group)
-    if isinstance(entries, ml_collections.ConfigDict) and rest[0] not in entries:
-        with config.unlocked():
-            entries[rest[0]] = schema.to_config_dict(kind())
+    cls: Any = Config
+    node: Any = config
+    names = key.split(".")
+    while len(names) > 1 and dataclasses.is_dataclass(cls):
+        name, *names = names
+        kind, cls = schema.entry_kind(cls, name), schema.hints_of(cls).get(name)
+        node = node.get(name)
+        if not isinstance(node, ml_collections.ConfigDict):
+            return
+        if kind is not None:
+            entry, *names = names
+            if names and entry not in node:
+                with config.unlocked():
+                    node[entry] = schema.to_config_dict(kind())
+            cls, node = kind, node.get(entry)
 
 
 def _switch(config: Any, key: str, value: str) -> None:

@@ -1,33 +1,155 @@
-"""The optimizer and its schedule."""
+"""The optimizer of a run: schedules, groups of parameters, phases, averaging.
 
+Groups and phases are told apart by names, not by places in a list, so that `--config.optimizer.
+groups.image.lr_factor=0.1` says which is meant, in a command line as in a sweep. Configurations
+keep no order of such entries, so what needs one has a key for it: `Group.order`, `Phase.start_*`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from big_retrieval.config.update_rules import AdamW, Same, UpdateRule
+
+SAME = "same"  # a type: what the phase, or the run, has
+BatchStats = Literal["tower", "update", "batch", "running"]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate over the steps, as a share of `optimizer.lr`."""
+    """The learning rate over the steps, as a share of its peak (`lr`)."""
 
-    type: Literal["cosine", "linear", "rsqrt", "constant"] = "cosine"
+    # "same": of a group or a phase, which then has no schedule of its own
+    type: Literal["cosine", "linear", "rsqrt", "constant", "same"] = "cosine"
     warmup_steps: int = 0  # linear from 0
     cooldown_steps: int = 0  # linear to `end` at the end of the run
     end: float = 0.0  # share of the peak that cosine, linear and the cool-down end at
     floor: float = 0.0  # behind the warm-up the share never falls below
     timescale: int = 10_000  # of rsqrt, in steps
+    interval: Literal["step", "epoch"] = "step"  # how often the share changes
+
+
+def _same_schedule() -> Schedule:
+    return Schedule(type=SAME)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are trained in a way of their own; parameters of no group follow the run.
+
+    A parameter belongs to the first group whose pattern matches its whole name, by `order`.
+    """
+
+    pattern: str = ""  # regular expression over names such as image/layers_3/mlp/fc1/kernel
+    order: int = 0  # lower numbers first; two groups of one order must not share a parameter
+    frozen: bool = False  # never trained, without optimizer state
+    lr: float | None = None  # None: that of the phase or the run
+    lr_factor: float = 1.0  # times that of the phase or the run
+    schedule: Schedule = field(default_factory=_same_schedule)  # over the whole run
+    rule: UpdateRule = field(default_factory=Same)
+    weight_decay: float | None = None  # None: the run's
+    decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
+    clip: bool = True  # whether it counts for `clip_norm` and is scaled by it
+
+
+@dataclass(frozen=True)
+class GroupRate:
+    """What a phase changes for a group; None and "same" leave what the group says."""
+
+    lr: float | None = None
+    lr_factor: float | None = None  # times the group's lr, or where that is None the phase's
+    schedule: Schedule = field(default_factory=_same_schedule)  # over the phase
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the run, from its start to the next phase's start or to the end of the run.
+
+    What stands before the first phase is trained as the run says. Schedules that are given here
+    run from the beginning of the phase to its end; all others over the whole run.
+    """
+
+    start_step: int | None = None  # finished steps at which it begins; 0: with the run
+    start_epoch: float | None = None  # or the same in passes over the records
+    trainable: str = ".*"  # regular expression over whole names: these are trained ...
+    frozen: str = ""  # ... but for these; frozen groups stay frozen
+    lr: float | None = None  # None: the run's
+    schedule: Schedule = field(default_factory=_same_schedule)
+    groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
+    # Batch norms go by the batch and their running averages move ("update") or stay ("batch"), or
+    # they go by the running averages, which stay ("running"); "tower": as its `frozen_stats` says.
+    batch_stats: BatchStats = "tower"
+
+
+@dataclass(frozen=True)
+class NoAveraging:
+    """The parameters as they are trained."""
+
+    type: Literal["none"] = "none"
+
+
+@dataclass(frozen=True)
+class Ema:
+    """An exponential moving average besides the parameters; evaluators and exports use it."""
+
+    type: Literal["ema"] = "ema"
+    decay: float = 0.999  # of the average, a step
+
+
+@dataclass(frozen=True)
+class Swa:
+    """Every epoch ends with the mean of parameters from its last steps, which replaces them.
+
+    "Averaging Weights Leads to Wider Optima and Better Generalization", with a fresh mean for each
+    epoch: training and evaluation go on from the mean.
+    """
+
+    type: Literal["swa"] = "swa"
+    start: float = 0.9  # share of an epoch's steps after which parameters enter the mean
+    count: int = 5  # how many enter, about: every (1 - start) L / count steps of an epoch of L
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW; rules are (regular expression over parameter names, factor), the last match holds."""
+    """How parameters follow from gradients: rule, rate, decay, clip; by groups and by phases."""
 
+    rule: UpdateRule = field(default_factory=AdamW)
     lr: float = 1e-3
-    b1: float = 0.9
-    b2: float = 0.98
-    eps: float = 1e-6
+    schedule: Schedule = field(default_factory=Schedule)
     weight_decay: float = 0.1  # of matrices; never of biases, norms, scalars, class and position
     clip_norm: float | None = 1.0  # of the whole gradient
-    ema_decay: float | None = None  # evaluators and exports then use the average
-    lr_factors: tuple[tuple[str, float], ...] = ()
-    decay_factors: tuple[tuple[str, float], ...] = ()
-    freeze: tuple[str, ...] = ()
-    schedule: Schedule = field(default_factory=Schedule)
+    groups: dict[str, Group] = field(default_factory=dict)
+    phases: dict[str, Phase] = field(default_factory=dict)
+    averaging: NoAveraging | Ema | Swa = field(default_factory=NoAveraging)
+
+    def ordered_groups(self) -> list[tuple[str, Group]]:
+        """The groups in the order in which they are tried."""
+        return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
+
+    def schedules(self) -> Iterator[tuple[str, Schedule]]:
+        """All schedules with their paths below `config.optimizer`; the run's is the first."""
+        yield "schedule", self.schedule
+        for name, group in self.groups.items():
+            yield f"groups.{name}.schedule", group.schedule
+        for name, phase in self.phases.items():
+            yield f"phases.{name}.schedule", phase.schedule
+            for key, rate in phase.groups.items():
+                yield f"phases.{name}.groups.{key}.schedule", rate.schedule
+
+
+def has_batch_norms(tower: Any) -> bool:
+    """Whether a tower's configuration has a mode of batch statistics."""
+    return hasattr(tower, "frozen_stats")
+
+
+def towers_of(towers: Mapping[str, Any], mode: BatchStats) -> dict[str, Any]:
+    """The towers as a phase has them: `frozen_stats` by its mode of batch statistics."""
+    if mode == "tower":
+        return dict(towers)
+    return {
+        name: dataclasses.replace(tower, frozen_stats=mode == "running")
+        if has_batch_norms(tower)
+        else tower
+        for name, tower in towers.items()
+    }

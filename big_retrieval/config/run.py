@@ -1,5 +1,6 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
+import copy
 import dataclasses
 import fnmatch
 import typing
@@ -19,6 +20,7 @@ from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.towers import Tower
+from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
 from big_retrieval.errors import PluginNeeded
 
 Topology = Literal["sphere", "euclidean", "oblique", "geodesic", "inner"]
@@ -135,8 +137,8 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    A loss, an evaluator or a target whose file is not imported is kept as it is (`ForeignLoss`,
-    `ForeignEvaluator`, `ForeignTarget`): it stops nobody who only uses the model.
+    A loss, an evaluator, an update rule or a target whose file is not imported is kept as it is
+    (`ForeignLoss` and so on): it stops nobody who only uses the model.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
@@ -155,7 +157,15 @@ def load_saved(raw: Any) -> Config:
             raise PluginNeeded(_needed(f"config.{key}.{name}{inner}", group, plugin))
     for key, name in kept:
         saved[key] = {each: group for each, group in saved[key].items() if each != name}
+    rules: dict[str, Any] = {}
+    if isinstance(saved, dict):
+        known = schema.named(UpdateRule.registered())
+        saved["optimizer"] = optimizer = copy.deepcopy(saved.get("optimizer"))
+        rules = set_aside(optimizer, known, saved.get("plugins"))
     config = schema.parse(Config, saved)
+    if rules:
+        optimizer = put_back(config.optimizer, rules, config.plugins)
+        config = dataclasses.replace(config, optimizer=optimizer)
     for (key, name), part in kept.items():
         getattr(config, key)[name] = part
     return config

@@ -26,7 +26,7 @@ from big_retrieval.plan import chips, cost, fit, hlo, loss_cost, memory, report
 from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
 from big_retrieval.train.build import Model, build_model
-from big_retrieval.train.step import abstract_batch, compile_step
+from big_retrieval.train.step import Step, abstract_batch, compile_step
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
 _MARGIN = 0.1  # of the usable memory, that a proposed change leaves: formulas are good to about it
@@ -180,10 +180,22 @@ def _by_compiler(formulas: dict[str, int], compiler: dict[str, Any]) -> dict[str
 
 
 def _compile(parts: Model) -> dict[str, Any]:
-    """The compiler's figures for one device."""
+    """The compiler's figures for one device, of the phase that takes the most memory."""
+    found = [_compile_step(parts, step) for step in _different_steps(parts)]
+    return max(found, key=lambda figures: figures["temp_bytes"])
+
+
+def _different_steps(parts: Model) -> list[Step]:
+    """The steps of phases that train other parameters, or have other batch statistics."""
+    updates = parts.updates
+    kinds = [(updates.trained(i), span.phase.batch_stats) for i, span in enumerate(updates.spans)]
+    return [parts.steps[i] for i, kind in enumerate(kinds) if kind not in kinds[:i]]
+
+
+def _compile_step(parts: Model, step: Step) -> dict[str, Any]:
     start = time.monotonic()
     batch = abstract_batch(parts.config, parts.mesh)
-    compiled = compile_step(parts.step, parts.abstract, batch, parts.mesh)
+    compiled = compile_step(step, parts.abstract, batch, parts.mesh)
     analysis: Any = compiled.memory_analysis()
     found = hlo.collectives(compiled.as_text() or "")
     return {

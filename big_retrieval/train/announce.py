@@ -1,11 +1,15 @@
 """The block that a run starts with: what runs where, on what, for how long."""
 
+from collections import Counter
+
 import jax
 
 import big_retrieval
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.plan import chips, memory, report
+from big_retrieval.train.averaging import describe
 from big_retrieval.train.logging import say
+from big_retrieval.train.phases import title
 from big_retrieval.train.setup import Run
 
 
@@ -28,6 +32,7 @@ def start_up(run: Run) -> None:
         **_memory(run),
         **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
+        **_optimizer(run),
         "run folder": str(run.workdir),
     }
     if batch > records:
@@ -37,6 +42,24 @@ def start_up(run: Run) -> None:
         )
     width = max(len(name) for name in lines)
     say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
+
+
+def _optimizer(run: Run) -> dict[str, str]:
+    """Phases, groups and averages, where there are any."""
+    updates, lines = run.parts.updates, {}
+    if len(updates.spans) > 1:
+        phases = (f"{title(span)} from step {span.start + 1:,}" for span in updates.spans)
+        lines["phases"] = ", ".join(phases)
+    if run.config.optimizer.groups:
+        counts = Counter(updates.owner.values())
+        frozen = [name for name, group in run.config.optimizer.groups.items() if group.frozen]
+        groups = (
+            f"{name or 'the rest'} {count}{' (frozen)' if name in frozen else ''}"
+            for name, count in sorted(counts.items(), key=lambda item: (not item[0], item[0]))
+        )
+        lines["groups"] = f"{', '.join(groups)} arrays"
+    average = describe(run.config.optimizer.averaging, updates.timeline)
+    return lines | ({"averaging": average} if average else {})
 
 
 def damage(run: Run) -> None:

@@ -1,11 +1,9 @@
-"""From a checked configuration to model, objective, optimiser and step, without data."""
+"""From a checked configuration to model, objective, optimizer and steps, without data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import flax.linen as nn
-import optax
 from jax.sharding import Mesh
 
 from big_retrieval.columns import Words
@@ -13,7 +11,9 @@ from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
-from big_retrieval.train.optimizer import make_optimizer
+from big_retrieval.train.averaging import Average
+from big_retrieval.train.optimizer import Updates, make_updates
+from big_retrieval.train.schedules import Timeline
 from big_retrieval.train.state import (
     TrainState,
     abstract_state,
@@ -32,8 +32,8 @@ class Model:
       mesh: the devices.
       model: towers and heads.
       objective: from representations to the loss.
-      tx: the optimiser.
-      step: the training step, not compiled.
+      updates: the optimizer with the phases of the run.
+      steps: the training step of each phase, not compiled.
       draw: makes the initial state on the mesh.
       abstract: the state without values, with shardings.
       parameters: number of parameters per part.
@@ -43,11 +43,16 @@ class Model:
     mesh: Mesh
     model: RetrievalModel
     objective: Objective
-    tx: optax.GradientTransformation
-    step: Step
+    updates: Updates
+    steps: tuple[Step, ...]
     draw: Callable[[], TrainState]
     abstract: Any
     parameters: Mapping[str, int]
+
+    @property
+    def step(self) -> Step:
+        """The training step of the first phase."""
+        return self.steps[0]
 
 
 def build_model(
@@ -56,32 +61,38 @@ def build_model(
     *,
     vocab_size: int,
     total_steps: int,
+    steps_per_epoch: float | None = None,
     words: Words | None = None,
 ) -> Model:
-    """Model, objective, optimiser and step of a checked config, with nothing allocated.
+    """Model, objective, optimizer and steps of a checked config, with nothing allocated.
 
     Args:
       config: checked.
       mesh: the devices.
       vocab_size: of the tokenizer.
       total_steps: the length of the run.
+      steps_per_epoch: of the run; None where times do not matter, see `Timeline`.
       words: the tokenizer, see `make_model`.
 
     Raises:
-      UserError: an optimiser rule that matches no parameter, or a word table that is too small.
+      UserError: what `make_updates` raises, or a word table that is too small.
     """
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
     objective = make_objective(config)
     variables = abstract_variables(model, objective)
-    params = nn.unbox(variables[0])
-    tx, learning_rate = make_optimizer(config.optimizer, params, total_steps)
-    averaged = config.optimizer.ema_decay is not None
+    timeline, averages = Timeline(total_steps, steps_per_epoch), config.optimizer.averaging
+    updates = make_updates(config.optimizer, variables[0], timeline)
     draw, abstract = abstract_state(
-        model, objective, variables, tx, mesh, averaged=averaged, seed=config.seed
+        model, objective, variables, updates, mesh, averages=averages, seed=config.seed
     )
-    step = make_step(config, model, objective, tx, learning_rate)
-    return Model(config, mesh, model, objective, tx, step, draw, abstract, count_parameters(params))
+    average = Average(averages, timeline)
+    steps = tuple(
+        make_step(config, model, objective, updates, average, phase)
+        for phase in range(len(updates.spans))
+    )
+    parameters = count_parameters(variables[0])
+    return Model(config, mesh, model, objective, updates, steps, draw, abstract, parameters)
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:

@@ -15,10 +15,12 @@ from jax.experimental import multihost_utils
 from big_retrieval import config as configs
 from big_retrieval import schema
 from big_retrieval.config import Config
+from big_retrieval.config.optimizer import towers_of
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.manifest import to_json
 from big_retrieval.parallel import fetch
+from big_retrieval.train import phases
 from big_retrieval.train.optimizer import names_of
 
 PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
@@ -117,7 +119,11 @@ def changed_part(key: str, config: Config) -> str:
 
 def _free(key: str, config: Config) -> bool:
     """Whether a key may differ; batch norms that go by slices make these a part of the training."""
-    by_slice = any(tower.by_slice for tower in config.towers.values())
+    by_slice = any(
+        tower.by_slice
+        for phase in phases.each(config)
+        for tower in towers_of(config.towers, phase.batch_stats).values()
+    )
     if by_slice and key == "config.microbatch":
         return False
     return configs.free_on_resume(key)

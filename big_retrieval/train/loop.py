@@ -110,7 +110,7 @@ def _steps(
     step, previous, values, config = steps.start, None, {}, run.config
     if not steps:
         return state, step
-    step_fn = run.compile_step()
+    step_of = run.compile_steps(steps)
     distributed.meet("the step is compiled")
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
     progress = Progress(
@@ -125,7 +125,7 @@ def _steps(
         for step in range(steps.start + 1, steps.stop + 1):
             # The order of what follows is a contract: a checkpoint comes after all that was
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
-            state, out = step_fn(state, next(batches))
+            state, out = step_of(step)(state, next(batches))
             jax.block_until_ready(previous)  # at most two steps under way
             pulse.beat(step)
             previous = out["loss"]

@@ -12,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.manifest import complete_steps, to_json
 from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.phases import at, model_of
 from big_retrieval.train.setup import Run
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import make_loss
@@ -39,7 +40,9 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
     """
     with contextlib.closing(run.batches(step - 1, step)) as batches:
         batch = next(batches)
-    loss_fn = make_loss(run.parts.model, run.parts.objective, run.config.microbatch)
+    spans = run.parts.updates.spans
+    model = model_of(run.parts.model, spans[at(spans, step)].phase)
+    loss_fn = make_loss(model, run.parts.objective, run.config.microbatch)
 
     def look(state: TrainState, batch: Any) -> Any:
         key = jax.random.fold_in(state.key, state.step)

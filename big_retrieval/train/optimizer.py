@@ -1,25 +1,32 @@
-"""AdamW from small optax parts, with rules over parameter names.
+"""From gradients to new parameters: groups of parameters, each with its rule, rate and decay.
 
 Names are the paths of the parameter tree joined by slashes, e.g. `image/layers_3/mlp/fc1/kernel`.
-A rule is a regular expression that must match a whole name; the last one that matches holds, and
-one that matches no parameter is an error, because it is nearly always a misspelling.
+Patterns are regular expressions that must match a whole name; one that matches none is an error,
+because it is nearly always a misspelling.
+
+Parameters with one update rule that are trained in the same phases share a state, a *partition*.
+States have the same structure in all phases, so that a checkpoint fits each; parameters that no
+phase trains have none. In a phase that freezes a partition its state stands still, its count of
+steps, too: Adam's first step of a parameter is its first step, whenever in the run that is.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from flax import traverse_util
 
-from big_retrieval.config import Optimizer, Schedule
-from big_retrieval.errors import UserError
+from big_retrieval.config import Group, Optimizer, UpdateRule
+from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
+from big_retrieval.train.phases import Span, spans
+from big_retrieval.train.schedules import Rate, Timeline
 
-Default = Callable[[str, Any], float]
-# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
-NEVER_DECAYED = r".*(class_embedding|position_embedding)"
+_TABLES = ("vocab", "position", "class_token")  # logical first axes of weights stored by row
+_REST = Group(pattern=".*")  # of parameters that are in no group
 
 
 def names_of(params: Any) -> dict[str, Any]:
@@ -27,146 +34,192 @@ def names_of(params: Any) -> dict[str, Any]:
     return traverse_util.flatten_dict(params, sep="/")
 
 
-def make_schedule(config: Schedule, total_steps: int) -> optax.Schedule:
-    """The learning-rate factor by step, between 0 and 1.
-
-    The warm-up rises linearly from 0 to 1; the body runs from the end of the warm-up to the end of
-    the run; the cool-down takes what the body would give at its start linearly to `end`. Both are
-    clipped to the length of the run.
-
-    Args:
-      config: kind and lengths.
-      total_steps: the length of the run.
-    """
-    warmup = min(config.warmup_steps, total_steps)
-    cooldown = min(config.cooldown_steps, total_steps - warmup)
-    length = max(1, total_steps - warmup)
-
-    def body(step: jax.Array) -> jax.Array:
-        progress = jnp.clip((step - warmup) / length, 0.0, 1.0)
-        if config.type == "cosine":
-            # (1 + cos(pi p)) / 2, without its loss of digits near the end
-            return config.end + (1 - config.end) * jnp.sin(0.5 * jnp.pi * (1 - progress)) ** 2
-        if config.type == "linear":
-            return config.end + (1 - config.end) * (1 - progress)
-        if config.type == "rsqrt":
-            return jnp.sqrt(config.timescale / (config.timescale + jnp.maximum(0, step - warmup)))
-        return jnp.ones_like(progress)
-
-    def schedule(count: Any) -> jax.Array:
-        step = jnp.asarray(count, jnp.float32)
-        start = total_steps - cooldown
-        value = body(jnp.minimum(step, start) if cooldown else step)
-        if cooldown:
-            share = jnp.clip((step - start) / cooldown, 0.0, 1.0)
-            value = value * (1 - share) + config.end * share
-        value = jnp.maximum(value, config.floor)
-        return value * jnp.minimum(1.0, step / warmup) if warmup else value
-
-    return schedule
-
-
-def factors(
-    params: Any,
-    rules: Sequence[tuple[str, float]],
-    key: str,
-    default: Default = lambda name, x: 1.0,
-) -> dict[str, float]:
-    """The factor of every parameter under rules.
-
-    Args:
-      params: the parameter tree; only names and ranks are read.
-      rules: (regular expression, factor); the last whole match holds.
-      key: the configuration's name of the rules, for messages.
-      default: the factor of what no rule matches, a function of (name, parameter).
-
-    Raises:
-      UserError: a rule that is no regular expression, or that matches no parameter.
-    """
-    flat = names_of(params)
-    out = {name: default(name, x) for name, x in flat.items()}
-    for pattern, factor in rules:
-        try:
-            hits = [name for name in flat if re.fullmatch(pattern, name)]
-        except re.error as problem:
-            raise UserError(f"{key}: {pattern!r} is not a regular expression: {problem}.") from None
-        if not hits:
-            raise UserError(
-                f"{key}: {pattern!r} matches no parameter; a rule must match a whole name such as "
-                f"{next(iter(flat))!r} or {list(flat)[-1]!r}."
-            )
-        out |= dict.fromkeys(hits, factor)
-    return out
-
-
-def trainable(params: Any, config: Optimizer) -> dict[str, bool]:
-    """Which parameters `freeze` leaves trainable, by name."""
-    rules = [(pattern, 0.0) for pattern in config.freeze]
-    return {n: f > 0 for n, f in factors(params, rules, "config.optimizer.freeze").items()}
-
-
-def _decays(name: str, x: Any) -> float:
-    return float(x.ndim >= 2 and not re.fullmatch(NEVER_DECAYED, name))
-
-
-def _tree(flat: Mapping[str, Any]) -> Any:
+def tree_of(flat: Mapping[str, Any]) -> Any:
+    """The tree of some parameters by name: the inverse of `names_of`."""
     return traverse_util.unflatten_dict(dict(flat), sep="/")
 
 
-def _scaled(flat: Mapping[str, float], add_parameter: bool) -> optax.GradientTransformation:
-    """Multiplies updates by a factor per parameter, or adds that factor times the parameter."""
-    tree = _tree(flat)
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        def one(u: Any, f: float, p: Any) -> Any:
-            return u + f * p if add_parameter else u * f
-
-        masked = lambda x: isinstance(x, optax.MaskedNode)  # noqa: E731
-        pick = jax.tree.map(lambda u, f: u if masked(u) else f, updates, tree, is_leaf=masked)
-        return jax.tree.map(one, updates, pick, params), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
+def replaced(params: Any, new: Mapping[str, Any]) -> Any:
+    """The parameters with some of them replaced, by name; all others are the same arrays."""
+    flat = traverse_util.flatten_dict(params, sep="/", keep_empty_nodes=True)
+    return tree_of({name: new.get(name, x) for name, x in flat.items()})
 
 
-def make_optimizer(
-    config: Optimizer, params: Any, total_steps: int
-) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """AdamW with clipping, decoupled weight decay and per-parameter rules.
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What an update rule is told about the parameters that follow it.
 
-    Frozen parameters get no update, have no optimiser state and do not count in the clipped norm.
+    Attributes:
+      path: of the rule in the configuration, for messages.
+      weight_decay: tree of numbers like the parameters: what is to be added of each of them.
+      output_axis: tree of ints like the parameters: the axis of a weight that belongs to the
+        layer's output (of tables, to their rows).
+    """
+
+    path: str
+    weight_decay: Any
+    output_axis: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """Parameters that share an optimizer state.
+
+    Attributes:
+      names: of the parameters.
+      phases: numbers of the phases that train them.
+      tx: their rule and weight decay, without the learning rate.
+    """
+
+    names: tuple[str, ...]
+    phases: frozenset[int]
+    tx: optax.GradientTransformation
+
+
+@dataclasses.dataclass(frozen=True)
+class Updates:
+    """The optimizer of a run.
+
+    Attributes:
+      timeline: of the run.
+      spans: its phases in order.
+      partitions: by the names that their states have.
+      owner: name of a parameter -> its group; "" for none.
+      rates: per phase, the learning rate of every group that has one of its own, and of "".
+      clipped: names that count for the clip.
+      clip_norm: largest norm of their gradients; None: no clipping.
+    """
+
+    timeline: Timeline
+    spans: tuple[Span, ...]
+    partitions: Mapping[str, Partition]
+    owner: Mapping[str, str]
+    rates: tuple[Mapping[str, Rate], ...]
+    clipped: frozenset[str]
+    clip_norm: float | None
+
+    def init(self, params: Any) -> dict[str, Any]:
+        """The state: one of optax for each partition."""
+        flat = names_of(params)
+        return {
+            key: part.tx.init(tree_of({name: flat[name] for name in part.names}))
+            for key, part in self.partitions.items()
+        }
+
+    def trained(self, phase: int) -> frozenset[str]:
+        """Names of the parameters that a phase moves."""
+        parts = [p.names for p in self.partitions.values() if phase in p.phases]
+        return frozenset().union(*parts)
+
+    def update(
+        self, phase: int, grads: Any, state: Mapping[str, Any], params: Any, step: jax.Array
+    ) -> tuple[Any, dict[str, Any], dict[str, jax.Array]]:
+        """One step of a phase.
+
+        Args:
+          phase: its number.
+          grads: of all parameters; those that are frozen in this phase are not looked at.
+          state: of `init` or of the step before.
+          params: all parameters.
+          step: int32 [], finished steps.
+
+        Returns:
+          (params, state, metrics): the frozen ones are the same arrays.
+        """
+        flat, weights, trained = names_of(grads), names_of(params), self.trained(phase)
+        norm = optax.tree.norm([g for name, g in flat.items() if name in trained])
+        metrics = {"grad_norm": norm, **self._rates(phase, step)}
+        clipped = {name: flat[name] for name in flat if name in trained & self.clipped}
+        if self.clip_norm is not None and clipped:
+            clip = optax.clip_by_global_norm(self.clip_norm)
+            flat |= names_of(clip.update(tree_of(clipped), optax.EmptyState())[0])
+            if trained - self.clipped:
+                metrics["clipped_grad_norm"] = optax.tree.norm(tree_of(clipped))
+        new, states = {}, dict(state)
+        for key, part in self.partitions.items():
+            if phase not in part.phases:
+                continue
+            mine, old = ({n: each[n] for n in part.names} for each in (flat, weights))
+            updates, states[key] = part.tx.update(tree_of(mine), state[key], tree_of(old))
+            for name, update in names_of(updates).items():
+                rate = metrics[self._rate_name(phase, name)]
+                moved = old[name] + jnp.array(-1 * rate, update.dtype) * update
+                new[name] = jnp.asarray(moved).astype(old[name].dtype)
+        return replaced(params, new), states, metrics
+
+    def _rate_name(self, phase: int, name: str) -> str:
+        group = self.owner[name]
+        return f"learning_rate/{group}" if group and group in self.rates[phase] else "learning_rate"
+
+    def _rates(self, phase: int, step: jax.Array) -> dict[str, jax.Array]:
+        """The rates by the names of their metrics; 0 of groups that the phase does not train."""
+        moving = {self.owner[name] for name in self.trained(phase)}
+        return {
+            f"learning_rate/{group}" if group else "learning_rate": jnp.asarray(
+                rate(step) if group in moving or not group else 0.0
+            )
+            for group, rate in self.rates[phase].items()
+        }
+
+
+def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
+    """The optimizer of a run.
 
     Args:
-      config: hyper-parameters and rules.
-      params: the parameters or their abstract form.
-      total_steps: the length of the run, for the schedule.
-
-    Returns:
-      The transformation, and the learning rate by step (count of finished steps).
+      config: checked.
+      params: the parameters or their abstract form, perhaps boxed with their logical axis names.
+      timeline: of the run.
 
     Raises:
-      UserError: a rule that matches nothing or is no regular expression.
+      UserError: a pattern that matches nothing, groups that overlap, phases that do, nothing to
+        train, or what a rule of a group says about its own keys.
     """
-    shape = make_schedule(config.schedule, total_steps)
-    rates = factors(params, config.lr_factors, "config.optimizer.lr_factors")
-    key = "config.optimizer.decay_factors"
-    decays = factors(params, config.decay_factors, key, default=_decays)
-    train = trainable(params, config)
+    found = spans(config.phases, timeline)
+    axes, params = _output_axes(params), nn.unbox(params)
+    flat = names_of(params)
+    owner = assign(config, list(flat))
+    groups = {"": _REST, **config.groups}
+    trained = [trained_by(span, owner, groups) for span in found]
+    own = {name for name in config.groups if has_own_rate(config, name)}
+    rates = tuple(
+        {name: rate_of(config, name, groups[name], span, timeline) for name in sorted(own | {""})}
+        for span in found
+    )
+    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name in flat:
+        phases = tuple(i for i, names in enumerate(trained) if name in names)
+        if phases:
+            together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
+    partitions = {}
+    for number, ((_, phases), names) in enumerate(together.items()):
+        path, rule = rule_of(config, owner[names[0]])
+        decay = {n: decay_of(config, groups[owner[n]], n, flat[n]) for n in names}
+        given = Given(path, tree_of(decay), tree_of({n: axes[n] for n in names}))
+        tx = _with_decay(rule, given)
+        partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
+    clipped = frozenset(name for name in flat if groups[owner[name]].clip)
+    return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
 
-    def learning_rate(count: Any) -> jax.Array:
-        return jnp.asarray(config.lr * shape(count))
 
-    parts = []
-    if config.clip_norm is not None:
-        parts.append(optax.clip_by_global_norm(config.clip_norm))
-    parts.append(optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps))
-    if config.weight_decay:
-        decays = {name: config.weight_decay * factor for name, factor in decays.items()}
-        parts.append(_scaled(decays, add_parameter=True))
-    if config.lr_factors:
-        parts.append(_scaled(rates, add_parameter=False))
-    parts.append(optax.scale_by_learning_rate(learning_rate))
-    chain = optax.chain(*parts)
-    if not all(train.values()):
-        labels = _tree({name: "train" if on else "frozen" for name, on in train.items()})
-        chain = optax.partition({"train": chain, "frozen": optax.set_to_zero()}, labels)
-    return chain, learning_rate
+def _with_decay(rule: UpdateRule, given: Given) -> optax.GradientTransformation:
+    """A rule, and weight decay behind it unless it applies that itself."""
+    tx, decays = rule.build(given), given.weight_decay
+    if rule.applies_decay or not any(jax.tree.leaves(decays)):
+        return tx
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        # Of spared parameters, too: to leave out + 0 p changes how XLA rounds what follows.
+        return jax.tree.map(lambda u, p, decay: u + decay * p, updates, params, decays), state
+
+    decay = optax.GradientTransformation(lambda params: optax.EmptyState(), update)  # type: ignore
+    return optax.chain(tx, decay)
+
+
+def _output_axes(params: Any) -> dict[str, int]:
+    """By name: the axis of outputs. Tables are stored by row, all other weights by column."""
+
+    def axis(x: Any) -> int:
+        names = x.names if isinstance(x, nn.Partitioned | nn.LogicallyPartitioned) else ()
+        return 0 if names and names[0] in _TABLES else -1
+
+    return {name: axis(x) for name, x in names_of(params).items()}

@@ -39,10 +39,11 @@ from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim, versions
 from big_retrieval.train.logging import keep_old, say
+from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits
 from big_retrieval.train.start import first_state, run_length
 from big_retrieval.train.state import TrainState
-from big_retrieval.train.step import Step, abstract_batch, compile_step
+from big_retrieval.train.step import abstract_batch, compile_step
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,26 @@ class Run:
         """A fingerprint of the record ids of one batch, counted from 0."""
         return self.order.digest(batch * self.config.batch_size, self.config.batch_size)
 
-    def compile_step(self) -> Step:
-        """Compiles the training step for this run's shapes, and says how long it took."""
-        say("compiling the training step ...")
-        start, parts = time.monotonic(), self.parts
-        batch = abstract_batch(self.config, parts.mesh)
-        compiled = compile_step(parts.step, parts.abstract, batch, parts.mesh)
-        say(f"compiled in {time.monotonic() - start:.1f} s")
-        return compiled
+    def compile_steps(self, steps: range) -> Steps:
+        """Compiles the training step for this run's shapes, and says how long it took.
+
+        Of several phases, the step of each that is still to come: what does not fit into memory
+        then shows now, and no phase begins with a wait.
+
+        Args:
+          steps: finished steps before each step that is to be run.
+        """
+        parts, compiled = self.parts, {}
+        batch, found = abstract_batch(self.config, parts.mesh), parts.updates.spans
+        for number, span in enumerate(found):
+            if span.stop <= steps.start or span.start >= steps.stop:
+                continue
+            phase = f" of phase {title(span)}" if len(found) > 1 else ""
+            say(f"compiling the training step{phase} ...")
+            start = time.monotonic()
+            compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
+            say(f"compiled in {time.monotonic() - start:.1f} s")
+        return Steps(found, compiled, say)
 
     def open_checkpoints(self) -> Checkpoints:
         """The checkpoints of the run folder."""
@@ -220,8 +233,14 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     specs = make_readers(config, tokenizer, source)
     try_record(source, specs, make_labels(config), make_negatives(config))
     total_steps = run_length(config, len(source))
-    words = tokenizer.vocab_size
-    parts = build_model(config, mesh, vocab_size=words, total_steps=total_steps, words=tokenizer)
+    parts = build_model(
+        config,
+        mesh,
+        vocab_size=tokenizer.vocab_size,
+        total_steps=total_steps,
+        steps_per_epoch=len(source) / config.batch_size,
+        words=tokenizer,
+    )
     encoder = Encoder(parts.model, mesh, config.batch_size)
     evaluators = make_evaluators(config, eval_sources, specs, encoder, reading)
     for evaluator in evaluators.values():

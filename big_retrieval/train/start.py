@@ -11,6 +11,7 @@ from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
 from big_retrieval.loading import TrainedModel, any_mesh, put_together
+from big_retrieval.train import averaging
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import TrainState
@@ -43,7 +44,7 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
         say(f"init: {note}")
     params = initialise.place(state.params, found.params)
     batch_stats = initialise.place(state.batch_stats, found.stats)
-    ema = jax.tree.map(jax.numpy.copy, params) if config.optimizer.ema_decay else state.ema
+    ema = averaging.first(config.optimizer.averaging, params)["ema"]
     return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
 
 

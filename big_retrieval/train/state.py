@@ -7,12 +7,14 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, with_stats
+from big_retrieval.train import averaging
+from big_retrieval.train.averaging import Averaging
+from big_retrieval.train.optimizer import Updates
 
 
 @flax.struct.dataclass
@@ -24,9 +26,10 @@ class TrainState:
       params: parameter tree; what the losses learn is under `scalars` and, of the modules that they
         own, under `losses`.
       batch_stats: running averages of batch norms, at the paths of their parameters; {} if none.
-      opt_state: the optimiser's.
+      opt_state: the optimizer's, see `train/optimizer.py`.
       multipliers: of losses that are constraints, by name (`losses/constraint.py`); {} if none.
-      ema: running average of `params`, or an empty tree.
+      ema: exponential moving average of `params`, or an empty tree.
+      swa: mean of `params` over the last steps of this epoch, or an empty tree.
       key: the run's random key; the step folds its number into it.
       first_bad_step: int32 [], the first step whose loss or gradient was not finite, or -1. From
         then on nothing changes any more.
@@ -38,6 +41,7 @@ class TrainState:
     opt_state: Any
     multipliers: Any
     ema: Any
+    swa: Any
     key: jax.Array
     first_bad_step: jax.Array
 
@@ -86,10 +90,10 @@ def abstract_state(
     model: RetrievalModel,
     objective: Objective,
     variables: tuple[Any, Any],
-    tx: optax.GradientTransformation,
+    updates: Updates,
     mesh: Mesh,
     *,
-    averaged: bool,
+    averages: Averaging,
     seed: int = 0,
 ) -> tuple[Any, Any]:
     """The state without its values.
@@ -98,9 +102,9 @@ def abstract_state(
       model: towers and heads.
       objective: the losses, with their scalars, modules and multipliers.
       variables: their `abstract_variables`.
-      tx: the optimiser.
+      updates: the optimizer.
       mesh: where the state will live.
-      averaged: whether a running average of the parameters is kept.
+      averages: of the parameters.
       seed: of the run.
 
     Returns:
@@ -117,9 +121,9 @@ def abstract_state(
             step=jnp.zeros((), jnp.int32),
             params=params,
             batch_stats=batch_stats,
-            opt_state=tx.init(params),
+            opt_state=updates.init(params),
             multipliers=objective.multipliers(),
-            ema=jax.tree.map(jnp.copy, params) if averaged else {},
+            **averaging.first(averages, params),
             key=run_key,
             first_bad_step=jnp.full((), -1, jnp.int32),
         )

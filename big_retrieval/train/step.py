@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 
 from big_retrieval import parallel
@@ -14,8 +13,10 @@ from big_retrieval.config import Config, negatives_field
 from big_retrieval.data.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, of_model
+from big_retrieval.train.averaging import Average
 from big_retrieval.train.microbatch import in_slices
-from big_retrieval.train.optimizer import names_of, trainable
+from big_retrieval.train.optimizer import Updates
+from big_retrieval.train.phases import model_of
 from big_retrieval.train.state import TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
@@ -90,10 +91,11 @@ def make_step(
     config: Config,
     model: RetrievalModel,
     objective: Objective,
-    tx: optax.GradientTransformation,
-    learning_rate: optax.Schedule,
+    updates: Updates,
+    average: Average,
+    phase: int = 0,
 ) -> Step:
-    """Builds the step; not yet compiled.
+    """Builds the step of a phase; not yet compiled.
 
     A step whose loss or gradient is not finite changes nothing but `first_bad_step`, and neither
     does any later one: the loop looks at it when it logs.
@@ -102,40 +104,39 @@ def make_step(
       config: of the run.
       model: towers and heads.
       objective: the losses.
-      tx: the optimiser.
-      learning_rate: by finished steps, for the log.
+      updates: the optimizer.
+      average: of the parameters.
+      phase: its number in `updates.spans`.
     """
-    loss_fn = make_loss(model, objective, config.microbatch)
+    how = updates.spans[phase].phase
+    loss_fn = make_loss(model_of(model, how), objective, config.microbatch)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.key, state.step)
         (loss, (metrics, batch_stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
             state.params, batch, key, state.batch_stats, state.step, state.multipliers
         )
-        moving = trainable(state.params, config.optimizer)
-        grad_norm = optax.tree.norm([g for n, g in names_of(grads).items() if moving[n]])
-        updates, opt_state = tx.update(grads, state.opt_state, state.params)
-        params: Any = optax.apply_updates(state.params, updates)
+        params, opt_state, moved = updates.update(
+            phase, grads, state.opt_state, state.params, state.step
+        )
         if "scalars" in params:
             params = {**params, "scalars": objective.bound(params["scalars"])}
         multipliers, logged = objective.ascend(state.multipliers, metrics)
-        ema = state.ema
-        if config.optimizer.ema_decay is not None:
-            ema = optax.incremental_update(params, ema, 1 - config.optimizer.ema_decay)
+        params, ema, swa, averaged = average.update(params, state.ema, state.swa, state.step + 1)
         new = state.replace(  # type: ignore
             step=state.step + 1,
             params=params,
-            batch_stats=batch_stats,
+            batch_stats=state.batch_stats if how.batch_stats == "batch" else batch_stats,
             opt_state=opt_state,
             multipliers=multipliers,
             ema=ema,
+            swa=swa,
         )
-        rate = learning_rate(state.step)
-        state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(grad_norm))
+        state = _guard(state, new, jnp.isfinite(loss) & jnp.isfinite(moved["grad_norm"]))
         metrics = {
             "loss": loss,
-            "grad_norm": grad_norm,
-            "learning_rate": rate,
+            **moved,
+            **averaged,
             **metrics,
             **logged,
             "first_bad_step": state.first_bad_step,

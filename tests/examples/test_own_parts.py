@@ -182,7 +182,8 @@ def test_a_resume_with_a_changed_file_is_an_error(run: Path) -> None:
     finally:
         (run / "own_parts.py").write_text(kept)
     assert done.returncode == 2
-    assert "holds a run with config.plugins.field/own_letters.sha256 = " in done.stderr
+    words = f"{run / 'own_parts.py'}, which defines the field 'own_letters', has changed since the "
+    assert f"{words}run in {run / 'run'} began: restore the file, or start anew" in done.stderr
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,8 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     theirs = arrays()
     path = saved(tmp_path, theirs)
     init = {"image": recipe.entry(configs.Init(), path=path)}
-    changes = {"total_steps": 1, "init": init, "optimizer__freeze": ("image/.*",)}
+    groups = {"image": recipe.group("image/.*", frozen=True)}
+    changes = {"total_steps": 1, "init": init, "optimizer__groups": groups}
     config = resnet({**SMALL, "frozen_stats": True}, **changes)
     with pytest.raises(UserError, match=r"fields.image.mean is .* was trained with \(0.485, "):
         train(config, tmp_path / "run", jax.devices()[:1])

@@ -18,7 +18,7 @@ from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import lexical_texts, tiny
+from tests.helpers import ema, lexical_texts, tiny
 
 VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
@@ -67,7 +67,7 @@ def test_points_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
 
 
 def test_averages_and_fsdp_change_the_state() -> None:
-    plain, averaged = sized(), sized(optimizer__ema_decay=0.9)
+    plain, averaged = sized(), sized(optimizer__averaging=ema(0.9))
     grown = memory.state_bytes(averaged)["optimiser"] - memory.state_bytes(plain)["optimiser"]
     assert grown == memory.state_bytes(plain)["parameters"]
     spread = memory.state_bytes(sized(8, mesh__data=1, mesh__fsdp=8))

@@ -24,7 +24,7 @@ from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.loop import train
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import losses, results, tiny
+from tests.helpers import ema, losses, results, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -206,7 +206,8 @@ def test_slices_stay_as_they_are_on_resume(tmp_path: Path) -> None:
 
 def test_a_checkpoint_older_than_batch_statistics(tmp_path: Path) -> None:
     state = TrainState(
-        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={}, ema={}, multipliers={},
+        step=jnp.asarray(3), params={"a": jnp.arange(4.0)}, batch_stats={},
+        ema={}, swa={}, multipliers={},
         opt_state={"b": jnp.asarray(2.0)}, key=jnp.zeros(2), first_bad_step=jnp.asarray(-1),
     )  # fmt: skip
     parts = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}  # type: ignore
@@ -249,7 +250,7 @@ def test_use_goes_by_the_averages(whole: Path) -> None:
 @pytest.mark.slow
 def test_an_average_of_the_parameters_has_the_same_statistics(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))}
-    config = resnet({"blocks": (1,)}, total_steps=2, optimizer__ema_decay=0.5, evals=evals)
+    config = resnet({"blocks": (1,)}, total_steps=2, optimizer__averaging=ema(0.5), evals=evals)
     train(config, tmp_path, ONE)
     assert "retrieval/test/text_to_image/R@1" in results(tmp_path)
     model = big_retrieval.load(tmp_path)
@@ -263,7 +264,10 @@ def test_a_run_starts_from_another(whole: Path, tmp_path: Path) -> None:
     """`config.init` takes the averages with the parameters."""
     init = {"image": recipe.entry(configs.Init(), path=str(whole))}
     config = resnet(
-        {"frozen_stats": True}, total_steps=1, init=init, optimizer__freeze=("image/.*",)
+        {"frozen_stats": True},
+        total_steps=1,
+        init=init,
+        optimizer__groups={"image": recipe.group("image/.*", frozen=True)},
     )
     train(config, tmp_path, ONE)
     same(stats(tmp_path, 1), stats(whole, 20))

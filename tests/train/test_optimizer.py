@@ -1,6 +1,7 @@
-"""Schedules, rules over names, decay, freezing, averages."""
+"""Schedules, update rules, groups, decay, clipping, freezing, phases; on a few small arrays."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from big_retrieval.config import Optimizer, Schedule
+from big_retrieval import config as configs
+from big_retrieval.config import Group, GroupRate, Optimizer, Phase, Schedule
 from big_retrieval.errors import UserError
-from big_retrieval.train.optimizer import factors, make_optimizer, make_schedule, names_of
+from big_retrieval.train import optax_names
+from big_retrieval.train.averaging import snapshots
+from big_retrieval.train.optimizer import Updates, make_updates, names_of
+from big_retrieval.train.phases import spans
+from big_retrieval.train.schedules import Timeline, make_schedule
 
 PARAMS = {
     "image": {
@@ -53,22 +59,105 @@ def test_warmup_longer_than_the_run_is_clipped() -> None:
     np.testing.assert_allclose(found, np.arange(11) / 10, rtol=1e-6)
 
 
-def one_update(config: Optimizer, gradient: float = 1.0) -> dict[str, jax.Array]:
-    """The change of every parameter by the first step."""
-    tx, _ = make_optimizer(config, PARAMS, 10)
-    grads = jax.tree.map(lambda p: jnp.full_like(p, gradient), PARAMS)
-    updates, _ = tx.update(grads, tx.init(PARAMS), PARAMS)
-    return names_of(updates)
+def test_a_schedule_of_a_phase_begins_and_ends_with_it() -> None:
+    schedule = make_schedule(Schedule(warmup_steps=5), 60, 40)
+    found = jax.vmap(schedule)(jnp.arange(40, 61))
+    np.testing.assert_allclose(found, curve(20, warmup_steps=5), rtol=1e-6, atol=1e-7)
+
+
+def test_a_schedule_by_epochs_changes_where_they_begin() -> None:
+    timeline = Timeline(10, 2.5)  # epochs begin at round(2.5 e): 0, 2, 5, 8
+    assert timeline.epochs.tolist() == [0, 2, 5, 8, 10]
+    found = jax.vmap(make_schedule(Schedule("linear", interval="epoch"), 10, 0, timeline))
+    expected = 1 - np.asarray([0, 0, 2, 2, 2, 5, 5, 5, 8, 8]) / 10
+    np.testing.assert_allclose(found(jnp.arange(10)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [0.25, 1.0, 2.5, 7.8125, 60.0])
+def test_epochs_begin_where_a_run_of_so_many_would_end(length: float) -> None:
+    for epochs in (1, 3, 16):
+        total = max(1, round(epochs * length))
+        begins = Timeline(total, length).epochs
+        assert begins[0] == 0
+        assert begins[-1] == total
+        assert np.all(np.diff(begins) >= 1)
 
 
 PLAIN = Optimizer(
-    lr=0.1, eps=1e-12, weight_decay=0.0, clip_norm=None, schedule=Schedule(type="constant")
+    configs.AdamW(eps=1e-12), 0.1, Schedule("constant"), weight_decay=0.0, clip_norm=None
 )
+Tree = Any
+
+
+def make(config: Optimizer = PLAIN, steps: int = 10, epoch: float = 5.0, **changes: Any) -> Updates:
+    """The optimizer of `PARAMS`."""
+    return make_updates(dataclasses.replace(config, **changes), PARAMS, Timeline(steps, epoch))
+
+
+def gradients(seed: int = 0) -> Tree:
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda p: jnp.asarray(rng.normal(size=p.shape), jnp.float32), PARAMS)
+
+
+def run(tx: Updates, seeds: range, state: Any = None, params: Tree = None) -> tuple[Any, Any, Any]:
+    """(parameters, state, metrics of the last step) after steps with random gradients.
+
+    The seed of a step is the number of steps before it.
+    """
+    params = PARAMS if params is None else params
+    state, metrics = tx.init(params) if state is None else state, {}
+    for i in seeds:
+        phase = next(k for k, span in enumerate(tx.spans) if i < span.stop)
+        params, state, metrics = tx.update(phase, gradients(i), state, params, jnp.asarray(i))
+    return params, state, metrics
+
+
+def by_hand(tx: optax.GradientTransformation, steps: int, params: Tree = PARAMS) -> Any:
+    """The parameters after the same steps with an optimizer of optax."""
+    state = tx.init(params)
+    for i in range(steps):
+        updates, state = tx.update(gradients(i), state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def close(found: Any, expected: Any) -> None:
+    found, expected = names_of(found), names_of(expected)
+    assert found.keys() == expected.keys()
+    for name, x in expected.items():
+        np.testing.assert_allclose(found[name], x, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def one_update(config: Optimizer, gradient: float = 1.0) -> dict[str, jax.Array]:
+    """The change of every parameter by the first step."""
+    tx = make(config)
+    grads = jax.tree.map(lambda p: jnp.full_like(p, gradient), PARAMS)
+    after, _, _ = tx.update(0, grads, tx.init(PARAMS), PARAMS, jnp.asarray(0))
+    return names_of(jax.tree.map(lambda a, b: a - b, after, PARAMS))
+
+
+def sizes(state: Any) -> int:
+    """Numbers in a state, without counts of steps."""
+    return sum(x.size for x in jax.tree.leaves(state) if x.dtype != jnp.int32)
 
 
 def test_first_adam_step_is_the_learning_rate() -> None:
     for name, change in one_update(PLAIN).items():
         np.testing.assert_allclose(change, -0.1, rtol=1e-5, err_msg=name)
+
+
+def test_the_default_is_adamw_with_a_clip_and_decay_of_matrices() -> None:
+    config = Optimizer(lr=0.1)
+    decayed = jax.tree.map(lambda p: p.ndim == 2, PARAMS)
+    decayed["image"]["position_embedding"] = False
+    tx = optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(
+            lambda step: 0.1 * make_schedule(Schedule(), 10)(jnp.asarray(step)),
+            b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.1, mask=decayed,
+        ),
+    )  # fmt: skip
+    close(run(make(config), range(4))[0], by_hand(tx, 4))
 
 
 def test_decay_spares_vectors_scalars_and_position_tables() -> None:
@@ -77,55 +166,295 @@ def test_decay_spares_vectors_scalars_and_position_tables() -> None:
         np.testing.assert_allclose(change, expected, rtol=1e-5, err_msg=name)
 
 
-def test_the_last_matching_rule_holds() -> None:
-    rules = ((r"image/.*", 0.5), (r".*/layers_1/.*", 0.0))
-    changes = one_update(dataclasses.replace(PLAIN, lr_factors=rules))
+def test_decay_of_groups() -> None:
+    groups = {
+        "first": Group(".*layers_0/mlp/kernel", weight_decay=0.0),
+        "bias": Group(".*bias", weight_decay=1.0, decay_vectors=True),
+        "table": Group(".*position_embedding", weight_decay=1.0),
+    }
+    changes = one_update(dataclasses.replace(PLAIN, weight_decay=0.5, groups=groups))
+    expected = {"layers_0/mlp/kernel": -0.1, "layers_1/mlp/kernel": -0.15, "mlp/bias": -0.2}
+    for name, change in changes.items():
+        value = next((x for end, x in expected.items() if name.endswith(end)), -0.1)
+        np.testing.assert_allclose(change, value, rtol=1e-5, err_msg=name)
+
+
+def test_groups_against_an_optimizer_by_hand() -> None:
+    """Three rules, three rates, a clip that two of four groups count for, and a frozen one."""
+    groups = {
+        "first": Group(r"image/layers_0/.*", rule=configs.Sgd(momentum=0.5), lr=0.3, clip=False),
+        "second": Group(
+            r"image/layers_1/.*", lr_factor=0.5, schedule=Schedule("linear"), weight_decay=0.2
+        ),
+        "table": Group(r".*embedding", frozen=True),
+    }
+    config = dataclasses.replace(PLAIN, weight_decay=0.1, clip_norm=0.7, groups=groups)
+    linear = lambda step: 0.05 * (1 - step / 10)  # noqa: E731
+
+    def adam(rate: Any, decay: float) -> optax.GradientTransformation:
+        mask = lambda tree: jax.tree.map(lambda p: p.ndim == 2, tree)  # noqa: E731
+        return optax.adamw(rate, b1=0.9, b2=0.98, eps=1e-12, weight_decay=decay, mask=mask)
+
+    labels: Any = {
+        "image": {"layers_0": "first", "layers_1": "second", "position_embedding": "table"},
+        "scalars": "rest",
+    }
+    rules: Any = {
+        "first": optax.chain(
+            optax.trace(0.5),
+            optax.add_decayed_weights(0.1, lambda tree: jax.tree.map(lambda p: p.ndim == 2, tree)),
+            optax.scale(-0.3),
+        ),
+        "second": adam(linear, 0.2),
+        "table": optax.set_to_zero(),
+        "rest": adam(0.1, 0.1),
+    }
+    counted = {
+        "image": {"layers_0": False, "layers_1": True, "position_embedding": False},
+        "scalars": True,
+    }
+    clip = optax.masked(optax.clip_by_global_norm(0.7), counted)
+    tx = make(config)
+    found, state, metrics = run(tx, range(4))
+    close(found, by_hand(optax.chain(clip, optax.partition(rules, labels)), 4))
+    assert set(tx.partitions) == {"sgd_0", "adamw_1"}
+    assert sizes(state["sgd_0"]) == 8  # one number for each parameter
+    assert sizes(state["adamw_1"]) == 2 * 9  # two, of the second layer and the scalar
+    assert float(metrics["learning_rate"]) == pytest.approx(0.1)
+    assert float(metrics["learning_rate/first"]) == pytest.approx(0.3)
+    assert float(metrics["learning_rate/second"]) == pytest.approx(linear(3))
+    assert "learning_rate/table" not in metrics
+    flat = names_of(gradients(3))
+    moving = [x for name, x in flat.items() if not name.endswith("embedding")]
+    clipped = [x for name, x in flat.items() if "layers_1" in name or "scalars" in name]
+    assert float(metrics["grad_norm"]) == pytest.approx(float(optax.tree.norm(moving)), rel=1e-5)
+    norm = float(optax.tree.norm(clipped))
+    assert float(metrics["clipped_grad_norm"]) == pytest.approx(norm, rel=1e-5)
+
+
+def test_the_lowest_order_has_a_parameter() -> None:
+    groups = {
+        "a_rest": Group(r"image/.*", order=1, lr_factor=0.5),
+        "b_second": Group(r".*/layers_1/.*", lr_factor=0.25),
+    }
+    changes = one_update(dataclasses.replace(PLAIN, groups=groups))
     np.testing.assert_allclose(changes["image/layers_0/mlp/kernel"], -0.05, rtol=1e-5)
-    np.testing.assert_allclose(changes["image/layers_1/mlp/kernel"], 0.0)
+    np.testing.assert_allclose(changes["image/layers_1/mlp/kernel"], -0.025, rtol=1e-5)
     np.testing.assert_allclose(changes["scalars/main/temperature"], -0.1, rtol=1e-5)
 
 
-def test_decay_factors() -> None:
-    config = dataclasses.replace(
-        PLAIN, weight_decay=0.5, decay_factors=((r".*layers_0/mlp/kernel", 0.0), (".*bias", 2.0))
-    )
-    changes = one_update(config)
-    np.testing.assert_allclose(changes["image/layers_0/mlp/kernel"], -0.1, rtol=1e-5)
-    np.testing.assert_allclose(changes["image/layers_0/mlp/bias"], -0.2, rtol=1e-5)
-
-
 def test_frozen_parameters_stay_and_have_no_state() -> None:
-    config = dataclasses.replace(PLAIN, freeze=(r"image/layers_0/.*",), clip_norm=1.0)
-    changes = one_update(config)
-    np.testing.assert_array_equal(changes["image/layers_0/mlp/kernel"], 0.0)
-    assert np.all(np.asarray(changes["image/layers_1/mlp/kernel"]) < 0)
-    tx, _ = make_optimizer(config, PARAMS, 10)
-    frozen = 8  # numbers in layers_0
+    groups = {"first": Group(r"image/layers_0/.*", frozen=True)}
+    tx = make(groups=groups, clip_norm=1.0)
+    after, state, _ = run(tx, range(2))
+    for name, x in names_of(after).items():
+        same = x is names_of(PARAMS)[name]
+        assert same == name.startswith("image/layers_0/"), name
     whole = sum(x.size for x in jax.tree.leaves(PARAMS))
-    moments = sum(
-        x.size for x in jax.tree.leaves(tx.init(PARAMS)) if x.ndim or x.dtype != jnp.int32
-    )
-    assert moments == 2 * (whole - frozen)
+    assert sizes(state) == 2 * (whole - 8)
+    assert len(jax.tree.leaves(state)) == 2 * 4 + 1  # moments of four arrays, one count
 
 
 def test_clipping_is_by_the_global_norm() -> None:
-    tx, _ = make_optimizer(dataclasses.replace(PLAIN, clip_norm=0.5), PARAMS, 10)
+    tx = make(clip_norm=0.5)
     grads = jax.tree.map(jnp.ones_like, PARAMS)
-    _, state = tx.update(grads, tx.init(PARAMS), PARAMS)
-    first = optax.tree.get(state, "mu")
-    norm = optax.tree.norm(jax.tree.map(lambda m: m / (1 - PLAIN.b1), first))
+    _, state, metrics = tx.update(0, grads, tx.init(PARAMS), PARAMS, jnp.asarray(0))
+    norm = optax.tree.norm(jax.tree.map(lambda m: m / 0.1, state["adamw_0"].mu))
     np.testing.assert_allclose(norm, 0.5, rtol=1e-5)
+    np.testing.assert_allclose(metrics["grad_norm"], optax.tree.norm(grads), rtol=1e-6)
+    assert "clipped_grad_norm" not in metrics
 
 
-@pytest.mark.parametrize("key", ["lr_factors", "decay_factors", "freeze"])
-@pytest.mark.parametrize("pattern", [r"imagee/.*", r"layers_0", "("])
-def test_rules_that_cannot_be_meant(key: str, pattern: str) -> None:
-    rule = pattern if key == "freeze" else (pattern, 0.5)
+def test_a_tree_without_scalars_keeps_its_form() -> None:
+    params = {"image": PARAMS["image"], "scalars": {}}
+    tx = make_updates(PLAIN, params, Timeline(10))
+    after, _, _ = tx.update(0, params, tx.init(params), params, jnp.asarray(0))
+    assert jax.tree.structure(after) == jax.tree.structure(params)
+
+
+# ---- Phases
+
+
+TWO = {
+    "late": Phase(start_step=3, lr=0.01, schedule=Schedule("linear")),
+    "early": Phase(start_step=0, frozen=r"image/layers_0/.*"),
+}
+
+
+def test_phases_are_ordered_by_their_start_and_leave_no_gap() -> None:
+    found = spans({"b": Phase(start_epoch=2), "a": Phase(start_step=4)}, Timeline(20, 5))
+    assert [(x.name, x.start, x.stop) for x in found] == [("", 0, 4), ("a", 4, 10), ("b", 10, 20)]
+    assert [(x.name, x.start, x.stop) for x in spans({}, Timeline(20, 5))] == [("", 0, 20)]
+
+
+def test_a_parameter_that_is_unfrozen_later_begins_like_any_other() -> None:
+    """In a phase that freezes it, neither it nor its state changes; then Adam counts from 1."""
+    tx = make(phases=TWO)
+    params, state, metrics = run(tx, range(3))
+    for name, x in names_of(params).items():
+        assert (x is names_of(PARAMS)[name]) == name.startswith("image/layers_0/"), name
+    (late,) = (key for key, part in tx.partitions.items() if len(part.phases) == 1)
+    jax.tree.map(np.testing.assert_array_equal, state[late], tx.init(PARAMS)[late])
+    assert float(metrics["learning_rate"]) == pytest.approx(0.1)
+    after, state, metrics = run(tx, range(3, 4), state, params)
+    change = names_of(after)["image/layers_0/mlp/kernel"] - 1
+    np.testing.assert_allclose(jnp.abs(change), 0.01, rtol=1e-4)  # the first step of Adam
+    assert float(metrics["learning_rate"]) == pytest.approx(0.01)
+    assert {key: int(x.count) for key, x in state.items()}[late] == 1
+    _, _, metrics = run(tx, range(4, 10), state, after)
+    assert float(metrics["learning_rate"]) == pytest.approx(0.01 / 7, rel=1e-4)
+
+
+def test_states_have_one_structure_in_all_phases() -> None:
+    tx = make(phases=TWO)
+    states = [run(tx, range(n))[1] for n in (1, 3, 4, 10)]
+    structures = {str(jax.tree.structure(x)) for x in (tx.init(PARAMS), *states)}
+    assert len(structures) == 1
+
+
+def test_frozen_in_every_phase_is_without_state() -> None:
+    phases = {
+        "one": Phase(start_step=0, frozen=".*layers_0.*"),
+        "two": Phase(start_step=5, trainable="image/layers_1/.*|scalars/.*"),
+    }
+    tx = make(phases=phases)
+    trained = {name for part in tx.partitions.values() for name in part.names}
+    assert trained == {name for name in names_of(PARAMS) if "layers_0" not in name}
+    assert sizes(tx.init(PARAMS)) == 2 * (8 + 8 + 1)
+
+
+def test_what_a_phase_says_of_a_group_comes_before_all_else() -> None:
+    groups = {
+        "first": Group("image/layers_0/.*", lr_factor=0.5),
+        "second": Group("image/layers_1/.*", lr=0.2, schedule=Schedule("linear")),
+    }
+    change = {"first": GroupRate(lr_factor=0.1), "second": GroupRate(lr=0.4)}
+    phases = {
+        "b": Phase(start_step=2, lr=1.0, schedule=Schedule("linear")),
+        "c": Phase(start_step=4, groups=change),
+        "d": Phase(start_step=6, groups={"second": GroupRate(schedule=Schedule("linear"))}),
+    }
+    tx = make(groups=groups, phases=phases)
+    found = [
+        [float(tx.rates[k][name](step)) for name in ("", "first", "second")]
+        for k, step in ((0, 1), (1, 3), (2, 5), (3, 8))
+    ]
+    expected = [
+        [0.1, 0.05, 0.2 * 0.9],  # as the groups say
+        [0.5, 0.25, 0.2 * 0.7],  # half of the phase is over
+        [0.1, 0.01, 0.4 * 0.5],  # the phase's change of the groups
+        [0.1, 0.05, 0.2 * 0.5],  # half of the phase again, for one group
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+# ---- Averages
+
+
+def test_snapshots_of_an_epoch() -> None:
+    """The epochs of COCO and Flickr30k in the paper, a round length, and epochs that are short."""
+    lengths = {4426: (3983, 88), 1133: (1019, 22), 100: (90, 2), 50: (45, 1), 5: (4, 1), 1: (0, 1)}
+    assert {length: snapshots(configs.Swa(), length) for length in lengths} == lengths
+
+
+# ---- Optimizers of optax by name
+
+
+def step_of(rule: configs.UpdateRule, steps: int = 3) -> Any:
+    config = dataclasses.replace(PLAIN, rule=rule)
+    return run(make_updates(config, PARAMS, Timeline(10)), range(steps))[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "tx"),
+    [
+        ("lion", {"b1": 0.8}, optax.lion(0.1, b1=0.8, weight_decay=0.0)),
+        ("sgd", {"momentum": 0.9, "nesterov": True}, optax.sgd(0.1, 0.9, nesterov=True)),
+        ("adafactor", {"min_dim_size_to_factor": 2}, optax.adafactor(0.1, 2)),
+        ("scale_by_sign", {}, optax.sign_sgd(0.1)),
+        ("muon", {"ns_steps": 3}, optax.contrib.muon(0.1, ns_steps=3)),
+    ],
+)
+def test_optax_by_name(name: str, arguments: Any, tx: optax.GradientTransformation) -> None:
+    close(step_of(configs.Optax(name=name, arguments=arguments)), by_hand(tx, 3))
+
+
+@pytest.mark.slow
+def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
+    """Else it would be no update rule; those that are left out for it are not."""
+
+    def steps(make: Any, rate: float) -> Any:
+        tx = make(learning_rate=rate)
+        state, updates = tx.init(PARAMS), None
+        for i in range(3):
+            updates, state = tx.update(gradients(i), state, PARAMS)
+        return jax.tree.leaves(updates)
+
+    def linear(make: Any) -> bool:
+        pairs = zip(steps(make, 1.0), steps(make, 0.5), strict=True)
+        return all(np.allclose(a, 2 * np.asarray(b), rtol=1e-4, atol=1e-7) for a, b in pairs)
+
+    tried = 0
+    for name, function in optax_names.known().items():
+        accepted = optax_names._arguments(function)
+        required = {key for key, x in accepted.items() if x.default is x.empty}
+        if "learning_rate" in accepted and required <= {"learning_rate"}:
+            assert linear(function), name
+            tried += 1
+    assert tried > 20
+    for function in (optax.fromage, optax.contrib.cocob, optax.contrib.madgrad):
+        assert function.__name__ in optax_names.UNFIT
+        assert not linear(function)
+
+
+# ---- What cannot be meant
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"groups": {"a": Group("imagee/.*")}},
+            ["groups.a.pattern", "'imagee/.*'", "image/layers"],
+        ),
+        ({"groups": {"a": Group("layers_0")}}, ["groups.a.pattern", "a whole name such as"]),
+        (
+            {"groups": {"a": Group("image/.*"), "b": Group(".*bias")}},
+            ["groups.b.pattern", "groups.a.pattern", "'image/layers_0/mlp/bias'", "lower order"],
+        ),
+        (
+            {"groups": {"a": Group("image/.*"), "b": Group(".*bias", order=1)}},
+            ["groups.b.pattern", "groups of a lower order", "'.*bias'"],
+        ),
+        ({"groups": {"a": Group(".*", frozen=True)}}, ["groups freeze all", "leave some"]),
+        ({"phases": {"p": Phase(0, trainable="nope")}}, ["phases.p.trainable", "'nope'"]),
+        ({"phases": {"p": Phase(0, frozen="nope")}}, ["phases.p.frozen", "'nope'"]),
+        ({"phases": {"p": Phase(0, frozen=".*")}}, ["phases.p trains no parameter", "narrow"]),
+        ({"phases": {"p": Phase(10)}}, ["phases.p begins at step 10", "run ends at step 10"]),
+        ({"phases": {"p": Phase(None, 2.0)}}, ["phases.p begins at step 10", "for longer"]),
+        (
+            {"phases": {"p": Phase(5), "q": Phase(None, 1.0)}},
+            ["phases.p and config.optimizer.phases.q both begin at step 5", "overlap"],
+        ),
+        ({"rule": configs.Optax(name="lionn")}, ["rule.name 'lionn'", "did you mean 'lion'?"]),
+        ({"rule": configs.Optax(name="fromage")}, ["rule.name 'fromage'", "not proportional"]),
+        (
+            {"rule": configs.Optax(name="sgd", arguments={"momentun": 0.1})},
+            ["rule.arguments.momentun", "optax's sgd", "did you mean 'momentum'?"],
+        ),
+        (
+            {"rule": configs.Optax(name="lion", arguments={"learning_rate": 0.1})},
+            ["rule.arguments.learning_rate", "config.optimizer.lr"],
+        ),
+        (
+            {"groups": {"a": Group("image/.*", rule=configs.Optax(name="scale_by_trust_rati"))}},
+            ["config.optimizer.groups.a.rule.name", "'scale_by_trust_ratio'"],
+        ),
+    ],
+)
+def test_one_sentence_before_anything_trains(changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(UserError) as problem:
-        make_optimizer(dataclasses.replace(PLAIN, **{key: (rule,)}), PARAMS, 10)  # type: ignore
-    assert f"config.optimizer.{key}" in str(problem.value)
-    assert repr(pattern) in str(problem.value)
-
-
-def test_factors_default() -> None:
-    assert set(factors(PARAMS, (), "key").values()) == {1.0}
+        make(**changes)
+    for word in (*words, "config.optimizer"):
+        assert word in str(problem.value), problem.value
+    assert str(problem.value).count("\n") == 0

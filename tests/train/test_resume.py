@@ -20,7 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
-from tests.helpers import ROOT, command, environment, losses, results, rows, tiny
+from tests.helpers import ROOT, command, ema, environment, losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -52,7 +52,7 @@ def same(a: Path, b: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, pytest.param({"optimizer__ema_decay": 0.9}, marks=pytest.mark.slow)]
+    "extra", [{}, pytest.param({"optimizer__averaging": ema(0.9)}, marks=pytest.mark.slow)]
 )
 def test_stop_and_go_on_is_bit_identical(tmp_path: Path, extra: dict[str, float]) -> None:
     train(tiny(**extra), tmp_path / "whole", ONE)
@@ -104,7 +104,7 @@ def test_onto_another_mesh(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_bfloat16_run_with_averages_is_restored_exactly_on_every_mesh(tmp_path: Path) -> None:
     """Saved with data=8; parameters, averages and optimizer state come back bit for bit."""
-    extra: dict[str, Any] = {"dtype": "bfloat16", "optimizer__ema_decay": 0.9}
+    extra: dict[str, Any] = {"dtype": "bfloat16", "optimizer__averaging": ema(0.9)}
     train(tiny(**extra), tmp_path / "whole")
     train(tiny(stop_after=4, **extra), tmp_path / "parts")
     digests = {}

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from big_retrieval import parallel
+from big_retrieval import parallel, recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.step import abstract_batch, compile_step
-from tests.helpers import losses, tiny
+from tests.helpers import ema, losses, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -85,7 +85,7 @@ def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
 
 
 def test_average_follows_its_recursion() -> None:
-    step, state, batch = prepare(optimizer__ema_decay=0.8)
+    step, state, batch = prepare(optimizer__averaging=ema(0.8))
     average = plain(state.params)
     for _ in range(3):
         state, _ = step(state, batch)
@@ -124,7 +124,7 @@ def test_fixed_temperature_does_not_move() -> None:
 
 
 def test_frozen_tower_does_not_move() -> None:
-    step, state, batch = prepare(optimizer__freeze=(r"image/.*",))
+    step, state, batch = prepare(optimizer__groups={"image": recipe.group("image/.*", frozen=True)})
     before = plain(state.params)
     for _ in range(2):  # the warm-up starts at a learning rate of 0
         state, _ = step(state, batch)

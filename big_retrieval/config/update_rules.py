@@ -1,0 +1,229 @@
+"""Update rules, the parts of the kind "optimizer": their keys and what they build.
+
+A rule turns gradients into updates that the learning rate then scales; rate, schedule, clipping,
+weight decay and what is frozen are not its business. One of your own, in a config file or a module
+that it imports:
+
+    @config.register("optimizer")
+    @dataclass(frozen=True)
+    class Signs(config.UpdateRule):
+        type: Literal["signs"] = "signs"
+
+        def build(self, given):
+            return optax.scale_by_sign()
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    import optax
+
+    from big_retrieval.config.run import Config
+    from big_retrieval.train.optimizer import Given
+
+
+class UpdateRule(Part):
+    """The base of all update rules: frozen dataclasses with the key `type`.
+
+    Attributes:
+      applies_decay: whether what `build` returns adds `given.weight_decay` times the parameter
+        itself; elsewhere that is done for it (decoupled weight decay, as in AdamW).
+    """
+
+    kind: ClassVar[str] = "optimizer"
+    applies_decay: ClassVar[bool] = False
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """What is wrong with its keys, a sentence each; free of jax.
+
+        Args:
+          config: of the run.
+          path: of this rule, such as `config.optimizer.rule`.
+        """
+        del config, path
+        yield from ()
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """From gradients to updates that are to be subtracted after scaling by the learning rate.
+
+        Its state may hold nothing that depends on the number of the step in the run: a frozen
+        parameter's steps do not count.
+
+        Args:
+          given: what is known of the parameters that follow this rule.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build(given)")
+
+
+@register("optimizer")
+@dataclass(frozen=True)
+class AdamW(UpdateRule):
+    """Adam with decoupled weight decay: "Decoupled Weight Decay Regularization"."""
+
+    type: Literal["adamw"] = "adamw"
+    b1: float = 0.9
+    b2: float = 0.98
+    eps: float = 1e-6
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `UpdateRule`."""
+        yield from _adam(self, path)
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """See `UpdateRule`."""
+        import optax
+
+        return optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
+
+
+@register("optimizer")
+@dataclass(frozen=True)
+class AdamP(UpdateRule):
+    """Adam whose updates of scale-invariant weights lose their radial part.
+
+    "AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant Weights".
+    """
+
+    applies_decay: ClassVar[bool] = True
+    type: Literal["adamp"] = "adamp"
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    delta: float = 0.1  # below this cosine, times sqrt(size), weights count as scale-invariant
+    decay_ratio: float = 0.1  # what is left of the weight decay of these
+    nesterov: bool = False
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `UpdateRule`."""
+        yield from _adam(self, path)
+        for key in ("delta", "decay_ratio"):
+            if getattr(self, key) < 0:
+                yield f"{path}.{key} is {getattr(self, key)}; it must be 0 or more."
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """See `UpdateRule`."""
+        from big_retrieval.train.adamp import scale_by_adamp
+
+        keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "type"}
+        return scale_by_adamp(given.output_axis, given.weight_decay, **keys)
+
+
+@register("optimizer")
+@dataclass(frozen=True)
+class Sgd(UpdateRule):
+    """Gradient descent with momentum; the first step is as long as all others of its direction."""
+
+    type: Literal["sgd"] = "sgd"
+    momentum: float = 0.9  # 0: none, and no state
+    nesterov: bool = False
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        """See `UpdateRule`."""
+        if not 0 <= self.momentum < 1:
+            yield f"{path}.momentum is {self.momentum}; it must be at least 0 and below 1."
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """See `UpdateRule`."""
+        import optax
+
+        return optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity()
+
+
+@register("optimizer")
+@dataclass(frozen=True)
+class Optax(UpdateRule):
+    """Any optimizer of optax or optax.contrib by its name, or one of its `scale_by_...`.
+
+    Its own weight decay is 0 unless `arguments` say otherwise.
+    """
+
+    type: Literal["optax"] = "optax"
+    name: str = "adam"
+    arguments: dict[str, bool | int | float | str] = field(default_factory=dict)
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """See `UpdateRule`."""
+        from big_retrieval.train.optax_names import by_name
+
+        return by_name(self.name, self.arguments, given.path)
+
+
+@register("optimizer")
+@dataclass(frozen=True)
+class Same(UpdateRule):
+    """Of a group: the run's rule."""
+
+    type: Literal["same"] = "same"
+
+
+@dataclass(frozen=True)
+class ForeignRule(UpdateRule):
+    """A rule of a saved run whose file is not imported: kept as it is, and never built.
+
+    Attributes:
+      saved_form: its keys.
+      plugin: where it was defined.
+    """
+
+    saved_form: Mapping[str, Any] = field(default_factory=dict)
+    plugin: Plugin = field(default_factory=Plugin)
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """Raises a UserError that names the file."""
+        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
+        raise UserError(
+            f"{given.path} is of the type {self.saved_form.get('type')!r}, which {where} defines: "
+            "give this file as --plugins=FILE."
+        )
+
+
+def set_aside(optimizer: Any, known: Iterable[str], listed: Any) -> dict[str, Any]:
+    """Takes rules that are a user's own and not known here out of a saved `optimizer`.
+
+    Args:
+      optimizer: the saved group, plain; such rules become "same" in it.
+      known: types that are registered.
+      listed: the saved `plugins`.
+
+    Returns:
+      Name of a group, "" for the run's -> the keys of the rule.
+    """
+    if not isinstance(optimizer, dict) or not isinstance(listed, dict):
+        return {}
+    groups = optimizer.get("groups")
+    owners = {"": optimizer, **(groups if isinstance(groups, dict) else {})}
+    types, found = set(known), {}
+    for name, owner in owners.items():
+        rule = owner.get("rule") if isinstance(owner, dict) else None
+        tag = rule.get("type") if isinstance(rule, dict) else None
+        if isinstance(tag, str) and tag not in types and f"optimizer/{tag}" in listed:
+            found[name], owner["rule"] = rule, {"type": "same"}
+    return found
+
+
+def put_back(optimizer: Any, found: Mapping[str, Any], plugins: Mapping[str, Plugin]) -> Any:
+    """The optimizer with what `set_aside` took out of it, as `ForeignRule`s."""
+    rules = {
+        name: ForeignRule(keys, plugins[f"optimizer/{keys['type']}"])
+        for name, keys in found.items()
+    }
+    groups = {
+        name: dataclasses.replace(group, rule=rules[name]) if name in rules else group
+        for name, group in optimizer.groups.items()
+    }
+    return dataclasses.replace(optimizer, groups=groups, rule=rules.get("", optimizer.rule))
+
+
+def _adam(rule: AdamW | AdamP, path: str) -> Iterator[str]:
+    """The keys that kinds of Adam share."""
+    if rule.eps <= 0:
+        yield f"{path}.eps is {rule.eps}; it must be positive."
+    for key in ("b1", "b2"):
+        if not 0 <= getattr(rule, key) < 1:
+            yield f"{path}.{key} is {getattr(rule, key)}; it must be at least 0 and below 1."

@@ -1,0 +1,127 @@
+"""Which group a parameter belongs to, and what that, with the phase, says of it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from big_retrieval.config import Group, GroupRate, Optimizer, Schedule, UpdateRule
+from big_retrieval.config.optimizer import SAME
+from big_retrieval.errors import UserError
+from big_retrieval.train.phases import Span
+from big_retrieval.train.schedules import Rate, Timeline, make_schedule
+
+PATH = "config.optimizer"
+# Tables of which every row is one learned vector: decaying them pulls tokens to the origin.
+NEVER_DECAYED = r".*(class_embedding|position_embedding)"
+
+
+def assign(config: Optimizer, names: Sequence[str]) -> dict[str, str]:
+    """The group of every parameter, "" for none.
+
+    Raises:
+      UserError: a group without parameters, or two of one order that share one.
+    """
+    owner: dict[str, str] = {}
+    for key, group in config.ordered_groups():
+        path = f"{PATH}.groups.{key}"
+        hits = matching(group.pattern, names, f"{path}.pattern")
+        for name in hits:
+            other = owner.setdefault(name, key)
+            if other != key and config.groups[other].order == group.order:
+                raise UserError(
+                    f"{path}.pattern and {PATH}.groups.{other}.pattern both match {name!r}: give "
+                    "the group that is to have it the lower order."
+                )
+        if key not in owner.values():
+            raise UserError(
+                f"{path}.pattern: groups of a lower order have all parameters that "
+                f"{group.pattern!r} matches, such as {hits[0]!r}; remove the group, or lower its "
+                "order."
+            )
+    return {name: owner.get(name, "") for name in names}
+
+
+def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
+    """The names that a pattern matches as a whole.
+
+    Raises:
+      UserError: it matches none.
+    """
+    hits = [name for name in names if re.fullmatch(pattern, name)]
+    if not hits:
+        raise UserError(
+            f"{key}: {pattern!r} matches no parameter; a pattern must match a whole name such as "
+            f"{names[0]!r} or {names[-1]!r}."
+        )
+    return hits
+
+
+def trained_by(span: Span, owner: Mapping[str, str], groups: Mapping[str, Group]) -> frozenset[str]:
+    """The parameters that a phase trains.
+
+    Args:
+      span: the phase.
+      owner: name of a parameter -> its group.
+      groups: by name; "" for parameters of no group.
+
+    Raises:
+      UserError: a pattern of the phase matches nothing, or nothing is left to train.
+    """
+    names, path = list(owner), f"{PATH}.phases.{span.name}"
+    found = set(matching(span.phase.trainable, names, f"{path}.trainable"))
+    if span.phase.frozen:
+        found -= set(matching(span.phase.frozen, names, f"{path}.frozen"))
+    trained = frozenset(name for name in found if not groups[owner[name]].frozen)
+    if not trained and span.name:
+        raise UserError(f"{path} trains no parameter: widen its trainable, or narrow its frozen.")
+    if not trained:
+        raise UserError(f"{PATH}.groups freeze all parameters: leave some of them to be trained.")
+    return trained
+
+
+def rule_of(config: Optimizer, group: str) -> tuple[str, UpdateRule]:
+    """The update rule of a group with its path."""
+    if not group or config.groups[group].rule.type == SAME:
+        return f"{PATH}.rule", config.rule
+    return f"{PATH}.groups.{group}.rule", config.groups[group].rule
+
+
+def has_own_rate(config: Optimizer, name: str) -> bool:
+    """Whether a group's learning rate is not that of the run, in any phase."""
+    group = config.groups[name]
+    plain = (group.lr, group.lr_factor, group.schedule.type) == (None, 1.0, SAME)
+    return not group.frozen and (not plain or any(name in p.groups for p in config.phases.values()))
+
+
+def rate_of(config: Optimizer, name: str, group: Group, span: Span, timeline: Timeline) -> Rate:
+    """The learning rate of a group in a phase, by finished steps of the run.
+
+    What the phase says of the group comes first, then what the group says, the phase, the run.
+
+    Args:
+      config: of the run.
+      name: of the group; "" for parameters of no group.
+      group: its configuration.
+      span: the phase.
+      timeline: of the run.
+    """
+    phase, here = span.phase, span.phase.groups.get(name, GroupRate())
+    factor = group.lr_factor if here.lr_factor is None else here.lr_factor
+    base = next(x for x in (group.lr, phase.lr, config.lr) if x is not None)
+    lr = base * factor if here.lr is None else here.lr
+    run, own = (0, timeline.total_steps), (span.start, span.stop)
+    choices: list[tuple[Schedule, tuple[int, int]]] = [
+        (here.schedule, own), (group.schedule, run), (phase.schedule, own), (config.schedule, run),
+    ]  # fmt: skip
+    schedule, (start, stop) = next(choice for choice in choices if choice[0].type != SAME)
+    share = make_schedule(schedule, stop, start, timeline)
+    return lambda step: jnp.asarray(lr * share(step))
+
+
+def decay_of(config: Optimizer, group: Group, name: str, x: Any) -> float:
+    """The weight decay of a parameter x of a group."""
+    rate = config.weight_decay if group.weight_decay is None else group.weight_decay
+    spared = x.ndim < 2 or re.fullmatch(NEVER_DECAYED, name)
+    return 0.0 if spared and not group.decay_vectors else rate

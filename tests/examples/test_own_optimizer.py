@@ -1,0 +1,113 @@
+"""An update rule of a user's own: defined in a config file, trained with, used without the file."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from big_retrieval.config import registry
+from big_retrieval.config.update_rules import ForeignRule
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from tests.helpers import in_process, losses, results
+
+FILE = '''
+"""Signs of gradients as updates, from a user's own folder."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from big_retrieval import config, recipe
+from configs import quickstart
+
+
+@config.register("optimizer")
+@dataclass(frozen=True)
+class Signs(config.UpdateRule):
+    """Every number moves as far as the learning rate."""
+
+    type: Literal["signs"] = "signs"
+    scale: float = 1.0
+
+    def check(self, config, path):
+        """A scale is positive."""
+        if self.scale <= 0:
+            yield f"{path}.scale is {self.scale}; it must be positive."
+
+    def build(self, given):
+        """See `config.UpdateRule`."""
+        import optax
+
+        return optax.chain(optax.scale_by_sign(), optax.scale(self.scale))
+
+
+def get_config(arg=""):
+    """The quickstart, smaller."""
+    c = quickstart.get_config("runlocal")
+    c.unlock()
+    c.optimizer.rule = recipe.entry(Signs())
+    c.optimizer.groups.text = recipe.group("text/.*", rule=Signs(scale=0.5))
+    c.optimizer.schedule.type, c.optimizer.schedule.warmup_steps = "constant", 0
+    c.optimizer.update(lr=1e-3, weight_decay=0.0)
+    return c
+'''
+FLAGS = [
+    *["--config.total_steps=2", "--config.batch_size=16", "--config.data.count=100"],
+    *["--config.log_every=1", "--config.report=False", "--config.evals={}"],
+    *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps from a foreign folder."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_rule.py").write_text(FILE)
+    done = train(folder, "--config.optimizer.rule.scale=2.0")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def train(folder: Path, *flags: str):
+    config = f"--config={folder / 'own_rule.py'}"
+    return in_process("main", config, f"--workdir={folder / 'run'}", *FLAGS, *flags)
+
+
+def test_it_trains_and_its_file_is_noted(run: Path) -> None:
+    saved = json.loads((run / "run" / "config.json").read_text())
+    assert saved["optimizer"]["rule"] == {"type": "signs", "scale": 2.0}
+    assert saved["optimizer"]["groups"]["text"]["rule"] == {"type": "signs", "scale": 0.5}
+    noted = saved["plugins"]["optimizer/signs"]
+    assert noted["file"] == str((run / "own_rule.py").resolve())
+    assert len(noted["sha256"]) == 64
+    assert len(losses(run / "run")) == 2
+
+
+def test_its_own_check_is_asked(run: Path) -> None:
+    done = train(run, "--config.optimizer.groups.text.rule.scale=-1.0")
+    assert done.returncode == 2
+    assert "config.optimizer.groups.text.rule.scale is -1.0; it must be positive" in done.stderr
+
+
+def test_a_changed_file_does_not_go_on(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "copy")
+    (folder / "own_rule.py").write_text(FILE + "\n# changed\n")
+    registry._parts["optimizer"].pop("signs")
+    done = train(folder, "--config.optimizer.rule.scale=2.0")
+    assert done.returncode == 2
+    assert "config.plugins.optimizer/signs." in done.stderr
+
+
+def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {k: x for k, x in registry._parts["optimizer"].items() if k != "signs"}
+    monkeypatch.setitem(registry._parts, "optimizer", parts)
+    model = load(run / "run")
+    rule = model.config.optimizer.rule
+    assert isinstance(rule, ForeignRule)
+    assert rule.saved_form == {"type": "signs", "scale": 2.0}
+    assert isinstance(model.config.optimizer.groups["text"].rule, ForeignRule)
+    given = type("Given", (), {"path": "config.optimizer.rule"})
+    with pytest.raises(UserError, match=r"of the type 'signs', which .*own_rule\.py defines"):
+        rule.build(given)  # type: ignore
+    assert results(run / "run")["steps"] == 2

@@ -1,0 +1,245 @@
+"""Phases, groups and averages in whole runs: resumed = uninterrupted, on screen, in use."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import manifest, parallel, recipe
+from big_retrieval.checks import check
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from big_retrieval.plan import plan
+from big_retrieval.train.build import build_model
+from big_retrieval.train.loop import train
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.setup import set_up
+from tests.helpers import losses, results, rows, tiny
+
+pytestmark = pytest.mark.usefixtures("one_model")
+
+ONE = jax.devices()[:1]
+HEADS = ".*_head/.*|scalars/.*"
+
+
+def phased(**changes: Any) -> configs.Config:
+    """Heads first, all from step 4 on at other rates; 100 / 16 = 6.25 steps an epoch."""
+    cosine = configs.Schedule(warmup_steps=1)
+    phases = {
+        "heads": recipe.phase(start_step=0, trainable=HEADS),
+        "all": recipe.phase(start_step=4, lr=1e-3, schedule=cosine),
+    }
+    groups = {
+        "text": recipe.group("text/.*", lr_factor=0.5, rule=configs.AdamP()),
+        "table": recipe.group(".*token_embedding", frozen=True, order=-1),
+    }
+    return tiny(**{"optimizer__phases": phases, "optimizer__groups": groups, **changes})
+
+
+def same(a: Path, b: Path) -> None:
+    assert losses(a) == losses(b)
+    assert results(a)["params_sha256"] == results(b)["params_sha256"]
+
+
+def in_parts(config: dict[str, Any], stops: tuple[int, ...], workdir: Path, devices: Any) -> None:
+    for stop in stops:
+        train(phased(stop_after=stop, **config), workdir, devices)
+    train(phased(**config), workdir, devices)
+    assert results(workdir)["resumed_from"] == stops[-1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run of 8 steps on one device."""
+    workdir = tmp_path_factory.mktemp("whole")
+    train(phased(), workdir, ONE)
+    return workdir
+
+
+def test_resumed_in_each_phase_and_between_them(whole: Path, tmp_path: Path) -> None:
+    """Stopped within the first phase, exactly at its end, and within the second."""
+    in_parts({}, (2, 4, 6), tmp_path / "parts", ONE)
+    same(whole, tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_resumed_where_the_second_phase_begins_on_two_devices(tmp_path: Path) -> None:
+    train(phased(), tmp_path / "whole", jax.devices()[:2])
+    in_parts({}, (4,), tmp_path / "parts", jax.devices()[:2])
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("averaging", [configs.Swa(), configs.Ema(decay=0.9)])
+def test_resumed_with_slices_and_averages(tmp_path: Path, devices: int, averaging: Any) -> None:
+    config = {"microbatch": 8, "optimizer__averaging": recipe.entry(averaging)}
+    chosen = jax.devices()[:devices]
+    train(phased(**config), tmp_path / "whole", chosen)
+    in_parts(config, (1, 4, 6, 7), tmp_path / "parts", chosen)
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_slices_are_the_same_run(whole: Path, tmp_path: Path) -> None:
+    train(phased(microbatch=8), tmp_path, ONE)
+    found, expected = losses(tmp_path), losses(whole)
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+def test_what_each_phase_moves(whole: Path, tmp_path: Path) -> None:
+    """The parameters of the first phase's end, read back from its checkpoint."""
+    train(phased(stop_after=4), tmp_path, ONE)
+    run = set_up(phased(), tmp_path, ONE)
+    fresh = names_of(run.start().params)
+    state, step = run.restore(run.open_checkpoints())
+    assert step == 4
+    early, late = names_of(state.params), names_of(load(whole).weights)
+    for name, x in fresh.items():
+        heads = "_head/" in name or name.startswith("scalars/")
+        assert np.array_equal(early[name], x) != heads, name
+        if not name.startswith("scalars/"):
+            assert np.array_equal(late[name], early[name]) == name.endswith("token_embedding"), name
+    # A state for what any phase trains: two numbers each, but for the frozen table.
+    moments = sum(x.size for x in jax.tree.leaves(state.opt_state) if x.dtype != jnp.int32)
+    trained = sum(x.size for name, x in fresh.items() if not name.endswith("token_embedding"))
+    assert moments == 2 * trained
+
+
+def test_rates_are_logged(whole: Path) -> None:
+    found = rows(whole)
+    main = [row["learning_rate"] for row in found]
+    lr = phased().optimizer.lr
+    assert main[:4] == pytest.approx([lr * k / 8 for k in range(4)])  # a warm-up cut to the run
+    assert main[4:] == pytest.approx([0, 1e-3, 1e-3 * 0.75, 1e-3 * 0.25])
+    text = [row["learning_rate/text"] for row in found]
+    assert text == pytest.approx([0] * 4 + [x / 2 for x in main[4:]])  # frozen, then half
+    assert "learning_rate/table" not in found[0]
+
+
+def test_what_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(phased(stop_after=5), tmp_path, ONE)
+    said = capsys.readouterr().out
+    assert "phases       'heads' from step 1, 'all' from step 5" in said
+    assert "groups       table 1 (frozen), text " in said
+    assert said.count("compiling the training step of phase ") == 2
+    first, second = said.index("phase 'heads': up to step 4"), said.index("phase 'all': up to step")
+    assert said.index("compiling") < first < second
+    train(phased(stop_after=6), tmp_path, ONE)
+    said = capsys.readouterr().out
+    assert "compiling the training step of phase 'heads'" not in said
+
+
+def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
+    """Four steps an epoch, of which the last two are averaged; what a mean is: tests/golden."""
+    swa = recipe.entry(configs.Swa(), start=0.5, count=2)
+    more: dict[str, Any] = {"data__count": 64, "total_steps": 6, "optimizer__averaging": swa}
+    train(tiny(**more), tmp_path / "whole", ONE)
+    logged = {row["step"]: row["swa_count"] for row in rows(tmp_path / "whole")}
+    assert logged == {1: 0, 2: 0, 3: 1, 4: 2, 5: 0, 6: 0}
+    states = {}
+    for stop in (3, 4):
+        config = tiny(stop_after=stop, **more)
+        train(config, tmp_path / "parts", ONE)
+        run = set_up(config, tmp_path / "parts", ONE)
+        states[stop], step = run.restore(run.open_checkpoints())
+        assert step == stop
+        params, mean = names_of(states[stop].params), names_of(states[stop].swa)
+        for name, x in params.items():  # one entry, then both have become the parameters
+            np.testing.assert_array_equal(mean[name], x, err_msg=name)
+        assert states[stop].ema == {}
+    used = {k: x for k, x in load(tmp_path / "parts").weights.items() if k != "batch_stats"}
+    for name, x in names_of(used).items():  # evaluation and use are of the mean
+        np.testing.assert_array_equal(x, params[name], err_msg=name)
+    train(tiny(**more), tmp_path / "parts", ONE)
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+def resnet(mode: str, **changes: Any) -> configs.Config:
+    """A residual network whose batch norms go by a phase from step 2 on."""
+    sizes: dict[str, Any] = {"stem": 8, "blocks": (1,), "bottleneck": False}
+    tower = recipe.entry(configs.ResNet(), **sizes)
+    phases = {"late": recipe.phase(start_step=1, batch_stats=mode)}
+    more = {"towers__image": tower, "towers__text__class_tokens": 1, "optimizer__phases": phases}
+    return tiny(**{"total_steps": 2, "checkpoint_every": 1, **more, **changes})
+
+
+@pytest.mark.slow
+def test_modes_of_batch_statistics(tmp_path: Path) -> None:
+    """Both steps see the same parameters: the first one's rate is 0."""
+    found, stats = {}, {}
+    for mode in ("tower", "update", "batch", "running"):
+        config = resnet(mode)
+        train(config, tmp_path / mode, ONE)
+        found[mode] = losses(tmp_path / mode)
+        states = []
+        for step in (1, 2):
+            run = set_up(config, tmp_path / mode, ONE)
+            states.append(run.open_checkpoints().restore(step, run.parts.abstract).batch_stats)
+        same_stats = [
+            np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, states), strict=True)
+        ]
+        stats[mode] = all(same_stats), any(same_stats)
+    assert len({x[1] for x in found.values()}) == 1
+    assert found["tower"] == found["update"] == found["batch"]
+    assert found["running"][2] != found["update"][2]
+    assert stats["batch"] == stats["running"] == (True, True)
+    assert stats["tower"] == stats["update"] == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mode": "update", "microbatch": 8}, ["late.batch_stats is 'update'", "'slice'"]),
+        ({"mode": "sometimes"}, ["config.optimizer.phases.late.batch_stats", "'running'"]),
+    ],
+)
+def test_modes_that_cannot_work(change: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(UserError) as problem:
+        check(resnet(towers__image__frozen_stats=True, **change))
+    for word in words:
+        assert word in str(problem.value), problem.value
+
+
+def test_a_plan_counts_the_phases_that_differ_in_memory() -> None:
+    """Another rate is the same program to the compiler; other parameters to train are not."""
+    phases = {
+        "heads": recipe.phase(start_epoch=0, trainable=HEADS),
+        "all": recipe.phase(start_epoch=3),
+        "low": recipe.phase(start_step=50_000, lr=1e-4),
+    }
+    config = tiny(total_steps=100_000, optimizer__phases=phases)
+    mesh = parallel.make_mesh(config, ONE)
+    parts = build_model(config, mesh, vocab_size=50, total_steps=1000)
+    assert [span.name for span in parts.updates.spans] == ["heads", "all", "low"]
+    assert plan._different_steps(parts) == [parts.steps[0], parts.steps[1]]
+
+
+def test_a_phase_that_the_data_put_behind_the_end(tmp_path: Path) -> None:
+    """100 records make 6.25 steps an epoch; nothing is trained."""
+    with pytest.raises(
+        UserError, match=r"phases\.late begins at step 12, but the run ends at step 8"
+    ):
+        train(tiny(optimizer__phases={"late": recipe.phase(start_epoch=2)}), tmp_path, ONE)
+    assert manifest.complete_steps(tmp_path / "checkpoints") == []
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_another_phase_on_resume_is_refused(whole: Path, tmp_path: Path) -> None:
+    train(phased(stop_after=2), tmp_path, ONE)
+    phases = {
+        "heads": recipe.phase(start_step=0, trainable=HEADS),
+        "all": recipe.phase(start_step=5),
+    }
+    with pytest.raises(UserError, match=r"config\.optimizer\.phases\.all\."):
+        train(phased(optimizer__phases=phases), tmp_path, ONE)
+    saved = json.loads((whole / "config.json").read_text())["optimizer"]
+    assert saved["groups"]["text"]["rule"]["type"] == "adamp"
+    assert saved["phases"]["all"]["schedule"]["warmup_steps"] == 1
