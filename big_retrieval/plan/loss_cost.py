@@ -11,8 +11,6 @@ from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
-_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
-
 
 @dataclasses.dataclass(frozen=True)
 class Travel:
@@ -131,8 +129,8 @@ class LossCost:
         n, (m, dim) = self.config.batch_size, self.whole_shape(vocab_size)
         cells = n * n * (1 + self.config.negatives.count)
         one = 4 * 2 * cells * m * dim
-        geodesic = (self.loss.topology or self.config.topology) == "geodesic"
-        one += 3 * _ARC_OPERATIONS * cells * m if geodesic else 0
+        topology = similarity.topology(self.loss.topology or self.config.topology)
+        one += 3 * cells * topology.extra_operations((m, dim))
         return one * len(self.terms())
 
     def wire(self, rows_over: int) -> dict[str, float]:
