@@ -195,6 +195,15 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(registry._parts, kind, known)
 
 
+def test_another_run_in_its_folder_is_told_what_differs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch)
+    done = in_process("main", "--config=configs/quickstart.py", f"--workdir={run / 'run'}")
+    assert done.returncode == 2
+    assert f"{run / 'run'} holds a run with config." in done.stderr
+
+
 def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
     words = "config.towers.letters is of the type 'own_dense', which "
