@@ -200,8 +200,9 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 
 
 def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
-    """`LossCost.memory` of all losses, bytes on one device."""
-    return sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
+    """`LossCost.memory` of all losses, and what others keep; bytes on one device."""
+    known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
+    return known + sum(kept for _, kept in _traced(config, 0)) // rows_over
 
 
 def exchange_mode(config: Config, tensor: int = 1) -> str:
@@ -210,8 +211,17 @@ def exchange_mode(config: Config, tensor: int = 1) -> str:
 
 
 def loss_flops(config: Config, vocab_size: int) -> int:
-    """`LossCost.flops` of all losses."""
-    return sum(cost.flops(vocab_size) for cost in costs(config))
+    """`LossCost.flops` of all losses, and the traced operations of others."""
+    known = sum(cost.flops(vocab_size) for cost in costs(config))
+    return known + sum(operations for operations, _ in _traced(config, vocab_size))
+
+
+def _traced(config: Config, vocab_size: int) -> list[tuple[int, int]]:
+    """`traced_cost` of the losses without formulas."""
+    from big_retrieval.plan.loss_trace import traced_cost
+
+    names = [name for name, loss in config.losses.items() if loss.cost(config, 1) is None]
+    return [traced_cost(config, name, vocab_size) for name in names]
 
 
 def loss_wire(config: Config, rows_over: int, tensor: int = 1) -> dict[str, float]:
