@@ -51,10 +51,13 @@ class Reps:
         lexical fields.
       words: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
       negatives: the same of the hard negatives that came with the rows, [B, K, ...] each.
+      raw: the same as `points`, in front of the topology's projection; only where a loss has a
+        topology of its own.
       extra: loss -> what the module that it owns makes of the rows, arrays [B, ...].
     """
 
     points: Mapping[str, jax.Array]
     words: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     negatives: "Reps | None" = None
+    raw: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     extra: Mapping[str, Any] = flax.struct.field(default_factory=dict)

@@ -43,6 +43,10 @@ class Matryoshka(config.Loss):
             yield f"{path}.factors has {len(self.factors)} numbers for {len(self.dims)} dims."
         yield from self.inner.check(config, f"{path}.inner")
 
+    def compares(self, config: config.Config) -> tuple[str, ...]:
+        """The fields whose embeddings must be of one shape."""
+        return self.inner.compares(config)
+
     def build(self, config: config.Config, name: str) -> "Nested":
         """What computes it."""
         return Nested(self, self.inner.build(config, name), topology(config.topology))

@@ -18,6 +18,12 @@ def evals(c: Config) -> Iterator[str]:
                 yield f"{path}.{key} is {field!r}, which {wrong} (it has: {known})."
         if part.every is not None and part.every < 0:
             yield f"{path}.every is {part.every}; it must be 0 (at the end only) or more."
+        mixed = len({field.head.lexical for field in c.encoded.values()}) > 1
+        if mixed and part.data is not None and not part.reads():
+            yield (
+                f"{path} compares all fields of a side, of which some are lexical and some are "
+                "not: use evaluators that name their fields, such as 'retrieval'."
+            )
         yield from part.check(c, path)
     known = sorted(metrics_of_all(c))
     if c.best_metric and c.best_metric not in known and not _may_be(c, c.best_metric):

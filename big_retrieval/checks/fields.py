@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from big_retrieval.checks.lexical import compared
 from big_retrieval.config import (
     Beir,
     Config,
@@ -102,13 +103,14 @@ def sides(c: Config) -> Iterator[str]:
                 f"config.fields.{name}.optional: it is the only field of its side; a record "
                 "without it has nothing to compare."
             )
-    shapes = {name: point_shape(c, name) for name in c.encoded}
-    if len(set(shapes.values())) > 1:
-        text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
-        yield (
-            f"the fields' points differ ({text}, class tokens x dimensions): give both sides the "
-            "same towers.<tower>.class_tokens and fields.<field>.head."
-        )
+    for names in compared(c):
+        shapes = {name: point_shape(c, name) for name in c.encoded if name in names}
+        if len(set(shapes.values())) > 1:
+            text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
+            yield (
+                f"the fields' points differ ({text}, class tokens x dimensions): give both sides "
+                "the same towers.<tower>.class_tokens and fields.<field>.head."
+            )
     for name in (
         "scalars",
         "losses",

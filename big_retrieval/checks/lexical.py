@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from big_retrieval.config import (
-    Config,
-)
+from big_retrieval.config import Config
 
 
 def lexical(c: Config) -> Iterator[str]:
@@ -14,12 +12,19 @@ def lexical(c: Config) -> Iterator[str]:
         yield from tower.check_head(field.head, path, f"config.towers.{field.tower}")
         if field.head.lexical:
             yield from field.head.check(c, name, path)
-    yield from _same_columns(c)
+    for names in compared(c):
+        yield from _same_columns(c, names)
 
 
-def _same_columns(c: Config) -> Iterator[str]:
-    """Both sides have the same columns."""
-    heads = {name: field.head for name, field in c.encoded.items()}
+def compared(c: Config) -> list[set[str]]:
+    """The fields that each loss compares with each other; all of them where no loss says so."""
+    found = [set(loss.compares(c)) & c.encoded.keys() for loss in c.losses.values()]
+    return [names for names in found if names] or [set(c.encoded)]
+
+
+def _same_columns(c: Config, names: set[str]) -> Iterator[str]:
+    """Fields that are compared have the same columns."""
+    heads = {name: field.head for name, field in c.encoded.items() if name in names}
     lexicals = sorted(name for name, head in heads.items() if head.lexical)
     others = sorted(set(heads) - set(lexicals))
     if lexicals and others:

@@ -302,7 +302,8 @@ def _modes(
     from big_retrieval.config.run import is_lexical
     from big_retrieval.evals.modes import parse_mode
 
-    if part.modes and not is_lexical(config):
+    own = [name for names in sides.values() for name in names if name in config.encoded]
+    if part.modes and not is_lexical(config, *own):
         yield f"{path}.modes are for lexical models, which this is not; leave them out."
         return
     for text in part.modes:

@@ -115,6 +115,14 @@ class Projection(Head):
     type: Literal["projection"] = "projection"
     dim: int | None = 512  # per class token; None: the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
+    # of what the tower gives: its class tokens ("tower"); or of one that gives all positions, for a
+    # lexical head beside this one, the first or the mean
+    pool: Literal["tower", "first", "mean"] = "tower"
+
+    @property
+    def reads_positions(self) -> bool:  # type: ignore
+        """See `Head`."""
+        return self.pool != "tower"
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
         """See `Head`."""
@@ -125,7 +133,7 @@ class Projection(Head):
             yield f"{path}.dim is {self.dim}; it must be at least 1, or None."
         if spheres is None:
             return
-        if tower.class_tokens > 1:
+        if tower.class_tokens > 1 and self.pool == "tower":
             yield (
                 f"{path}.spheres is for towers with one class token; config.towers.{name} has "
                 f"{tower.class_tokens}, each a sub-sphere already: set it to None."
@@ -136,7 +144,18 @@ class Projection(Head):
     def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """See `Head`."""
         tokens, dim = super().point_shape(config, field, vocab_size)
+        tokens = tokens if self.pool == "tower" else 1
         return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
+
+    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+        """See `Head`; pools positions where the tower does not."""
+        if self.pool == "first":
+            tokens = tokens[:, :1]
+        elif self.pool == "mean":
+            from big_retrieval.models.class_tokens import mean_of_positions
+
+            tokens = mean_of_positions(tokens, arrays.get("mask"))
+        return module(tokens)
 
     def build(self, columns: "Columns | None", **module: Any) -> Any:
         """See `Head`."""
@@ -189,7 +208,8 @@ class Lexical(Head):
         from big_retrieval.columns import check_rule
 
         part = config.fields[field]
-        if config.topology != "inner":
+        alone = all(each.head.lexical for each in config.encoded.values())
+        if alone and config.topology != "inner":
             yield (
                 f"{path}.type 'lexical' is scored by inner products: set config.topology to "
                 f"'inner' instead of {config.topology!r}."

@@ -99,6 +99,16 @@ class Loss(Part):
         """The same for a model of a few thousand parameters."""
         return self
 
+    def compares(self, config: "Config") -> tuple[str, ...]:
+        """The fields that it compares with each other, whose embeddings must be of one shape."""
+        del config
+        return ()
+
+    def other_topology(self, config: "Config") -> str:
+        """The topology by which it scores where that is not the one of its fields; else ""."""
+        del config
+        return ""
+
     def cost(self, config: "Config", tensor: int) -> "LossCost | None":
         """What `--plan` is told of it; None: the loss is traced, and its operations counted.
 
@@ -167,11 +177,20 @@ class PairLoss(Loss):
 
         return LossCost(config, self, tensor)
 
+    def compares(self, config: "Config") -> tuple[str, ...]:
+        """See `Loss`."""
+        return (*self.fields(config, "query"), *self.fields(config, "document"))
+
+    def other_topology(self, config: "Config") -> str:
+        """See `Loss`."""
+        of_fields = config.topology_of(*self.compares(config))
+        return self.topology if self.topology not in ("", of_fields) else ""
+
     def lexical(self, config: "Config") -> bool:
         """Whether all of its fields have lexical heads."""
         from big_retrieval.config.run import is_lexical
 
-        return is_lexical(config, *self.fields(config, "query"), *self.fields(config, "document"))
+        return is_lexical(config, *self.compares(config))
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Loss`."""

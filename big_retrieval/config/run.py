@@ -89,6 +89,10 @@ class Config:
         """The fields of queries and documents: all but targets, which no tower reads."""
         return {name: each for name, each in self.fields.items() if each.side != "target"}
 
+    def topology_of(self, *fields: str) -> str:
+        """By which topology embeddings of these fields are scored: lexical ones by products."""
+        return "inner" if fields and is_lexical(self, *fields) else self.topology
+
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
 FREE_ON_RESUME = (

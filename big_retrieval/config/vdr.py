@@ -48,7 +48,7 @@ class Vdr(PairLoss):
         """See `Loss`."""
         yield from super().check(config, path)
         if not self.lexical(config):
-            mine = (*self.fields(config, "query"), *self.fields(config, "document"))
+            mine = self.compares(config)
             heads = {name: field.head for name, field in config.fields.items() if name in mine}
             name = next(n for n, head in heads.items() if not head.lexical)
             yield (

@@ -92,13 +92,13 @@ def make_evaluators(
     if reading is not None:  # starting worker processes takes longer than most evaluations
         threads = max(reading.threads, reading.workers)
         reading = dataclasses.replace(reading, threads=threads, workers=0)
-    topology, fields = similarity.topology(config.topology), dict(config.encoded)
-    return {
-        part.prefix(name): part.build(
-            Given(name, sources.get(name), fields, specs, topology, encoder, reading)
+    built = {}
+    for name, part in sorted(config.evals.items()):
+        topology = similarity.topology(config.topology_of(*part.reads().values()))
+        built[part.prefix(name)] = part.build(
+            Given(name, sources.get(name), dict(config.encoded), specs, topology, encoder, reading)
         )
-        for name, part in sorted(config.evals.items())
-    }
+    return built
 
 
 def due(config: Config, step: int, total_steps: int) -> set[str]:

@@ -45,6 +45,7 @@ class Sides:
       query: names of the query's fields.
       document: names of the document's.
       renormalise: whether an average is brought back onto the topology.
+      from_raw: whether embeddings are projected here, as the run's topology is another.
     """
 
     topology: Topology
@@ -52,6 +53,11 @@ class Sides:
     query: tuple[str, ...]
     document: tuple[str, ...]
     renormalise: bool = False
+    from_raw: bool = False
+
+    def embedding(self, reps: Reps, name: str) -> jax.Array:
+        """The points of a field in the topology, [B, M, N]; of hard negatives [B, K, M, N]."""
+        return self.topology.project(reps.raw[name]) if self.from_raw else reps.points[name]
 
     def terms(self, which: Terms) -> tuple[Term, ...]:
         """The terms of a loss, the average's first; one only where each side has one field."""
@@ -75,8 +81,8 @@ class Sides:
         """
         there = [batch.fields[name].get("there") for name in fields]
         if len(fields) == 1:
-            return reps.points[fields[0]], there[0]
-        points = [reps.points[name] for name in fields]
+            return self.embedding(reps, fields[0]), there[0]
+        points = [self.embedding(reps, name) for name in fields]
         rows = points[0].shape[0]
         shares = jnp.stack(
             [
@@ -93,12 +99,14 @@ class Sides:
 def make_sides(config: Config, loss: PairLoss) -> Sides:
     """The sides that a loss of a checked config compares."""
     weights = {name: field.weight for name, field in config.fields.items()}
+    own = loss.topology or config.topology_of(*loss.compares(config))
     return Sides(
-        topology(loss.topology or config.topology),
+        topology(own),
         weights,
         query=loss.fields(config, "query"),
         document=loss.fields(config, "document"),
         renormalise=loss.renormalise,
+        from_raw=bool(loss.other_topology(config)),
     )
 
 

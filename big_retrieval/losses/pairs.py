@@ -97,5 +97,7 @@ class PairLossFunction(LossFunction, Generic[Spec]):
         """The hard negatives that came with the rows; documents then have one field."""
         if reps.negatives is None:
             return None
-        ((name, points),) = reps.negatives.points.items()  # [B, K, M, N]
-        return Negatives(points, valid=valid) if name in self.sides.document else None
+        (name,) = reps.negatives.points
+        if name not in self.sides.document:
+            return None
+        return Negatives(self.sides.embedding(reps.negatives, name), valid=valid)  # [B, K, M, N]

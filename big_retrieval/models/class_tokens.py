@@ -57,14 +57,20 @@ def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
     if pool == "none":
         return x
     if pool == "mean":
-        share = tiled.mask.astype(wide(x.dtype))
-        share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L']
-        mean = jnp.einsum("bl,blw->bw", share, x, precision="highest")
-        return mean[:, None].astype(x.dtype)  # [B, 1, W]
+        return mean_of_positions(x, tiled.mask)
     if pool == "last":
         first = jnp.argmax(tiled.copy == 0, axis=1)[:, None]  # [B, 1]
         return jnp.take_along_axis(x, (first + jnp.arange(times))[:, :, None], axis=1)
     raise UserError(f"pool {pool!r} is unknown; known: first, last, mean, none.")
+
+
+def mean_of_positions(x: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """Mean [B, 1, W] of vectors [B, L, W] where the mask, bool [B, L], is true; None: of all."""
+    share = jnp.ones(x.shape[:2], bool) if mask is None else mask
+    share = share.astype(wide(x.dtype))
+    share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)  # [B, L]
+    mean = jnp.einsum("bl,blw->bw", share, x, precision="highest")
+    return mean[:, None].astype(x.dtype)
 
 
 def weigh_as_one(copy: jax.Array, times: int, causal: bool = False) -> jax.Array:

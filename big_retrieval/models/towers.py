@@ -29,6 +29,7 @@ class RetrievalModel(nn.Module):
       vocab_size: rows of the text towers' word table, where their config leaves it open.
       columns: field with a lexical head of its own -> which word pieces that has.
       dtype: of the towers' computations; parameters are float32.
+      keep_raw: give what the topology projects, too, for losses with another topology.
     """
 
     towers: Mapping[str, Tower]
@@ -37,6 +38,7 @@ class RetrievalModel(nn.Module):
     vocab_size: int
     columns: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32
+    keep_raw: bool = False
 
     @nn.compact
     def __call__(
@@ -58,13 +60,13 @@ class RetrievalModel(nn.Module):
           Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones, with
           the words of texts.
         """
-        topology = similarity.topology(self.topology)
+        run, products = similarity.topology(self.topology), similarity.topology("inner")
         towers = {
             name: tower.build(self.vocab_size, self._read_by(name), dtype=self.dtype, name=name)
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        points, words = {}, {}
+        points, words, raws = {}, {}, {}
         for name in sorted(inputs.keys() & self.fields.keys()):  # targets are the losses'
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
@@ -75,11 +77,12 @@ class RetrievalModel(nn.Module):
                 config, columns = self.fields[owner].head, self.columns.get(owner)
                 heads[owner] = config.build(columns, dtype=self.dtype, name=f"{owner}_head")
             raw = field.head.embed(heads[owner], tower, tokens, arrays)  # [B, M, N]
-            points[name] = topology.project(raw)
+            points[name] = (products if field.head.lexical else run).project(raw)
+            raws |= {name: raw} if self.keep_raw else {}
             if owner in self.columns and "ids" in arrays:
                 table = jnp.asarray(self.columns[owner].table)
                 words[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
-        return Reps(points=points, words=words)
+        return Reps(points=points, words=words, raw=raws)
 
     @nn.nowrap
     def _read_by(self, tower: str) -> list[Field]:
@@ -121,6 +124,7 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
         vocab_size=vocab_size,
         columns=lexical_columns(config, vocab_size, words),
         dtype=DTYPES[config.dtype],
+        keep_raw=any(loss.other_topology(config) for loss in config.losses.values()),
     )
 
 

@@ -49,6 +49,12 @@ class LossCost:
     tensor: int = 1
 
     @property
+    def topology(self) -> str:
+        """By which it scores."""
+        own = self.config.topology_of(*self.loss.compares(self.config))
+        return self.loss.topology or own
+
+    @property
     def lexical(self) -> bool:
         """Whether it compares lexical representations."""
         return self.loss.lexical(self.config)
@@ -100,7 +106,7 @@ class LossCost:
         """
         under_way, gathered = self.split()
         batch, shape = self.config.batch_size, self.shape()
-        topology = similarity.topology(self.loss.topology or self.config.topology)
+        topology = similarity.topology(self.topology)
         points = (batch, *shape)
         side = self.loss.block or blockwise.block_size(topology, points, platform)
         resident = -(-batch // rows_over)
@@ -129,7 +135,7 @@ class LossCost:
         n, (m, dim) = self.config.batch_size, self.whole_shape(vocab_size)
         cells = n * n * (1 + self.config.negatives.count)
         one = 4 * 2 * cells * m * dim
-        topology = similarity.topology(self.loss.topology or self.config.topology)
+        topology = similarity.topology(self.topology)
         one += 3 * cells * topology.extra_operations((m, dim))
         return one * len(self.terms())
 

@@ -48,7 +48,7 @@ def _trace(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
 
     def loss(learned: Any, batch: Batch) -> jax.Array:
         params, points, scalars = learned
-        found: Any = reps.replace(points=points)  # type: ignore
+        found: Any = reps.replace(points=points, raw=points)  # type: ignore
         if module is not None:
             options: Any = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["batch_stats"]}
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
@@ -72,4 +72,4 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
         points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
         if field.head.lexical and field.modality == "text":
             words[name] = jnp.zeros((rows, field.length), jnp.int32)
-    return Reps(points=points, words=words)
+    return Reps(points=points, words=words, raw=points)

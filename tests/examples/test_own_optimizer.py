@@ -96,7 +96,8 @@ def test_a_changed_file_does_not_go_on(run: Path, tmp_path: Path) -> None:
     registry._parts["optimizer"].pop("signs")
     done = train(folder, "--config.optimizer.rule.scale=2.0")
     assert done.returncode == 2
-    assert "config.plugins.optimizer/signs." in done.stderr
+    words = f"{folder / 'own_rule.py'}, which defines the optimizer 'signs', has changed since the "
+    assert f"{words}run in {folder / 'run'} began: restore the file, or start anew" in done.stderr
 
 
 def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

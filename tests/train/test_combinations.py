@@ -63,11 +63,34 @@ def negatives_matryoshka() -> Config:
     return texts(total_steps=3, losses__second=recipe.entry(configs.Sigmoid(), weight=0.1))
 
 
+def lexical_beside_dense() -> Config:
+    """Two heads on each tower: words for VDR's loss, one vector for a contrastive one."""
+    lexical = pictures(total_steps=3).fields
+    dense = recipe.entry(configs.Projection(), dim=8, pool="mean")
+    fields: dict[str, Any] = {}
+    for name, field in lexical.items():
+        fields[f"fields__{name}_words"] = recipe.entry(field)
+        fields[f"fields__{name}__head"] = dense
+    sides: dict[str, Any] = {"query": ("text_words",), "document": ("image_words",)}
+    vdr = configs.Vdr(top=6, **sides, temperature=configs.Temperature(init=2.0))
+    sides = {"query": ("text",), "document": ("image",)}
+    changes = {"losses__main": recipe.entry(configs.Contrastive(**sides)), "topology": "sphere"}
+    data = recipe.entry(configs.Scenes(split="test", count=20))
+    names = {"query": "text_words", "document": "image_words"}
+    evals = {
+        "dense": recipe.entry(configs.Retrieval(), data=data),
+        "words": recipe.entry(configs.Retrieval(), data=data, **names, modes=("bag",)),
+    }
+    given = {**fields, **changes, "losses__words": recipe.entry(vdr, weight=0.2), "evals": evals}
+    return pictures(total_steps=3, **given)
+
+
 CASES: list[Callable[[], Config]] = [
+    lexical_beside_dense,
     oblique_decoder, fields_constrained, oblique_graded, geodesic_triplet, lexical_decoder,
     negatives_matryoshka,
 ]  # fmt: skip
-PARAMS = [pytest.param(case, marks=[SLOW] if i else []) for i, case in enumerate(CASES)]
+PARAMS = [pytest.param(case, marks=[SLOW] if i > 1 else []) for i, case in enumerate(CASES)]
 
 
 @pytest.mark.parametrize("case", PARAMS)
