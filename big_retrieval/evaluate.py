@@ -204,13 +204,12 @@ def _untrained(say: Say) -> Subject:
 def _bm25(say: Say) -> Subject:
     """BM25 for the ranking evaluators of --config."""
     from big_retrieval.checks import check
-    from big_retrieval.config import Ranking
     from big_retrieval.data.build import make_source
     from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
 
     config = cli.load_config()
     check(config)
-    ranked = {name: ev for name, ev in config.evals.items() if isinstance(ev, Ranking)}
+    ranked = {name: ev for name, ev in config.evals.items() if ev.judged}
     sources = {name: make_source(ev.data) for name, ev in ranked.items()}
     evaluators, others = make_bm25_evaluators(config, sources)
     if others:

@@ -26,6 +26,9 @@ class Evaluator(Part):
       every: steps between evaluations; None: `config.eval_every`; 0: at the end only.
       rankings: whether `run` takes a folder for the rankings that it finds.
       modes: further ways to search with a lexical model.
+      traffic: its weight in `ranking/traffic`.
+      ranks: whether it ranks documents for queries, so that searches can be compared by it.
+      judged: whether it ranks judged documents, as BM25 can, too; it has the keys of `Ranking`.
     """
 
     kind: ClassVar[str] = "evaluator"
@@ -33,6 +36,9 @@ class Evaluator(Part):
     every: Any = None
     rankings: Any = False
     modes: Any = ()
+    traffic: Any = 0.0
+    ranks: ClassVar[bool] = False
+    judged: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """What is wrong with its keys in this config, a sentence each.
@@ -102,6 +108,7 @@ class ForeignEvaluator(Evaluator):
 class Retrieval(Evaluator):
     """Recall and rank, both ways, between two fields."""
 
+    ranks: ClassVar[bool] = True
     type: Literal["retrieval"] = "retrieval"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
@@ -218,6 +225,8 @@ class ZeroShot(Evaluator):
 class Ranking(Evaluator):
     """Graded ranking metrics of judged queries against all documents of a source."""
 
+    ranks: ClassVar[bool] = True
+    judged: ClassVar[bool] = True
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
     queries: Literal["all", "dev", "test"] = "all"

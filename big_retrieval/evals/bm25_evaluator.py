@@ -132,9 +132,9 @@ def make_bm25_evaluators(
     names = {name: f"{ev.type}/{name}" for name, ev in sorted(config.evals.items())}
     out: dict[str, Bm25Evaluator] = {}
     for name, prefix in names.items():
-        ev, judged = config.evals[name], sources.get(name)
-        if isinstance(ev, configs.Ranking):
-            source: Any = judged  # checks.evals saw that it is a judged one
+        ev: Any = config.evals[name]
+        if ev.judged:
+            source: Any = sources.get(name)  # checks.evals saw that it is a judged one
             out[prefix] = Bm25Evaluator(ev, source, text_columns(config))
     if not out:
         have = ", ".join(names.values()) or "none at all"

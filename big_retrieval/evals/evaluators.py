@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from big_retrieval import similarity
-from big_retrieval.config import Config, Field, Ranking
+from big_retrieval.config import Config, Field
 from big_retrieval.data.fields import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
@@ -158,15 +158,19 @@ def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
     """The evaluators, those that rank made to write their rankings, whatever the config says."""
     return {
         prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
-        if isinstance(getattr(each, "config", None), Ranking)
+        if _judged(each)
         else each
         for prefix, each in evaluators.items()
     }
 
 
 def _writes_rankings(evaluator: Any) -> bool:
-    config = getattr(evaluator, "config", None)
-    return isinstance(config, Ranking) and config.rankings
+    return _judged(evaluator) and evaluator.config.rankings
+
+
+def _judged(evaluator: Any) -> bool:
+    """Whether an evaluator that was built is of judged documents."""
+    return getattr(getattr(evaluator, "config", None), "judged", False)
 
 
 def _tell(say: Say, prefix: str, text: str) -> None:

@@ -274,11 +274,8 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
       of them has not run.
     """
     settings = {f"{prefix}/": getattr(each, "config", None) for prefix, each in evaluators.items()}
-    shares = {
-        prefix: config.traffic
-        for prefix, config in settings.items()
-        if isinstance(config, configs.Ranking) and config.traffic > 0
-    }
+    traffic = {prefix: getattr(config, "traffic", 0) for prefix, config in settings.items()}
+    shares = {prefix: share for prefix, share in traffic.items() if share > 0}
     total, out = sum(shares.values()), {}
     first = next(iter(shares), "")
     for name in found if shares else ():

@@ -28,8 +28,8 @@ def ranking_of(config: Config, name: str) -> Ranking:
     Raises:
       UserError: it does not rank judged documents, or a side has no text field.
     """
-    ev = config.evals[name]
-    if not isinstance(ev, Ranking):
+    ev: Any = config.evals[name]
+    if not ev.judged:
         raise UserError(
             f"--bm25 needs an evaluator of the type 'ranking', and evals.{name} is of the type "
             f"{ev.type!r}: leave it out, or name another by --eval."

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Config, Ranking, Retrieval, ZeroShot, is_lexical
+from big_retrieval.config import Config, Ranking, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
 from big_retrieval.data.fields import Reader, Text, source_texts
 from big_retrieval.data.sources import Source
@@ -69,7 +69,7 @@ def choose(config: Config, name: str) -> str:
     Raises:
       UserError: there is none of this name, it ranks nothing, or there are several.
     """
-    ranks = [key for key, ev in sorted(config.evals.items()) if not isinstance(ev, ZeroShot)]
+    ranks = [key for key, ev in sorted(config.evals.items()) if ev.ranks]
     known = ", ".join(ranks) or "none"
     if not name and len(ranks) != 1:
         raise UserError(f"--eval is missing: which of the run's evaluators ({known}) to measure.")
@@ -119,8 +119,9 @@ def make_subject(
 
 def side_fields(config: Config, ev: Any) -> dict[Side, list[str]]:
     """The fields of both sides of an evaluator that have a weight."""
-    if isinstance(ev, Retrieval):
-        return {"query": [ev.query], "document": [ev.document]}
+    named = ev.reads()
+    if named:
+        return {"query": [named["query"]], "document": [named["document"]]}
     out: dict[Side, list[str]] = {"query": [], "document": []}
     for name, field in config.encoded.items():
         if field.weight > 0:
@@ -130,9 +131,7 @@ def side_fields(config: Config, ev: Any) -> dict[Side, list[str]]:
 
 def metrics_of(ev: Any) -> tuple[str, ...]:
     """The metrics of a ranking or retrieval evaluator that a plot can show."""
-    if isinstance(ev, Retrieval):
-        return tuple(f"R@{k}" for k in ev.recall_at)
-    return tuple(ev.metrics)
+    return tuple(ev.metrics) if ev.judged else tuple(f"R@{k}" for k in ev.recall_at)
 
 
 def sparse(config: Config, ev: Any) -> bool:
