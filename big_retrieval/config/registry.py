@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
-KINDS = ("evaluator", "field", "head", "loss", "optimizer", "tower")
+KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "tower")
 _PACKAGE = "big_retrieval."
 
 
