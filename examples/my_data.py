@@ -103,9 +103,10 @@ def main(folder: str, train: int = 400, test: int = 100) -> None:
     from PIL import Image
 
     (Path(folder) / "img").mkdir(parents=True)
-    for split, count in (("train", train), ("test", test)):
-        scenes = config.Scenes(split=split, count=count).build()
-        for number in range(count):
+    parts = {"train": config.Scenes(count=train), "test": config.Scenes(split="test", count=test)}
+    for split, part in parts.items():
+        scenes = part.build()
+        for number in range(len(scenes)):
             record, name = scenes[number], f"{split}_{number:04d}"
             Image.fromarray(record["image"]).save(Path(folder) / "img" / f"{name}.png")
             row = {"file": f"img/{name}.png", "captions": record["captions"]}
