@@ -12,6 +12,7 @@ from big_retrieval import gate, parallel, pulse
 from big_retrieval.batch import Batch
 from big_retrieval.columns import Columns
 from big_retrieval.config import lexical_head
+from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel, variables
 
 # Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
@@ -42,7 +43,9 @@ class Encoder:
         self.rows = parallel.local_rows(mesh, self.batch_size)
         self._mesh = mesh
         self._model = model
-        self._apply = jax.jit(self._points, out_shardings=parallel.replicated(mesh))
+        whole = parallel.replicated(mesh)
+        self._apply = jax.jit(self._points, out_shardings=whole)
+        self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
 
     def _points(self, collections: Any, batch: Batch) -> Any:
         """What comes from the devices: points of every field, gated and compact where it has a
@@ -59,6 +62,58 @@ class Encoder:
                 words = reps.words.get(name) if head.own_words else None
                 points[name] = gate.compact(dense, head.top, words)
         return points, batch.valid, batch.document_id
+
+    def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
+        """What a field's tower sows of a layer; which rows count; and whose they are."""
+        applied: Any = self._model.apply(collections, batch.fields, mutable=["intermediates"])
+        sown = applied[1]
+        inside: Any = sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
+        outputs = inside.get("layer_outputs", ())
+        if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
+            found = outputs[layer]
+        elif layer in inside and layer != "layer_outputs":
+            found = inside[layer][0]
+        else:
+            names = [repr(name) for name in sorted(inside) if name != "layer_outputs"]
+            names += [f"0 to {len(outputs) - 1}"] if outputs else []
+            raise UserError(
+                f"the tower of {field!r} gives no layer {layer!r}; it has: "
+                f"{', '.join(names) or 'none'}."
+            )
+        return found, batch.valid, batch.document_id
+
+    def features(
+        self,
+        weights: Any,
+        field: str,
+        batches: Iterable[Mapping[str, Any]],
+        layer: str | int = "final",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is inside of a field's tower, in front of the head.
+
+        Args:
+          weights: as `points`.
+          field: the field's name.
+          batches: as `points`.
+          layer: a name that the tower sows, such as "embedding" (behind positions and norm) or
+            "final" (behind the last norm); or the number of a layer from 0, -1 for the last.
+
+        Returns:
+          Activations [n, ...], of transformers [n, L, W], padding of texts included; and the record
+          that each comes from [n].
+
+        Raises:
+          UserError: the tower has no such layer.
+        """
+        collections, found, records = variables(weights), [], []
+        with parallel.use(self._mesh):
+            for arrays in batches:
+                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
+                out = jax.device_get(self._inside(collections, batch, field, layer))
+                found.append(out[0][out[1]])
+                records.append(out[2][out[1]])
+                pulse.beat()
+        return np.concatenate(found), np.concatenate(records)
 
     def columns(self, field: str) -> Columns | None:
         """The columns of a lexical field; None of others."""

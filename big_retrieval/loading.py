@@ -2,31 +2,28 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import scipy.sparse
-from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import manifest, parallel, similarity
 from big_retrieval.columns import Columns
 from big_retrieval.config import Config, Mesh, registry
-from big_retrieval.data import decoding
+from big_retrieval.data.at_hand import Images, Values
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.image_limits import MOST_FILE
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import Texts
 from big_retrieval.data.text import Tokenizer
 from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import PluginNeeded, UserError
-from big_retrieval.io.regular import read_bytes
 from big_retrieval.models.towers import make_model, with_stats
 
 
@@ -82,15 +79,24 @@ class TrainedModel:
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
-        return self._encode(_Images(images, self._column(field)), field)
+        return self._encode(Images(images, self._column(field)), field)
 
     def encode(self, values: Sequence[Any], field: str) -> Points:
-        """Points of values of any field, as its column holds them: arrays, or a user's own.
+        """Points of values of any field: texts, images, arrays, or as a user's own reads them.
 
         Raises:
           UserError: no values, one that the field cannot read, or no such field.
         """
-        return self._encode(_Values(values, self._column(field)), field)
+        return self._encode(self._at_hand(values, field), field)
+
+    def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
+        """What a field's tower has inside for some values, [n, ...]; see `Encoder.features`.
+
+        Raises:
+          UserError: as `encode`, or the tower has no such layer.
+        """
+        batches = self._batches(self._at_hand(values, field), field)
+        return self.encoder.features(self.weights, field, batches, layer)[0]
 
     def columns(self, field: str = "text") -> Columns:
         """The word pieces that the columns of a lexical field stand for.
@@ -121,59 +127,21 @@ class TrainedModel:
             raise UserError(f"the model has no field {field!r}; it has: {known}.")
         return self.config.fields[field].column
 
+    def _at_hand(self, values: Sequence[Any], field: str) -> "Values":
+        column = self._column(field)
+        images = self.config.fields[field].modality == "image"
+        return Images(values, column) if images else Values(values, column)
+
     def _encode(self, source: Any, field: str) -> Points:
+        return self.encoder.points(self.weights, field, self._batches(source, field))[0]
+
+    def _batches(self, source: Any, field: str) -> Any:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
         specs = make_readers(self.config, self.tokenizer)
-        batches = eval_batches(
+        return eval_batches(
             source, specs, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
         )
-        return self.encoder.points(self.weights, field, batches)[0]
-
-
-class _Values:
-    """Values at hand as a source of records."""
-
-    name = "the values"
-    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
-    def __init__(self, values: Sequence[Any], column: str) -> None:
-        self._values, self._column = values, column
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {self._column: self._values[index]}
-
-    def captions(self) -> Any:
-        return iter(())
-
-
-class _Images(_Values):
-    """Images at hand as a source of records."""
-
-    name = "images"
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {self._column: read_image(self._values[index])}
-
-
-def read_image(image: Any) -> Any:
-    """An image as uint8 [H, W, 3]: a file, a PIL image, or such an array already.
-
-    Raises:
-      UserError: the file cannot be read or is no image.
-    """
-    if isinstance(image, str | Path):
-        try:
-            return decoding.decode(read_bytes(image, MOST_FILE))
-        except OSError as problem:
-            raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
-        except ValueError as problem:
-            raise UserError(f"image {image} is {problem}.") from None
-    return decoding.from_pil(image) if isinstance(image, Image.Image) else image
 
 
 def load(

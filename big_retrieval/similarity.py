@@ -29,9 +29,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
 _TINY_NORM = 1e-12
+_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Topology(abc.ABC):
         """How many numbers `score` holds at once for each of its cells, for points of a shape."""
         del shape
         return 1
+
+    def extra_operations(self, shape: tuple[int, ...]) -> int:
+        """Operations of a cell besides the matrix products, forward, for points of a shape."""
+        del shape
+        return 0
 
     def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """Weighted average of the fields of a document.
@@ -204,6 +211,10 @@ class ObliqueGeodesic(Topology):
         """See `Topology.numbers_per_cell`: one per sub-sphere."""
         return shape[-2]
 
+    def extra_operations(self, shape: tuple[int, ...]) -> int:
+        """See `Topology.extra_operations`: an arc for each sub-sphere."""
+        return _ARC_OPERATIONS * shape[-2]
+
     def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
         return self.project(super().combine(points, weights))
@@ -224,9 +235,7 @@ def topology(name: str) -> Topology:
     Raises:
       UserError: there is none of that name.
     """
-    if name not in TOPOLOGIES:
-        raise UserError(f"topology {name!r} is unknown; known: {', '.join(TOPOLOGIES)}.")
-    return TOPOLOGIES[name]
+    return topology_part(name).build()
 
 
 def _promote(x: jax.Array) -> jax.Array:

@@ -68,6 +68,20 @@ def test_without_an_average_the_parameters_are_taken(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.weights), params)
 
 
+def test_features_lead_to_the_points(trained: TrainedModel) -> None:
+    texts = CAPTIONS[:3]
+    layers = [trained.features(texts, "text", layer) for layer in ("embedding", 0, -1, "final")]
+    assert {found.shape for found in layers} == {(3, 21, 16)}
+    np.testing.assert_array_equal(layers[1], layers[2])  # there is one layer
+    kernel = jax.device_get(trained.weights)["text_head"]["kernel"]
+    raw = np.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
+    points = similarity.topology(trained.config.topology).project(raw)
+    np.testing.assert_allclose(trained.encode(texts, "text"), points, atol=1e-5)
+    words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
+    with pytest.raises(UserError, match=words):
+        trained.features([TEST[0]["image"]], "image", 5)
+
+
 def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     specs = make_readers(trained.config, trained.tokenizer)
     texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])

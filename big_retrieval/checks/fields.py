@@ -12,9 +12,9 @@ def fields(c: Config) -> Iterator[str]:
     """What is wrong with `config.fields`, a sentence each."""
     for name, field in c.fields.items():
         path = f"config.fields.{name}"
+        yield from field.check(c, path)
         if field.side == "target":
             yield from _target(path, field)
-            yield from field.check(c, path)
             continue
         if field.tower not in c.towers:
             known = ", ".join(sorted(c.towers)) or "none"
@@ -27,7 +27,6 @@ def fields(c: Config) -> Iterator[str]:
                 f"type {field.type!r}; name another of config.towers."
             )
             continue
-        yield from field.check(c, path)
         yield from tower.check_field(field, path, f"config.towers.{field.tower}")
         if not field.head.lexical:  # those have their own place in the order of checks
             yield from field.head.check(c, name, f"{path}.head")

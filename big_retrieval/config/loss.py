@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -174,8 +175,6 @@ class PairLoss(Loss):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Loss`."""
-        from big_retrieval.config.run import TOPOLOGIES
-
         for side in ("query", "document"):
             own = config.side(side)
             for name in getattr(self, side):
@@ -184,8 +183,8 @@ class PairLoss(Loss):
                         f"{path}.{side} names {name!r}, which is no field of the side {side!r} "
                         f"(there: {', '.join(own) or 'none'})."
                     )
-        if self.topology and self.topology not in TOPOLOGIES:
-            yield f"{path}.topology {self.topology!r} is unknown; known: {', '.join(TOPOLOGIES)}."
+        if self.topology:
+            yield from check_topology(self.topology, f"{path}.topology")
         if self.block is not None and self.block < 1:
             yield f"{path}.block is {self.block}; it must be at least 1, or None to choose."
         yield from _temperature(self.temperature, f"{path}.temperature")

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
-KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "tower")
+KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower")
 _PACKAGE = "big_retrieval."
 
 
@@ -138,9 +138,15 @@ def make_importable(found: Mapping[str, str]) -> None:
     sys.meta_path.append(Finder())
 
 
-def plugins(tree: Any) -> dict[str, Plugin]:
-    """`<kind>/<type>` -> where it is defined, of parts in a tree that are not this package's."""
-    found = {f"{x.kind}/{_tag(type(x))}": _plugins.get(type(x)) for x in _parts_in(tree)}
+def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
+    """`<kind>/<type>` -> where it is defined, of parts in a tree that are not this package's.
+
+    Args:
+      tree: dataclasses, dictionaries and tuples.
+      *named: parts that the tree holds by their names only.
+    """
+    parts = (*_parts_in(tree), *named)
+    found = {f"{x.kind}/{_tag(type(x))}": _plugins.get(type(x)) for x in parts}
     return {name: plugin for name, plugin in sorted(found.items()) if plugin is not None}
 
 

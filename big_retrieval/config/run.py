@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import fnmatch
 import functools
-import typing
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -21,12 +20,10 @@ from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
+from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
 from big_retrieval.errors import PluginNeeded
-
-Topology = Literal["sphere", "euclidean", "oblique", "geodesic", "inner"]
-TOPOLOGIES: tuple[str, ...] = typing.get_args(Topology)
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Config:
     towers: dict[str, Tower] = field(default_factory=dict)
     # by tower; "model": all of them, and the temperature of the losses
     init: dict[str, Init] = field(default_factory=dict)
-    topology: Topology = "sphere"
+    topology: str = "sphere"  # the type of a topology: how embeddings are scored
     labels: PairLabels = field(default_factory=PairLabels)
     losses: dict[str, Loss] = field(default_factory=lambda: {"main": Contrastive()})  # added up
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -133,7 +130,10 @@ def load(raw: Any) -> Config:
       UserError: an unknown or lost key or a wrong type, named by its path.
     """
     config = schema.parse(Config, raw)
-    return dataclasses.replace(config, plugins=registry.plugins(config))
+    known = {cls.type: cls for cls in Topology.registered()}
+    own = {config.topology, *(getattr(x, "topology", "") for x in config.losses.values())}
+    topologies = (known[name]() for name in sorted(own & known.keys()))
+    return dataclasses.replace(config, plugins=registry.plugins(config, *topologies))
 
 
 def load_saved(raw: Any) -> Config:
@@ -157,6 +157,7 @@ def load_saved(raw: Any) -> Config:
             kept[key, name] = ForeignTarget(saved_form=saved[key][name], plugin=plugin)
         else:
             raise PluginNeeded(_needed(f"config.{key}.{name}{inner}", group, plugin))
+    _check_topology(saved)
     for key, name in kept:
         saved[key] = {each: group for each, group in saved[key].items() if each != name}
     rules: dict[str, Any] = {}
@@ -208,6 +209,17 @@ def _unknown(group: Any, kind: str, unknown: AbstractSet[str]) -> str:
     mine = f"{kind}/{group.get('type')}"
     inside = (_unknown(each, kind, unknown) for each in group.values())
     return mine if mine in unknown else next(filter(None, inside), "")
+
+
+def _check_topology(saved: Any) -> None:
+    """Raises where a saved topology is a user's own and not known here."""
+    name = saved.get("topology") if isinstance(saved, dict) else None
+    listed = saved.get("plugins") if isinstance(saved, dict) else None
+    part = f"topology/{name}"
+    known = {f"topology/{cls.type}" for cls in Topology.registered()}
+    if isinstance(listed, dict) and part in listed.keys() - known:
+        plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
+        raise PluginNeeded(_needed("config.topology", {"type": name}, plugin))
 
 
 def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:

@@ -133,7 +133,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     Raises:
       UserError: no such field, it has no lexical head, or the image cannot be read.
     """
-    from big_retrieval.loading import read_image
+    from big_retrieval.data.at_hand import read_image
 
     c = model.config
     check_field(c, field, "image")

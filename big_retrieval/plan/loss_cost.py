@@ -11,8 +11,6 @@ from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
 
-_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
-
 
 @dataclasses.dataclass(frozen=True)
 class Travel:
@@ -131,8 +129,8 @@ class LossCost:
         n, (m, dim) = self.config.batch_size, self.whole_shape(vocab_size)
         cells = n * n * (1 + self.config.negatives.count)
         one = 4 * 2 * cells * m * dim
-        geodesic = (self.loss.topology or self.config.topology) == "geodesic"
-        one += 3 * _ARC_OPERATIONS * cells * m if geodesic else 0
+        topology = similarity.topology(self.loss.topology or self.config.topology)
+        one += 3 * cells * topology.extra_operations((m, dim))
         return one * len(self.terms())
 
     def wire(self, rows_over: int) -> dict[str, float]:
@@ -202,8 +200,9 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 
 
 def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
-    """`LossCost.memory` of all losses, bytes on one device."""
-    return sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
+    """`LossCost.memory` of all losses, and what others keep; bytes on one device."""
+    known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
+    return known + sum(kept for _, kept in _traced(config, 0)) // rows_over
 
 
 def exchange_mode(config: Config, tensor: int = 1) -> str:
@@ -212,8 +211,17 @@ def exchange_mode(config: Config, tensor: int = 1) -> str:
 
 
 def loss_flops(config: Config, vocab_size: int) -> int:
-    """`LossCost.flops` of all losses."""
-    return sum(cost.flops(vocab_size) for cost in costs(config))
+    """`LossCost.flops` of all losses, and the traced operations of others."""
+    known = sum(cost.flops(vocab_size) for cost in costs(config))
+    return known + sum(operations for operations, _ in _traced(config, vocab_size))
+
+
+def _traced(config: Config, vocab_size: int) -> list[tuple[int, int]]:
+    """`traced_cost` of the losses without formulas."""
+    from big_retrieval.plan.loss_trace import traced_cost
+
+    names = [name for name, loss in config.losses.items() if loss.cost(config, 1) is None]
+    return [traced_cost(config, name, vocab_size) for name in names]
 
 
 def loss_wire(config: Config, rows_over: int, tensor: int = 1) -> dict[str, float]:

@@ -16,7 +16,7 @@ from big_retrieval import config as configs
 from big_retrieval import schema
 from big_retrieval.config import Config, registry
 from big_retrieval.config.optimizer import towers_of
-from big_retrieval.errors import UserError
+from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.manifest import to_json
 from big_retrieval.parallel import fetch
@@ -158,6 +158,8 @@ def _saved(workdir: Path) -> Any:
     if saved is not None:
         try:
             saved = json.loads(to_json(schema.to_plain(configs.load_saved(saved))))
+        except PluginNeeded:
+            pass  # of another run, as this one's parts are known: what differs will be told
         except UserError as problem:
             sentence = str(problem).rstrip(".")
             raise UserError(

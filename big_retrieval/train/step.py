@@ -169,9 +169,9 @@ def compile_step(step: Step, state: Any, batch: Any, mesh: Mesh) -> jax.stages.C
         return jitted.lower(state, batch).compile()
 
 
-def abstract_batch(config: Config, mesh: Mesh) -> Batch:
-    """Shapes, types and shardings of a global batch, with nothing allocated."""
-    sharding = parallel.batch_sharding(mesh)
+def abstract_batch(config: Config, mesh: Mesh | None) -> Batch:
+    """Shapes, types and, on a mesh, shardings of a global batch, with nothing allocated."""
+    sharding = None if mesh is None else parallel.batch_sharding(mesh)
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((config.batch_size, *shape), dtype, sharding=sharding)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from big_retrieval import config, loading
-from big_retrieval.data import image_limits, open_files
+from big_retrieval import config
+from big_retrieval.data import at_hand, image_limits, open_files
 from big_retrieval.data.build import make_source
 from big_retrieval.data.files import tar
 from big_retrieval.data.files.columns import scan
@@ -75,7 +75,7 @@ def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
     with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB, more than"):
         load_image("huge.png", tmp_path, "here")
     with pytest.raises(UserError, match=r"huge.png .*has 256 MiB, more than"):
-        loading.read_image(tmp_path / "huge.png")
+        at_hand.read_image(tmp_path / "huge.png")
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a socket", "a device"])
@@ -96,7 +96,7 @@ def test_no_other_file_of_a_user_is_a_pipe(odd):
         lambda: read_json(pipe),
         lambda: read_names(str(pipe), "config.x"),
         lambda: load_tokenizer("wordpiece", str(pipe)),
-        lambda: loading.read_image(pipe),
+        lambda: at_hand.read_image(pipe),
         lambda: read_values(pipe),
         lambda: read_qrels(pipe),
         lambda: judged_objects(pipe, "query", "document", "score"),

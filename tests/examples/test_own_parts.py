@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from big_retrieval import config as configs
+from big_retrieval import schema
 from big_retrieval.config import registry
+from big_retrieval.data.fields import Tools
 from big_retrieval.errors import UserError
 from big_retrieval.loading import load
 from tests.helpers import ROOT, in_process, results
@@ -193,6 +196,15 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(registry._parts, kind, known)
 
 
+def test_another_run_in_its_folder_is_told_what_differs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch)
+    done = in_process("main", "--config=configs/quickstart.py", f"--workdir={run / 'run'}")
+    assert done.returncode == 2
+    assert f"{run / 'run'} holds a run with config." in done.stderr
+
+
 def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
     words = "config.towers.letters is of the type 'own_dense', which "
@@ -214,6 +226,19 @@ def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.Mon
         UserError, match="the model has no field 'goal'; it has: image, letters, te"
     ):
         model.encode([[1.0, 2.0, 3.0]], "goal")
+
+
+def test_a_target_stops_nobody_who_lacks_its_file(run: Path) -> None:
+    saved = json.loads((run / "run" / "config.json").read_text())
+    saved["fields"]["aim"] = {"type": "nowhere", "side": "target", "number": 3}
+    saved["plugins"]["field/nowhere"] = {"module": "gone", "file": "gone.py", "sha256": ""}
+    config = configs.load_saved(saved)
+    assert "aim" not in config.encoded
+    assert schema.to_plain(config)["fields"]["aim"] == saved["fields"]["aim"]
+    with pytest.raises(
+        UserError, match=r"'nowhere' is needed, which gone\.py defines: give this f"
+    ):
+        config.fields["aim"].build(Tools())
 
 
 def test_it_is_evaluated_with_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
 from big_retrieval.spreading import column_axis
 from big_retrieval.train.microbatch import in_slices
-from big_retrieval.train.optimizer import make_schedule
+from big_retrieval.train.schedules import make_schedule
 from tests.golden.conftest import golden_folder
 from tests.golden.vdr_models import (
     PATCHES,

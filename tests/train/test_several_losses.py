@@ -180,7 +180,10 @@ def test_one_more_loss_changes_no_drawn_parameter(tmp_path: Path) -> None:
         ({"losses__main__constraint__max": -1.0}, "max is -1.0; it must be above config.losses."),
         ({"losses__main__constraint__start": 101.0}, "start is 101.0; it must be from config.los"),
         ({"losses__main__query": ("image",)}, "names 'image', which is no field of the side 'que"),
-        ({"losses__main__topology": "sphear"}, "config.losses.main.topology 'sphear' is unknown"),
+        (
+            {"losses__main__topology": "sphear"},
+            "config.losses.main.topology: topology 'sphear' is unknown (did you mean 'sphere'?)",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], words: str) -> None:

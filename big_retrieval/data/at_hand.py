@@ -1,0 +1,63 @@
+"""Values at hand as a source of records, such as a user gives to a trained model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from PIL import Image
+
+from big_retrieval.data import decoding
+from big_retrieval.data.image_limits import MOST_FILE
+from big_retrieval.errors import UserError
+from big_retrieval.io.regular import read_bytes
+
+
+class Values:
+    """Values as a source of records.
+
+    Args:
+      values: of one field, as its column holds them.
+      column: of the field.
+    """
+
+    name = "the values"
+    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init__(self, values: Sequence[Any], column: str) -> None:
+        self._values, self._column = values, column
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {self._column: self._values[index]}
+
+    def captions(self) -> Iterator[str]:
+        """None: nothing is learned from them."""
+        return iter(())
+
+
+class Images(Values):
+    """Images as a source of records: files, PIL images or uint8 arrays [H, W, 3]."""
+
+    name = "images"
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {self._column: read_image(self._values[index])}
+
+
+def read_image(image: Any) -> Any:
+    """An image as uint8 [H, W, 3]: a file, a PIL image, or such an array already.
+
+    Raises:
+      UserError: the file cannot be read or is no image.
+    """
+    if isinstance(image, str | Path):
+        try:
+            return decoding.decode(read_bytes(image, MOST_FILE))
+        except OSError as problem:
+            raise UserError(f"image {image} cannot be read: {problem.strerror}.") from None
+        except ValueError as problem:
+            raise UserError(f"image {image} is {problem}.") from None
+    return decoding.from_pil(image) if isinstance(image, Image.Image) else image

@@ -1,0 +1,75 @@
+"""What a loss without formulas computes and holds, by tracing it on abstract arrays."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from big_retrieval.batch import Batch, Reps
+from big_retrieval.checks.fields import point_shape
+from big_retrieval.config import Config
+from big_retrieval.losses.function import Context
+from big_retrieval.models.flops import traced_flops
+from big_retrieval.train.step import abstract_batch
+
+
+def traced_cost(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
+    """Operations of a step over all devices, and bytes kept for the backward pass over all rows.
+
+    With those of the network that the loss owns. Traced as on one device, so that nothing is known
+    of what it would send to others.
+
+    Args:
+      config: of the run, checked.
+      name: of the loss.
+      vocab_size: of the tokenizer.
+    """
+    key = f"{name} {vocab_size} {config.batch_size} {config.losses} {config.fields} {config.labels}"
+    if key not in _known:
+        _known[key] = _trace(config, name, vocab_size)
+    return _known[key]
+
+
+_known: dict[str, tuple[int, int]] = {}  # a plan asks the same of many candidates
+
+
+def _trace(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
+    function = config.losses[name].build(config, name)
+    batch = abstract_batch(config, None)
+    reps = _abstract_reps(config, vocab_size)
+    scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in function.scalars()}
+    module = function.module()
+    params: Any = {}
+    if module is not None:
+        init = functools.partial(module.init, train=False, rows=None)
+        params = jax.eval_shape(init, jax.random.key(0), reps, batch.fields)
+
+    def loss(learned: Any, batch: Batch) -> jax.Array:
+        params, points, scalars = learned
+        found: Any = reps.replace(points=points)  # type: ignore
+        if module is not None:
+            options: Any = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["batch_stats"]}
+            rows = jnp.arange(config.batch_size, dtype=jnp.int32)
+            made, _ = module.apply(params, found, batch.fields, train=True, rows=rows, **options)
+            found = found.replace(extra={name: made})
+        return function(Context(found, batch, scalars, 0))[0]
+
+    learned = params, reps.points, scalars
+    operations = traced_flops(jax.grad(loss), learned, batch)
+    kept = jax.eval_shape(lambda *x: jax.vjp(functools.partial(loss, batch=x[1]), x[0])[1],
+                          learned, batch)  # fmt: skip
+    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(kept))
+    return operations, size
+
+
+def _abstract_reps(config: Config, vocab_size: int) -> Reps:
+    """The embeddings of all fields; words stay concrete, as nothing is differentiated by them."""
+    rows, points, words = config.batch_size, {}, {}
+    for name, field in config.encoded.items():
+        shape = (rows, *point_shape(config, name, vocab_size))
+        points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
+        if field.head.lexical and field.modality == "text":
+            words[name] = jnp.zeros((rows, field.length), jnp.int32)
+    return Reps(points=points, words=words)

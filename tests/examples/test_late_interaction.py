@@ -1,0 +1,120 @@
+"""examples/late_interaction.py: MaxSim as a topology, in the loss on any mesh and in evaluation."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.config import registry
+from big_retrieval.errors import UserError
+from big_retrieval.loading import load
+from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.losses.pairwise import Execution
+from tests.examples.helpers import copied, example, trained
+from tests.helpers import in_process, results
+
+ROWS, TOKENS, DIM = 16, 5, 4
+COUNTS = np.arange(ROWS) % TOKENS + 1  # tokens of each row; the rest is padding
+
+
+def raw(seed: int) -> dict[str, np.ndarray]:
+    """Both sides, [ROWS, TOKENS, DIM + 1]; what stands in padding shall not matter."""
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(ROWS, TOKENS, DIM))
+    document = query + 0.7 * rng.normal(size=query.shape)
+    masks = [np.arange(TOKENS) < count[:, None] for count in (COUNTS, COUNTS[::-1])]
+    sides = zip(("query", "document"), (query, document), masks, strict=True)
+    return {name: np.concatenate([x, m[..., None]], axis=-1) for name, x, m in sides}
+
+
+def one_score(a: np.ndarray, b: np.ndarray) -> float:
+    """The definition, of two rows, with loops."""
+    tokens = []
+    for row in (a, b):
+        real = [x[:-1] / np.linalg.norm(x[:-1]) for x in row if x[-1] == 1]
+        tokens.append(real)
+    best_a = [max(float(x @ y) for y in tokens[1]) for x in tokens[0]]
+    best_b = [max(float(x @ y) for x in tokens[0]) for y in tokens[1]]
+    return (float(np.mean(best_a)) + float(np.mean(best_b))) / 2
+
+
+def test_scores_are_those_of_the_definition() -> None:
+    topology, sides = example("late_interaction").LateInteraction(), raw(0)
+    with jax.enable_x64(True):
+        query, document = (topology.project(jnp.asarray(sides[x])) for x in ("query", "document"))
+        found, paired = topology.score(query, document), topology.paired(query, document)
+        turned = topology.score(document, query)
+    expected = [[one_score(q, d) for d in sides["document"]] for q in sides["query"]]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(paired, np.diag(expected), rtol=1e-9)
+    np.testing.assert_allclose(turned, np.transpose(expected), rtol=1e-9)
+
+
+def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> jax.Array:
+    topology = example("late_interaction").LateInteraction()
+    query, document = topology.project(x["query"]), topology.project(x["document"])
+    if how is not None:
+        return contrastive_loss(
+            query, document, topology=topology, scale=5.0, valid=jnp.asarray(valid), execution=how
+        )[0]
+    logits = 5.0 * topology.score(query[valid], document[valid])
+    own = jnp.diag(logits)
+    each = jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0) - 2 * own
+    return jnp.mean(each) / 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "exchange", "block"),
+    [(1, "gather", 5), (2, "ring", 3), (4, "gather", 16), (8, "gather", 2), (8, "ring", 1)],
+)
+def test_the_loss_is_that_of_all_scores(devices: int, exchange: Any, block: int) -> None:
+    """Value and gradients, against a matrix of all scores in float64; two rows are padding."""
+    valid = np.arange(ROWS) % 9 != 4
+    with jax.enable_x64(True):
+        wide = {key: jnp.asarray(value) for key, value in raw(devices).items()}
+        value, grads = jax.value_and_grad(lambda x: loss(x, None, valid))(wide)
+    mesh = jax.make_mesh(
+        (devices, 1), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:devices]
+    )
+    with jax.set_mesh(mesh):
+        rows = NamedSharding(mesh, P(("data", "fsdp")))
+        x = {k: jax.device_put(v.astype(np.float32), rows) for k, v in raw(devices).items()}
+        how = Execution(exchange, block)
+        found = jax.jit(jax.value_and_grad(lambda x: loss(x, how, valid)))(x)
+    np.testing.assert_allclose(found[0], value, rtol=1e-5)
+    for key, grad in grads.items():
+        np.testing.assert_allclose(found[1][key], grad, rtol=1e-4, atol=1e-5)
+        padding = raw(devices)[key][..., -1] == 0
+        assert not np.any(np.asarray(found[1][key])[padding])
+
+
+def test_it_is_trained_evaluated_and_loaded_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = copied("late_interaction", tmp_path, "maxsim")
+    body = (
+        config.read_text().replace('"maxsim"', '"own_maxsim"').replace('"tokens"', '"own_tokens"')
+    )
+    config.write_text(body.replace('"own_own_maxsim"', '"own_maxsim"'))
+    done = trained(config, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    model = load(tmp_path / "run")
+    texts = model.encode_texts(["a small red circle", "a circle"])
+    assert texts.shape == (2, 20, 33)
+    assert list(np.asarray(texts)[..., -1].sum(axis=1)) != [20, 20]
+    self_score = np.asarray(model.score(texts, texts))
+    np.testing.assert_allclose(np.diag(self_score), 1, rtol=1e-5)
+    for kind in ("topology", "head"):
+        known = {n: x for n, x in registry._parts[kind].items() if not n.startswith("own_")}
+        monkeypatch.setitem(registry._parts, kind, known)
+    with pytest.raises(UserError, match=r"is of the type 'own_\w+', which .*own_late_interaction"):
+        load(tmp_path / "run")
+    done = in_process("evaluate", f"--workdir={tmp_path / 'run'}", f"--plugins={config}")
+    assert done.returncode == 0, done.stderr
+    name = "retrieval/test/text_to_image/mean_rank"
+    assert f"{results(tmp_path / 'run')[name]:.4f}" in done.stdout

@@ -1,0 +1,43 @@
+"""The cost of losses that bring no formulas, against those that do."""
+
+from typing import Any
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import recipe
+from big_retrieval.plan import loss_cost
+from big_retrieval.plan.loss_trace import traced_cost
+from tests.examples.helpers import example
+from tests.helpers import tiny
+
+
+def sized(loss: Any, **changes: Any) -> configs.Config:
+    return tiny(batch_size=64, losses__main=recipe.entry(loss), **changes)
+
+
+def test_operations_are_those_of_the_formula() -> None:
+    """Of a contrastive loss: 4 products of all rows, and what is linear in the rows."""
+    config = sized(configs.Contrastive(block=16))
+    formula = loss_cost.loss_flops(config, 128)
+    assert traced_cost(config, "main", 128)[0] == pytest.approx(formula, rel=0.01)
+
+
+def test_a_wrapped_loss_costs_its_prefixes() -> None:
+    matryoshka = example("matryoshka").Matryoshka(dims=(4, 2), factors=(1.0, 1.0))
+    config = sized(matryoshka)
+    assert config.losses["main"].cost(config, 1) is None
+    whole = loss_cost.loss_flops(sized(configs.Contrastive()), 128)
+    assert loss_cost.loss_flops(config, 128) == pytest.approx(1.5 * whole, rel=0.01)
+    assert loss_cost.loss(config, 1, "cpu") > 0
+
+
+def test_a_decoder_is_counted_with_its_loss() -> None:
+    latent = example("latent_target").LatentTarget(width=8)
+    target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
+    config = sized(latent, fields__target=target)
+    operations, kept = traced_cost(config, "main", 128)
+    inputs = 2 * 4  # class tokens x dimensions of a text
+    products = inputs * 8 + 8 * 8 + 8 * 6
+    assert operations == 64 * 2 * (3 * products)
+    assert kept >= 64 * 4 * (8 + 8 + 6)
