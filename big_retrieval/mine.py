@@ -33,7 +33,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
-    from big_retrieval.config.data import Source as SourceConfig
+    from big_retrieval.config.sources import Source as SourceConfig
     from big_retrieval.data.fields import Reader
     from big_retrieval.mining.choice import Wish
     from big_retrieval.mining.searchers import Searcher
@@ -230,7 +230,8 @@ def _bm25() -> "tuple[Task, Searcher, Config]":
         config = cli.load_config()
     else:
         data = _source(Config().data)
-        titled = not isinstance(data, Beir) or has_titles(Path(data.path))
+        folder = Path(DATA.value or "")
+        titled = not (DATA.value and folder.is_dir()) or has_titles(folder)
         document = TextField(side="document", column="text", title="title" if titled else "")
         fields: Any = {"query": TextField(column="query"), "document": document}
         config = Config(fields=fields, data=data)

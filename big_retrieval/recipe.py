@@ -38,6 +38,7 @@ from big_retrieval.config import (
     ResNet,
     Retrieval,
     Scenes,
+    Source,
     TextField,
     Tokenizer,
     Tower,
@@ -239,9 +240,12 @@ def runlocal(c: Editable) -> Editable:
         small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
         c.losses[name] = schema.to_config_dict(small)
     c.init = ml_collections.ConfigDict()
-    graded = c.data.type in ("graded", "beir", "dpr", "triples")
-    scored = bool(c.labels.score)
-    c.data = entry(Scenes(), count=4000)
+    data = schema.parse_part(Source, c.data, "config.data").runlocal()
+    c.data = schema.to_config_dict(data)
+    if not data.generated:
+        c.evals = _evaluators_of_own_data(c.evals)
+        return c
+    graded, scored = data.graded, bool(c.labels.score)
     modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
     c.evals = _own_evaluators(c.evals)
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
@@ -250,6 +254,21 @@ def runlocal(c: Editable) -> Editable:
     c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200), modes=modes)
     c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
     return c
+
+
+def _evaluators_of_own_data(evals: Editable) -> Editable:
+    """The evaluators of a `runlocal` that reads no generated data: those whose data stay, too."""
+    out = ml_collections.ConfigDict()
+    for name, group in evals.items():
+        part = schema.parse_part(Evaluator, group, f"config.evals.{name}")
+        small, data = part.runlocal() or part, part.data
+        if data is not None and not data.generated:
+            data = data.runlocal()
+            if data.generated:
+                continue
+        small = small if data is None else dataclasses.replace(small, data=data)  # type: ignore
+        out[name] = schema.to_config_dict(small)
+    return out
 
 
 def _shrink_phases(c: Editable, steps: int) -> None:
@@ -284,7 +303,6 @@ def _own_evaluators(evals: Editable) -> Editable:
 
 def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editable:
     """Generated judged pairs, with queries and documents that training has not seen."""
-    c.data = entry(GradedScenes())
     c.labels.update(query="query_id", document="document_id")
     if scored:
         c.labels.update(score="score", s_max=100.0)

@@ -15,7 +15,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union
 
 import ml_collections
@@ -101,26 +101,30 @@ def parse_part(kind: type[T], raw: Any, path: str) -> T:
     return _value(kind, raw, path)
 
 
-def complete(hint: Any, raw: Any) -> Any:
+def complete(hint: Any, raw: Any, unknown: Callable[[Any, Any], Any] | None = None) -> Any:
     """A saved plain tree with the defaults of keys that it is too old to have.
 
     Args:
       hint: the dataclass, or the annotation of a part of it.
       raw: the saved value.
+      unknown: (annotation, group) -> what takes the place of a group whose type is not known; None:
+        it stays.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
     if choices and isinstance(raw, Mapping):
         tag, known = tag_of(choices[0]), named(choices)
         raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
-        return complete(known[raw[tag]], raw) if raw[tag] in list(known) else raw
+        if raw[tag] in list(known):
+            return complete(known[raw[tag]], raw, unknown)
+        return unknown(hint, raw) if unknown else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
-        return {key: complete(args[1], value) for key, value in raw.items()}
+        return {key: complete(args[1], value, unknown) for key, value in raw.items()}
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
         return raw
     hints, out = hints_of(hint), dict(raw)
     for field in dataclasses.fields(hint):
         if field.name in raw:
-            out[field.name] = complete(hints[field.name], raw[field.name])
+            out[field.name] = complete(hints[field.name], raw[field.name], unknown)
         elif field.default is not dataclasses.MISSING:
             out[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
@@ -235,6 +239,8 @@ def _variant(choices: tuple[Any, ...], raw: Any, path: str) -> Any:
     """A union of dataclasses: the Literal field they share says which one is meant."""
     if isinstance(raw, ml_collections.ConfigDict):
         raw = raw.to_dict()
+    if hasattr(raw, "saved_form"):  # a part whose file is not imported
+        return raw
     if not isinstance(raw, Mapping):
         raise UserError(f"{path} is a group of keys, not {raw!r}: set its single keys instead.")
     tag, names = tag_of(choices[0]), named(choices)

@@ -11,9 +11,9 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import recipe
 from big_retrieval.checks import check, mesh_shape
-from big_retrieval.checks.data import SCENE_LABELS
 from big_retrieval.checks.evals import metrics_of
 from big_retrieval.checks.fields import point_shape
+from big_retrieval.config.data import SCENE_LABELS
 from big_retrieval.data import scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import summarise

@@ -4,12 +4,8 @@ from collections.abc import Iterator
 
 from big_retrieval.checks.lexical import compared
 from big_retrieval.config import (
-    Beir,
     Config,
-    Dpr,
     Field,
-    Karpathy,
-    Scenes,
 )
 
 
@@ -146,12 +142,7 @@ def negatives(c: Config) -> Iterator[str]:
     for name in c.fields:
         if name in ("negatives", "negatives_valid"):
             yield f"config.fields.{name}: batches use this name for hard negatives; rename it."
-    if isinstance(c.data, Dpr) and not c.data.negatives:
-        yield (
-            f"{path}.count is {n.count}, but config.data.negatives is empty; name the lists that "
-            "they come from, such as ('hard_negative_ctxs',)."
-        )
-    if isinstance(c.data, Scenes | Karpathy | Beir):
+    if not c.data.has_negatives:
         yield (
             f"{path}.count is {n.count}, but config.data is of the type {c.data.type!r}, whose "
             "records have no negatives; use 'dpr' or 'triples', or own pairs with such a column."

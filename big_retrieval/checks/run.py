@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from big_retrieval.checks.data import LIMIT, data, loader
+from big_retrieval.checks.data import data, loader
 from big_retrieval.checks.evals import evals
 from big_retrieval.checks.fields import fields, negatives, sides
 from big_retrieval.checks.labels import labels
@@ -11,6 +11,7 @@ from big_retrieval.checks.lexical import lexical
 from big_retrieval.checks.losses import losses
 from big_retrieval.checks.optimizer import optimizer
 from big_retrieval.config import Config
+from big_retrieval.config.sources import LIMIT
 from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
 

@@ -7,8 +7,6 @@ form that the rest of the code reads; `big_retrieval.checks` holds what no singl
 
 from big_retrieval.config.arrays import ArrayField
 from big_retrieval.config.data import (
-    Graded,
-    GradedScenes,
     HardNegatives,
     Karpathy,
     Loader,
@@ -17,12 +15,12 @@ from big_retrieval.config.data import (
     Part,
     Scenes,
     SceneSplit,
-    Source,
     Tar,
     Tfds,
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, ImageField, TextField, Tokenizer, lexical_head
+from big_retrieval.config.graded import Graded, GradedScenes
 from big_retrieval.config.heads import Head, Lexical, Projection
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import (
@@ -59,6 +57,7 @@ from big_retrieval.config.run import (
     load_saved,
     negatives_field,
 )
+from big_retrieval.config.sources import Source
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower

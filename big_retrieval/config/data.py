@@ -4,27 +4,76 @@ Every source gives records with the images in the column `image` and the texts i
 `captions`, whatever its own names for them, and its other columns as they are.
 """
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from big_retrieval.config.texts import Beir, Dpr, Triples
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_drawn, check_terms, not_empty
+
+if TYPE_CHECKING:
+    from big_retrieval.config.evals import ZeroShot
+    from big_retrieval.config.run import Config
+    from big_retrieval.data.sources import Source as OpenSource
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
+MOST_SCENES = 10_000_000  # their parameters are held in memory
+SCENE_COLUMNS = {"image": "image", "text": "captions"}  # modality of a field -> column
+SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
 
 
+@register("source")
 @dataclass(frozen=True)
-class Scenes:
+class Scenes(Source):
     """Generated images of two coloured shapes in relation, with captions."""
 
+    generated: ClassVar[bool] = True
+    has_negatives: ClassVar[bool] = False
     type: Literal["scenes"] = "scenes"
     split: SceneSplit = "train"
     size: int = 32
     count: int | None = None  # None: all of the split
     seed: int = 0
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from check_drawn(self, path, MOST_SCENES, ", or None")
 
+    def check_training(self, config: "Config") -> Iterator[str]:
+        """See `Source`."""
+        for name, each in config.fields.items():
+            column = SCENE_COLUMNS.get(each.modality)
+            if column and each.column != column:
+                yield (
+                    f"config.fields.{name}.column is {each.column!r}; generated scenes have theirs "
+                    f"in {column!r}."
+                )
+
+    def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
+        """See `Source`."""
+        own = bool(evaluator.classes and evaluator.prompts)
+        label, count = SCENE_LABELS.get(self.split, ("", 0))
+        if evaluator.label != label and not own:
+            splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
+            yield (
+                f"{path}.label is {evaluator.label!r}, which {path}.data.split {self.split!r} "
+                f"lacks (labels: {splits}); change one of them."
+            )
+        given = len(evaluator.classes)
+        if evaluator.label == label and given and given != count:
+            yield f"{path}.classes has {given} names; label {label!r} needs {count}."
+
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import scenes
+
+        return scenes.Scenes(self.split, size=self.size, count=self.count, seed=self.seed)
+
+
+@register("source")
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Source):
     """Own records: JSON Lines, CSV, TSV, Parquet or npz files, or shards made by `convert`."""
 
     type: Literal["pairs"] = "pairs"
@@ -38,9 +87,32 @@ class Pairs:
     on: str = ""  # the column whose value both files share
     how_to_get: str = ""  # said when `path` does not exist
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "file with your pairs")
+        if not self.image and not self.text:
+            yield f"{path}.image and {path}.text are both empty; name at least one column."
+        if bool(self.join) != bool(self.on):
+            yield (
+                f"{path}.join and {path}.on go together: a file, and the column that both files "
+                "have."
+            )
+        yield from check_terms(self, path, "where")
 
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import open_files
+
+        return open_files.pairs(self)
+
+    def without_texts(self) -> "Pairs":
+        """See `Source`; where there is nothing else than texts, they stay."""
+        return dataclasses.replace(self, text="") if self.image else self
+
+
+@register("source")
 @dataclass(frozen=True)
-class Tar:
+class Tar(Source):
     """Tar shards in the layout of WebDataset and img2dataset, read by index."""
 
     type: Literal["tar"] = "tar"
@@ -50,9 +122,20 @@ class Tar:
     index: str = ""  # folder of the index files; empty: beside the shards
     how_to_get: str = ""
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "shards")
 
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import open_files
+
+        return open_files.tar(self)
+
+
+@register("source")
 @dataclass(frozen=True)
-class Tfds:
+class Tfds(Source):
     """A TensorFlow Datasets data set prepared as ArrayRecord; needs no TensorFlow."""
 
     type: Literal["tfds"] = "tfds"
@@ -63,11 +146,24 @@ class Tfds:
     text: str = ""  # feature, such as "captions/text"; empty: no texts
     how_to_get: str = ""
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        if not self.name and not self.folder:
+            yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
 
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import open_files
+
+        return open_files.tfds(self)
+
+
+@register("source")
 @dataclass(frozen=True)
-class Karpathy:
+class Karpathy(Source):
     """Flickr30k or COCO by a Karpathy split file and a folder of images."""
 
+    has_negatives: ClassVar[bool] = False
     type: Literal["karpathy"] = "karpathy"
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
     images: str = ""  # folder; empty: that of the file
@@ -75,78 +171,59 @@ class Karpathy:
     captions: int = 5  # of an image, at most; 0: all
     how_to_get: str = ""
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "split file")
 
-@dataclass(frozen=True)
-class Graded:
-    """Judged pairs of queries and documents, with how well they fit.
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import open_files
 
-    A record is a pair with the columns of its query and its document; evaluations rank all
-    documents for each query.
-    """
-
-    type: Literal["graded"] = "graded"
-    # the pairs: CSV, TSV, JSONL, Parquet, {query: {document: score}} in JSON, qrels, or a prepared
-    # data set: "tfds:marqo_gs_10m/in_domain"; `queries` and `documents` can be one, too
-    path: str = ""
-    query: str = "query_id"  # column of the query's id in the pairs; or of the text itself
-    document: str = "document_id"  # column of the document's id in the pairs
-    score: str = "score"  # column of the score, rank or clicks
-    score_from: Literal["score", "rank", "clicks"] = (
-        "score"  # rank 1: s_max; clicks: by their order
-    )
-    s_max: float = 100.0  # of scores from ranks and clicks
-    where: tuple[str, ...] = ()  # such as "split=train": only pairs with this value
-    queries: str = ""  # file with a row a query; empty: its columns are those of the pairs
-    query_key: str = ""  # its column of ids; empty: named as in the pairs
-    documents: str = ""  # file with a row a document; empty: its columns are those of the pairs
-    document_key: str = ""
-    where_documents: tuple[str, ...] = ()  # such as "corpus=A": the documents that are ranked
-    text: tuple[str, ...] = ("query", "title")  # columns of texts, of queries and documents
-    image: str = ""  # column of the documents' images: a path, bytes, or one or several keys
-    images: str = ""  # file (npz, Parquet, ...) of the images with these keys
-    image_key: str = "image_id"  # its column of keys
-    image_value: str = "images"  # its column of images
-    root: str = ""  # folder that image paths start from; empty: that of the documents' file
-    drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
-    # of a pair that is there with different scores: an error, or which one counts
-    twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
-    negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
-    least: float = 0.0  # pairs of lower scores are left out; 1 keeps what fits, to train on
-    rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
-    how_to_get: str = ""
-
-
-@dataclass(frozen=True)
-class GradedScenes:
-    """Generated judged pairs: queries such as "red circle" and scenes with images and titles."""
-
-    type: Literal["graded_scenes"] = "graded_scenes"
-    split: Literal["in_domain", "novel_query", "novel_document", "zero_shot"] = "in_domain"
-    size: int = 32
-    count: int = 400  # documents
-    seed: int = 0
-
-
-OneSource = Scenes | Pairs | Tar | Tfds | Karpathy | Graded | GradedScenes | Beir | Dpr | Triples
+        return open_files.karpathy(self)
 
 
 @dataclass(frozen=True)
 class Part:
     """One source of a mixture."""
 
-    source: OneSource = field(default_factory=Pairs)
+    source: Source = field(default_factory=Pairs)
     weight: float | None = None  # share of the examples; None in all parts: by their records
 
 
+@register("source")
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Source):
     """Several sources in fixed shares; each is shuffled on its own."""
 
     type: Literal["mixture"] = "mixture"
     parts: dict[str, Part] = field(default_factory=dict)
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        if not self.parts:
+            yield f"{path}.parts is empty; give it at least one source."
+        weights = {name: part.weight for name, part in self.parts.items()}
+        without = [name for name, weight in weights.items() if weight is None]
+        if without and len(without) < len(weights):
+            yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."
+        for name, part in self.parts.items():
+            if part.weight is not None and part.weight <= 0:
+                yield f"{path}.parts.{name}.weight is {part.weight}; it must be above 0."
+            if isinstance(part.source, Mixture):
+                yield f"{path}.parts.{name}.source is a mixture, too; give {path} its parts."
+            yield from part.source.check(f"{path}.parts.{name}.source")
 
-Source = OneSource | Mixture
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data import build, mixture
+
+        sources = {name: build.make_source(part.source) for name, part in self.parts.items()}
+        return mixture.Mixture(sources, {name: part.weight for name, part in self.parts.items()})
+
+    def inside(self) -> Iterator[Source]:
+        """See `Source`."""
+        for part in self.parts.values():
+            yield from part.source.inside()
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.data import Beir, Graded, GradedScenes, Scenes, Source
+from big_retrieval.config.data import Scenes
 from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -177,28 +178,13 @@ class ZeroShot(Evaluator):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Evaluator`."""
-        from big_retrieval.checks.data import SCENE_LABELS
-
         for key, name in (("image", self.image), ("text", self.text)):
             if name not in config.encoded or config.encoded[name].modality != key:
                 yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
         for prompt in self.prompts:
             if "{}" not in prompt:
                 yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
-        own = bool(self.classes and self.prompts)
-        if not isinstance(self.data, Scenes):
-            if not self.prompts and not self.file:
-                yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
-            return
-        label, count = SCENE_LABELS.get(self.data.split, ("", 0))
-        if self.label != label and not own:
-            splits = ", ".join(f"{name!r} for {split}" for split, (name, _) in SCENE_LABELS.items())
-            yield (
-                f"{path}.label is {self.label!r}, which {path}.data.split {self.data.split!r} "
-                f"lacks (labels: {splits}); change one of them."
-            )
-        if self.label == label and self.classes and len(self.classes) != count:
-            yield f"{path}.classes has {len(self.classes)} names; label {label!r} needs {count}."
+        yield from self.data.check_classes(self, path)
 
     def reads(self) -> Mapping[str, str]:
         """The images and the prompts."""
@@ -252,7 +238,7 @@ class Ranking(Evaluator):
         from big_retrieval.evals.graded import parse_metric
         from big_retrieval.evals.weightings import parse_weighting
 
-        if not isinstance(self.data, Graded | GradedScenes | Beir):
+        if not self.data.graded:
             yield (
                 f"{path}.data is of the type {self.data.type!r}, which has no judged pairs; give "
                 "it a source of the type 'graded' or 'beir'."

@@ -12,6 +12,7 @@ This file and the parts' own checks are free of jax: what needs it is imported i
 """
 
 import hashlib
+import importlib.abc
 import importlib.util
 import sys
 import typing
@@ -23,7 +24,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
-KINDS = ("evaluator", "field", "head", "loss", "optimizer", "topology", "tower")
+KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower")
 _PACKAGE = "big_retrieval."
 
 
@@ -116,6 +117,25 @@ def import_file(path: Path) -> None:
         raise
     except Exception as problem:
         raise UserError(f"--plugins: {path}: {type(problem).__name__}: {problem}") from problem
+
+
+def modules() -> dict[str, str]:
+    """Module -> file, of all modules of users' own that define parts here."""
+    return {plugin.module: plugin.file for plugin in _plugins.values() if plugin.file}
+
+
+def make_importable(found: Mapping[str, str]) -> None:
+    """Lets this process, a data worker, import modules by the names that `modules` gave elsewhere.
+
+    A config file is a module of a name that no path leads to; what is pickled names it.
+    """
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+            file = found.get(fullname)
+            return importlib.util.spec_from_file_location(fullname, file) if file else None
+
+    sys.meta_path.append(Finder())
 
 
 def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:

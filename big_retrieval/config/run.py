@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import fnmatch
+import functools
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from big_retrieval import schema
 from big_retrieval.config import registry
-from big_retrieval.config.data import HardNegatives, Loader, Scenes, Source
+from big_retrieval.config.data import HardNegatives, Loader, Scenes
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
 from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head
 from big_retrieval.config.heads import Head
@@ -18,6 +19,7 @@ from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
+from big_retrieval.config.sources import ForeignSource, Source
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
@@ -141,14 +143,14 @@ def load(raw: Any) -> Config:
 def load_saved(raw: Any) -> Config:
     """The typed form of a saved config.json; keys that came later get their defaults.
 
-    A loss, an evaluator, an update rule or a target whose file is not imported is kept as it is
-    (`ForeignLoss` and so on): it stops nobody who only uses the model.
+    A source, a loss, an evaluator, an update rule or a target whose file is not imported is kept as
+    it is (`ForeignLoss` and so on): it stops nobody who only uses the model.
 
     Raises:
       UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
         is not imported.
     """
-    saved = schema.complete(Config, raw)
+    saved = schema.complete(Config, raw, functools.partial(_foreign_source, raw))
     kept: dict[tuple[str, str], Any] = {}
     for key, name, inner, group, plugin in list(_foreign(saved)):
         if key == "evals":
@@ -179,6 +181,15 @@ def load_saved(raw: Any) -> Config:
 # Where parts are that may be a user's own: a group of named ones, perhaps a key of each of them.
 _PLACES = (("evals", "", Evaluator), ("losses", "", Loss), ("towers", "", Tower))
 _PLACES += (("fields", "", Field), ("fields", ".head", Head))
+
+
+def _foreign_source(saved: Any, kind: Any, group: Any) -> Any:
+    """A source of a user's own that is not known here, kept as it is; other groups unchanged."""
+    listed = saved.get("plugins")
+    part = f"{Source.kind}/{group.get('type')}"
+    if kind is not Source or not isinstance(listed, dict) or part not in listed:
+        return group
+    return ForeignSource(group, schema.parse(Plugin, listed[part], f"config.plugins.{part}"))
 
 
 def _foreign(saved: Any) -> Iterator[tuple[str, str, str, dict[str, Any], Plugin]]:

@@ -4,12 +4,46 @@ All three have their query in the column `query`, the right document in `text` w
 that a model that was trained on one is evaluated on another as it is.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from big_retrieval.config.graded import GradedScenes
+from big_retrieval.config.registry import register
+from big_retrieval.config.sources import Source, check_least, not_empty
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.data.sources import Source as OpenSource
+
+COLUMNS = ("query", "text", "title")
 
 
+class TextSource(Source):
+    """The base of sources that have texts alone."""
+
+    columns: ClassVar[tuple[str, ...]] = ()  # that their texts are in; (): more than are known
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        """See `Source`."""
+        for name, each in config.fields.items():
+            path = f"config.fields.{name}"
+            if each.modality == "image":
+                yield f"{path} reads images; config.data of the type {self.type!r} has texts alone."
+            elif each.modality == "text" and self.columns and each.column not in self.columns:
+                yield (
+                    f"{path}.column is {each.column!r}; config.data of the type {self.type!r} has "
+                    f"texts in {', '.join(map(repr, self.columns))}."
+                )
+
+    def runlocal(self) -> GradedScenes:
+        """See `Source`."""
+        return GradedScenes()
+
+
+@register("source")
 @dataclass(frozen=True)
-class Dpr:
+class Dpr(TextSource):
     """Questions with right and wrong passages, in DPR's form.
 
     Records have `query`, `text` and `title` of a right passage (of all of them where one is drawn),
@@ -17,6 +51,7 @@ class Dpr:
     `passage_id` or `psg_id`.
     """
 
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
     type: Literal["dpr"] = "dpr"
     # JSON lines or a JSON array of {"question", "answers", "positive_ctxs", "negative_ctxs",
     # "hard_negative_ctxs"}, whose passages are {"title", "text"}; several files: "nq/*.jsonl"
@@ -27,15 +62,37 @@ class Dpr:
     normalise: bool = True  # curly apostrophes become straight ones, line ends spaces
     how_to_get: str = ""
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "file with questions and passages")
 
+    def check_training(self, config: "Config") -> Iterator[str]:
+        """See `Source`."""
+        yield from super().check_training(config)
+        count = config.negatives.count
+        if count > 0 and not self.negatives:
+            yield (
+                f"config.negatives.count is {count}, but config.data.negatives is empty; name the "
+                "lists that they come from, such as ('hard_negative_ctxs',)."
+            )
+
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data.dpr import dpr
+
+        return dpr(self)
+
+
+@register("source")
 @dataclass(frozen=True)
-class Triples:
+class Triples(TextSource):
     """A query, a document that answers it and one that does not, in MS MARCO's forms.
 
     Records have `query`, `text` and `title` of a right document, `negatives`, and, where ids are
     read, `query_id` and `document_id` (of each where one is drawn).
     """
 
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
     type: Literal["triples"] = "triples"
     # a file without a header line, tab-separated: three texts, or three ids; or JSON lines of
     # {"query", "pos", "neg"}, where pos and neg may be lists, and neg lists by name
@@ -46,15 +103,35 @@ class Triples:
     positive: Literal["first", "any"] = "first"  # of several right documents
     how_to_get: str = ""
 
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "file with triples")
+        if bool(self.queries) != bool(self.documents):
+            key = "documents" if self.queries else "queries"
+            yield (
+                f"{path}.{key} is empty; triples of ids need the files of both texts, of texts "
+                "none."
+            )
 
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data.triples import triples
+
+        return triples(self)
+
+
+@register("source")
 @dataclass(frozen=True)
-class Beir:
+class Beir(TextSource):
     """Judged pairs in BEIR's form: corpus.jsonl, queries.jsonl, qrels/<split>.tsv in one folder.
 
     Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A grade below 0
     counts as 0.
     """
 
+    graded: ClassVar[bool] = True
+    same_ids: ClassVar[bool] = True
+    has_negatives: ClassVar[bool] = False
     type: Literal["beir"] = "beir"
     path: str = ""  # the folder
     split: str = "test"
@@ -63,3 +140,25 @@ class Beir:
     twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
     how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        """See `Source`."""
+        yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
+        if not self.split:
+            yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
+        yield from check_least(self, path)
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        """See `Source`."""
+        if self.least <= 0 and not config.labels.score:
+            yield (
+                "config.data.least is 0, so that pairs judged as wrong would be trained as right "
+                "ones; set it to 1, or name config.labels.score."
+            )
+        yield from super().check_training(config)
+
+    def build(self) -> "OpenSource":
+        """See `Source`."""
+        from big_retrieval.data.beir import as_graded
+
+        return as_graded(self).build()

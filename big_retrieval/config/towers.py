@@ -1,6 +1,6 @@
 """Towers: the networks that read an image, a text or any other field."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part
@@ -115,6 +115,24 @@ class Tower(Part):
     def runlocal(self) -> "Tower":
         """The same, small, for `:runlocal`."""
         return self
+
+    def first_values(self, drawn: Callable[[str], Any], tokenizer: Any) -> "Fitted":
+        """Parameters that start from something else than a draw, such as word vectors of a file.
+
+        Asked once, before the first step of a run, and not when it is resumed or its model loaded.
+        `config.init` comes after it, and the file need not be there any more later.
+
+        Args:
+          drawn: path of a parameter below the tower, such as `words/embedding` -> its drawn value.
+          tokenizer: of the run.
+
+        Returns:
+          Path -> array of the same shape, and what is to be said of them.
+        """
+        from big_retrieval.interop.fit import Fitted
+
+        del drawn, tokenizer
+        return Fitted({}, [])
 
     def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
         """The parameters of a checkpoint's tower of this type, fitted to this one.

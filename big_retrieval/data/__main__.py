@@ -17,8 +17,8 @@ from absl import flags
 
 from big_retrieval import cli, schema
 from big_retrieval.checks import check
-from big_retrieval.config import Beir, Config, Graded, GradedScenes, Mixture
-from big_retrieval.config.data import Source as SourceConfig
+from big_retrieval.config import Config, Graded
+from big_retrieval.config.sources import Source as SourceConfig
 from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks
@@ -59,13 +59,6 @@ def chosen(config: Config) -> SourceConfig:
         known = ", ".join(["data", *(f"evals.{each}" for each in sorted(config.evals))])
         raise UserError(f"--source is {SOURCE.value!r}; this config has {known}.")
     return config.evals[name].data
-
-
-def _types(source: SourceConfig) -> set[str]:
-    """The kinds of a source or of a mixture's parts; "graded" stands for all judged pairs."""
-    if isinstance(source, Mixture):
-        return {kind for part in source.parts.values() for kind in _types(part.source)}
-    return {"graded" if isinstance(source, Graded | GradedScenes | Beir) else source.type}
 
 
 def inspect(config: Config) -> None:
@@ -116,7 +109,7 @@ def _convert(config: Config, folder: Path) -> None:
     from big_retrieval.data.files.shards import write_folder
 
     asked = chosen(config)
-    if "graded" in _types(asked):
+    if any(each.graded for each in asked.inside()):
         raise UserError(
             "--source names judged pairs, which shards cannot hold; train from their own files."
         )

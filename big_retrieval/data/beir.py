@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from big_retrieval.config.data import Graded
+from big_retrieval.config.graded import Graded
 from big_retrieval.config.texts import Beir
 from big_retrieval.io.regular import check_regular
 

@@ -3,62 +3,43 @@
 import dataclasses
 from pathlib import Path
 
-from big_retrieval import config as configs
 from big_retrieval.config import Config, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
-from big_retrieval.config.data import Source as SourceConfig
-from big_retrieval.data import open_files, open_graded, scenes
-from big_retrieval.data.beir import as_graded
+from big_retrieval.config.sources import Source as SourceConfig
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.dpr import dpr
 from big_retrieval.data.fields import Reader, Tools
-from big_retrieval.data.graded_scenes import graded_scenes
-from big_retrieval.data.mixture import MixedOrder, Mixture
 from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
 from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.triples import triples
 from big_retrieval.data.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
+
+REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
 
 
 def make_source(config: SourceConfig) -> Source:
     """Opens a source of records.
 
     Raises:
-      UserError: its files are not there; the sentence says how to get them.
+      UserError: its files are not there; the sentence says how to get them. Or a user's own source
+        lacks what all sources have.
     """
-    if isinstance(config, configs.Mixture):
-        parts = {name: make_source(part.source) for name, part in config.parts.items()}
-        return Mixture(parts, {name: part.weight for name, part in config.parts.items()})
-    if isinstance(config, configs.Scenes):
-        return scenes.Scenes(config.split, size=config.size, count=config.count, seed=config.seed)
-    if isinstance(config, configs.Tar):
-        return open_files.tar(config)
-    if isinstance(config, configs.Tfds):
-        return open_files.tfds(config)
-    if isinstance(config, configs.Karpathy):
-        return open_files.karpathy(config)
-    if isinstance(config, configs.Graded):
-        return open_graded.graded(config)
-    if isinstance(config, configs.Beir):
-        return open_graded.graded(as_graded(config))
-    if isinstance(config, configs.Dpr):
-        return dpr(config)
-    if isinstance(config, configs.Triples):
-        return triples(config)
-    if isinstance(config, configs.GradedScenes):
-        return graded_scenes(config.split, size=config.size, count=config.count, seed=config.seed)
-    return open_files.pairs(config)
+    source = config.build()
+    if not isinstance(source, Source):
+        lost = sorted(name for name in REQUIRED if not hasattr(source, name))
+        raise UserError(
+            f"the source of the type {config.type!r} built {source!r:.80}, which has no "
+            f"{', '.join(lost)}: return what data/sources.Source lists, such as Records(table)."
+        )
+    return source
 
 
 def make_order(source: Source, seed: int) -> Order:
     """Which record each position of a run is."""
-    if isinstance(source, Mixture):
-        return MixedOrder(source, seed)
-    return Order(len(source), seed)
+    own = getattr(source, "order", None)
+    return Order(len(source), seed) if own is None else own(seed)
 
 
 def make_reading(loader: Loader, file: Path | None = None) -> Reading:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.data import Graded
+from big_retrieval.config.graded import Graded
 from big_retrieval.data.files.arrow import Csv
 from big_retrieval.data.files.picked import Renamed, Selected
 from big_retrieval.data.files.prepared import SCHEME, open_prepared

@@ -74,6 +74,10 @@ class Mixture:
         source, own = self._find(index)
         return place_of(source, own)
 
+    def order(self, seed: int) -> "MixedOrder":
+        """Each part is shuffled on its own."""
+        return MixedOrder(self, seed)
+
     def captions(self) -> Iterator[str]:
         """All texts of all parts, one part behind the other."""
         return itertools.chain.from_iterable(source.captions() for source in self._sources)

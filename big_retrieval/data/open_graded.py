@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.config.data import Graded
+from big_retrieval.config.graded import Graded
 from big_retrieval.data.files.columns import Scan, check_ids, scan
 from big_retrieval.data.files.prepared import SCHEME
 from big_retrieval.data.files.tables import Table, check_columns, check_known

@@ -23,7 +23,7 @@ import grain
 import numpy as np
 from absl import flags
 
-from big_retrieval.config import PairLabels
+from big_retrieval.config import PairLabels, registry
 from big_retrieval.data.batches import (
     NO_LABELS,
     Batch,
@@ -265,13 +265,16 @@ def _ahead(
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
             grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1),
-            partial(_begin_worker, folder),
+            partial(_begin_worker, folder, registry.modules()),
         )
     return iter(batches)
 
 
-def _begin_worker(folder: Path | None, worker: int, workers: int) -> None:
+def _begin_worker(
+    folder: Path | None, modules: Mapping[str, str], worker: int, workers: int
+) -> None:
     """Makes a worker process say what it reads, and end when the run's process is gone."""
+    registry.make_importable(modules)  # of users' sources and fields
     screen.guard(log=True)  # a warning that nobody can read is no damage of a record
     with contextlib.suppress(OSError):  # no room: then its notes stay unknown
         if folder is not None:

@@ -25,7 +25,8 @@ class Source(Protocol):
     `texts(index: int, column: str) -> tuple[str, ...]` and `value(index: int, column: str) -> Any`;
     `texts_of` and `value_of` use them where they are there. One of single texts may have
     `title(index: int, column: str)` for `title_of`. One whose records stand somewhere has
-    `place(index: int) -> str` for messages (`place_of`).
+    `place(index: int) -> str` for messages (`place_of`). One that is not shuffled as a whole has
+    `order(seed: int) -> Order` (`build.make_order`).
     """
 
     @property

@@ -8,8 +8,7 @@ from typing import Any
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.checks import graded as checks
-from big_retrieval.config.data import Graded
+from big_retrieval.config.graded import Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -63,7 +62,7 @@ def source_of_flags() -> Graded:
             "--data.path is missing: the file of the pairs (or give --config, whose config.data "
             "has judged pairs)."
         )
-    for sentence in checks.graded("--data", source):
+    for sentence in source.check_columns("--data"):
         raise UserError(sentence)
     return source
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval import schema
-from big_retrieval.config.data import Graded
+from big_retrieval.config.graded import Graded
 from big_retrieval.data.files.columns import as_text, scan
 from big_retrieval.data.files.parquet import write_parquet
 from big_retrieval.data.files.prepared import SCHEME

@@ -25,7 +25,7 @@ def own_documents(config: configs.Ranking, source: JudgedSource) -> np.ndarray:
     """
     drops = config.same_id == "drop"
     if config.same_id == "auto":
-        drops = isinstance(config.data, configs.Beir)
+        drops = config.data.same_ids
     sides: Any = (source.queries, source.documents)
     if not drops or not all(hasattr(side, "ids") for side in sides):
         return np.full(len(source.queries), -1)

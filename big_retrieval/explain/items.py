@@ -1,6 +1,5 @@
 """The texts or images of a source of records, as a trained model takes them."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +50,7 @@ def open_data(config: Config, data: str, *, texts: bool = True) -> Source:
 
 def _pictures(source: Any, texts: bool) -> Any:
     """A source's configuration; without its captions where they are not wanted."""
-    alone = not texts and isinstance(source, Pairs) and source.image
-    return dataclasses.replace(source, text="") if alone else source
+    return source if texts else source.without_texts()
 
 
 def spec_of(model: "TrainedModel", field: str) -> Reader:

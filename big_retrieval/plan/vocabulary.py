@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from big_retrieval.config import Config, Scenes
+from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text import load_tokenizer
 
@@ -50,7 +50,7 @@ def vocabulary(config: Config) -> Vocabulary:
     sizes = [t.vocab_size for t in towers if t.vocab_size is not None]
     if c.path and Path(c.path).exists():
         return Vocabulary(load_tokenizer(c.type, c.path).vocab_size, f"read from {c.path}")
-    if not c.path and isinstance(config.data, Scenes):
+    if not c.path and config.data.generated:
         size = make_tokenizer(config, make_source(config.data)).vocab_size
         return Vocabulary(size, "learned from the generated captions")
     if sizes:

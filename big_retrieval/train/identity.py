@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, registry
 from big_retrieval.config.optimizer import towers_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io.durable import make_folder, write_bytes
@@ -126,6 +126,11 @@ def _free(key: str, config: Config) -> bool:
     )
     if by_slice and key == "config.microbatch":
         return False
+    own = key.removeprefix("config.plugins.")
+    if own != key and own.startswith("source/"):  # that of an evaluator alone is free, as `evals`
+        trained_on = registry.plugins(config.data)
+        if not any(own == name or own.startswith(f"{name}.") for name in trained_on):
+            return True
     return configs.free_on_resume(key)
 
 

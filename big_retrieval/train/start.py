@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 
 from big_retrieval import parallel
 from big_retrieval.checks import check
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.errors import UserError
 from big_retrieval.loading import TrainedModel, any_mesh, put_together
 from big_retrieval.train import averaging
 from big_retrieval.train.build import Model, build_model
@@ -20,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
-    """The state of step 0: drawn from the seed, then filled from what `config.init` names.
+    """The state of step 0: drawn from the seed, then filled by towers and from `config.init`.
 
     Args:
       parts: of the run.
@@ -28,12 +31,13 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
       say: hears what a checkpoint gave and what starts anew.
 
     Raises:
-      UserError: a checkpoint that cannot be read or does not fit.
+      UserError: a checkpoint, or a file of a tower's, that cannot be read or does not fit.
     """
     config = parts.config
     with parallel.use(parts.mesh):
         state = parts.draw()
-    if not config.init:
+    given = _given_by_towers(config, state.params, tokenizer, say)
+    if not config.init and not given:
         return state
     from big_retrieval.interop import initialise
 
@@ -42,10 +46,34 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
     found = initialise.start(config, shapes, stats, tokenizer)
     for note in found.notes:
         say(f"init: {note}")
-    params = initialise.place(state.params, found.params)
+    params = initialise.place(state.params, given | found.params)
     batch_stats = initialise.place(state.batch_stats, found.stats)
     ema = averaging.first(config.optimizer.averaging, params)["ema"]
     return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
+
+
+def _given_by_towers(
+    config: Config, params: Any, tokenizer: Tokenizer, say: Say
+) -> dict[str, np.ndarray]:
+    """Path -> array, of the parameters that towers themselves start from something else."""
+    leaves, found = names_of(params), {}
+    for name, tower in config.towers.items():
+
+        def drawn(path: str, name: str = name) -> np.ndarray:
+            return parallel.fetch(leaves[f"{name}/{path}"])
+
+        given = tower.first_values(drawn, tokenizer)
+        for note in given.notes:
+            say(f"{name}: {note}")
+        for path, array in given.params.items():
+            wanted = leaves[f"{name}/{path}"].shape
+            if array.shape != wanted:
+                raise UserError(
+                    f"config.towers.{name}: {path} is to start from an array of the shape "
+                    f"{array.shape}, but the parameter has {wanted}; make its keys fit."
+                )
+            found[f"{name}/{path}"] = array
+    return found
 
 
 def run_length(config: Config, records: int) -> int:

@@ -94,3 +94,10 @@ def test_from_the_configuration():
     source = make_source(config.load(c).data)
     assert isinstance(source, Mixture)
     assert (len(source), source.shares) == (9, {"x": 0.25, "y": 0.75})
+
+
+def test_a_mixture_has_no_mixtures():
+    inner = config.Mixture(parts={"y": config.Part(source=config.Scenes())})
+    found = list(config.Mixture(parts={"x": config.Part(source=inner)}).check("config.data"))
+    words = "config.data.parts.x.source is a mixture, too; give config.data its parts."
+    assert found == [words]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from big_retrieval.config.data import Graded
+from big_retrieval.config import Graded
 from big_retrieval.data import split_files
 from big_retrieval.data.decoding import picture
 from big_retrieval.data.four_way import SPLITS, draw

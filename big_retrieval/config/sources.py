@@ -1,0 +1,145 @@
+"""Sources: where records come from; the base of `config.data` and of the data of evaluators."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from big_retrieval.config.registry import Part, Plugin
+from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.evals import ZeroShot
+    from big_retrieval.config.run import Config
+    from big_retrieval.data.sources import Source as OpenSource
+
+LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
+
+
+class Source(Part):
+    """The base of all sources: what the rest of the code asks them.
+
+    A subclass is a frozen dataclass with the key `type`, made known by `@register("source")`. The
+    attributes below may be properties of it. How records are read is the business of what `build`
+    returns, see `big_retrieval/data/sources.py`.
+
+    Attributes:
+      generated: whether the records are made up, so that opening it needs no files.
+      graded: whether they are judged pairs, whose documents evaluations rank for each query
+        (`data.judgements.JudgedSource`).
+      same_ids: whether a query and a document may have the same id because they are the same text,
+        so that rankings leave the document out (`Ranking.same_id`).
+      has_negatives: whether records may bring hard negatives.
+    """
+
+    kind: ClassVar[str] = "source"
+    generated: ClassVar[bool] = False
+    graded: ClassVar[bool] = False
+    same_ids: ClassVar[bool] = False
+    has_negatives: ClassVar[bool] = True
+
+    def check(self, path: str) -> Iterator[str]:
+        """What is wrong with its keys, a sentence each.
+
+        Args:
+          path: of this source, such as `config.data`.
+        """
+        del path
+        yield from ()
+
+    def check_training(self, config: "Config") -> Iterator[str]:
+        """What fields and losses want of `config.data` that it does not have, a sentence each.
+
+        Args:
+          config: of the run, whose `data` is this source.
+        """
+        del config
+        yield from ()
+
+    def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
+        """What a zero-shot evaluator lacks to classify its records, a sentence each.
+
+        Args:
+          evaluator: whose `data` this source is.
+          path: of the evaluator, such as `config.evals.colours`.
+        """
+        if not evaluator.prompts and not evaluator.file:
+            yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
+
+    def build(self) -> "OpenSource":
+        """The records.
+
+        Raises:
+          UserError: files that are not there; the sentence says how to get them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method build()")
+
+    def inside(self) -> Iterator["Source"]:
+        """The sources that records really come from: itself, or the parts of a mixture."""
+        yield self
+
+    def without_texts(self) -> "Source":
+        """The same where images alone are wanted; it may leave texts out."""
+        return self
+
+    def runlocal(self) -> "Source":
+        """What `:runlocal` reads instead: generated data, unless overridden.
+
+        Generated data come with evaluators of their own; with others, those evaluators of the
+        config stay whose data stay, too.
+        """
+        from big_retrieval.config.data import Scenes
+
+        return Scenes(count=4000)
+
+
+@dataclass(frozen=True)
+class ForeignSource(Source):
+    """A source of a saved run whose file is not imported: kept as it is, and never opened.
+
+    Attributes:
+      saved_form: its keys.
+      plugin: where it was defined.
+    """
+
+    graded: ClassVar[bool] = True  # nobody knows, and who wants to rank it is told of the file
+    saved_form: Mapping[str, Any] = field(default_factory=dict)
+    plugin: Plugin = field(default_factory=Plugin)
+
+    def build(self) -> "OpenSource":
+        """Raises a UserError that names the file."""
+        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
+        raise UserError(
+            f"a source of the type {self.saved_form.get('type')!r} is needed, which {where} "
+            "defines: give this file as --plugins=FILE."
+        )
+
+
+def not_empty(source: Any, path: str, what: str) -> Iterator[str]:
+    """The sentence for a source of files whose `path` is empty."""
+    if not source.path:
+        yield f"{path}.path is empty; give the {what}."
+
+
+def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
+    """What is wrong with conditions such as "split=train"."""
+    for key in keys:
+        for term in getattr(source, key):
+            if not term.partition("=")[0] or "=" not in term:
+                yield f"{path}.{key} has {term!r}; write column=value, such as split=train."
+
+
+def check_least(source: Any, path: str) -> Iterator[str]:
+    """What is wrong with the lowest score of the pairs that are kept."""
+    if not (math.isfinite(source.least) and source.least >= 0):
+        yield f"{path}.least is {source.least}; it must be 0 (keep all pairs) or more."
+
+
+def check_drawn(source: Any, path: str, most: int, none: str = "") -> Iterator[str]:
+    """What is wrong with generated images: `size`, `count` (at most `most`) and `seed`."""
+    if source.size < 16:
+        yield f"{path}.size is {source.size}; shapes need at least 16 pixels to differ."
+    if source.count is not None and not 1 <= source.count <= most:
+        yield f"{path}.count is {source.count}; it must be from 1 to {most}{none}."
+    if not 0 <= source.seed < LIMIT:
+        yield f"{path}.seed is {source.seed}; it must be from 0 to {LIMIT - 1}."
