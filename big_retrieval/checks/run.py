@@ -12,7 +12,6 @@ from big_retrieval.checks.losses import losses
 from big_retrieval.checks.optimizer import optimizer
 from big_retrieval.config import Config
 from big_retrieval.config.sources import LIMIT
-from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
 
 POSITIVE = ("batch_size", "log_every", "checkpoint_every")
@@ -127,10 +126,6 @@ def _init(c: Config) -> Iterator[str]:
             yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
 
 
-def _topology(c: Config) -> Iterator[str]:
-    yield from check_topology(c.topology, "config.topology")
-
-
 def _unused(c: Config) -> Iterator[str]:
     used = {field.tower for field in c.fields.values()}
     for name in c.towers:
@@ -142,6 +137,6 @@ def _unused(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, _topology, optimizer, _towers, fields, _unused, _init, lexical, sides,
+    _mesh, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
     losses, labels, negatives, evals, data, loader,
 )  # fmt: skip

@@ -20,10 +20,10 @@ from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
-from big_retrieval.config.topologies import Topology
+from big_retrieval.config.topologies import Topology, check_topology
 from big_retrieval.config.towers import Tower
 from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
-from big_retrieval.errors import PluginNeeded
+from big_retrieval.errors import PluginNeeded, UserError
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,8 @@ def load(raw: Any) -> Config:
       UserError: an unknown or lost key or a wrong type, named by its path.
     """
     config = schema.parse(Config, raw)
+    for sentence in check_topology(config.topology, "config.topology"):
+        raise UserError(sentence)
     known = {cls.type: cls for cls in Topology.registered()}
     own = {config.topology, *(getattr(x, "topology", "") for x in config.losses.values())}
     topologies = (known[name]() for name in sorted(own & known.keys()))
