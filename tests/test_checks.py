@@ -102,7 +102,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     (lexical(towers__text__pool="first"), ["config.fields.text.head", "config.towers.text.pool"]),
     ({"fields__image__head": recipe.entry(configs.Lexical())}, ["image.head.type", "pool"]),
     (lexical(), ["config.towers.text.class_tokens 2"]),
-    (lexical(towers__text__class_tokens=1), ["config.topology to 'inner' instead of 'oblique'"]),
     (
         lexical(towers__text__class_tokens=1, topology="inner"),
         ["config.fields.text.head.type is 'lexical'", "config.fields.image.head.type"],
