@@ -43,7 +43,8 @@ def make_step(
     pixels, mask = torch.tensor(arrays["pixels"]), torch.tensor(arrays["mask"])
     ids = torch.tensor(arrays["ids"]).long()
     optimizer = _optimizer(torch, config, clip.weights)
-    bounds = config.losses["main"].temperature.min, config.losses.main.temperature.max
+    main: Any = config.losses["main"]
+    bounds = main.temperature.min, main.temperature.max
     low, high = (None if x is None else float(np.log(x)) for x in bounds)
 
     def step() -> float:
