@@ -101,30 +101,38 @@ def parse_part(kind: type[T], raw: Any, path: str) -> T:
     return _value(kind, raw, path)
 
 
-def complete(hint: Any, raw: Any, unknown: Callable[[Any, Any], Any] | None = None) -> Any:
+Unknown = Callable[[Any, Any, str], Any]
+
+
+def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "config") -> Any:
     """A saved plain tree with the defaults of keys that it is too old to have.
 
     Args:
       hint: the dataclass, or the annotation of a part of it.
       raw: the saved value.
-      unknown: (annotation, group) -> what takes the place of a group whose type is not known; None:
-        it stays.
+      unknown: (annotation, group, path) -> what takes the place of a group whose type is not known;
+        None: it stays.
+      path: the name of this part.
     """
     args, choices = typing.get_args(hint), choices_of(hint)
     if choices and isinstance(raw, Mapping):
         tag, known = tag_of(choices[0]), named(choices)
         raw = raw if tag in raw else {**raw, tag: next(iter(known))}  # it was the only kind then
         if raw[tag] in list(known):
-            return complete(known[raw[tag]], raw, unknown)
-        return unknown(hint, raw) if unknown else raw
+            return complete(known[raw[tag]], raw, unknown, path)
+        return unknown(hint, raw, path) if unknown else raw
     if typing.get_origin(hint) is dict and isinstance(raw, Mapping):
-        return {key: complete(args[1], value, unknown) for key, value in raw.items()}
+        return {
+            key: complete(args[1], value, unknown, f"{path}.{key}") for key, value in raw.items()
+        }
     if not dataclasses.is_dataclass(hint) or not isinstance(raw, Mapping):
         return raw
     hints, out = hints_of(hint), dict(raw)
     for field in dataclasses.fields(hint):
         if field.name in raw:
-            out[field.name] = complete(hints[field.name], raw[field.name], unknown)
+            out[field.name] = complete(
+                hints[field.name], raw[field.name], unknown, f"{path}.{field.name}"
+            )
         elif field.default is not dataclasses.MISSING:
             out[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:

@@ -97,10 +97,9 @@ class ForeignEvaluator(Evaluator):
 
     def build(self, given: "Given") -> "Runnable":
         """Raises a UserError that names the file."""
-        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
         raise UserError(
             f"config.evals.{given.name} is of the type {self.saved_form.get('type')!r}, which "
-            f"{where} defines: give this file as --plugins=FILE."
+            f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
 
 

@@ -258,10 +258,9 @@ class ForeignTarget(Field):
 
     def build(self, tools: "Tools") -> "Reader":
         """Raises a UserError that names the file."""
-        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
         raise UserError(
-            f"a field of the type {self.saved_form.get('type')!r} is needed, which {where} "
-            "defines: give this file as --plugins=FILE."
+            f"a field of the type {self.saved_form.get('type')!r} is needed, which "
+            f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
 
 

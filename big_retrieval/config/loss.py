@@ -134,10 +134,9 @@ class ForeignLoss(Loss):
 
     def build(self, config: "Config", name: str) -> "LossFunction":
         """Raises a UserError that names the file."""
-        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
         raise UserError(
-            f"config.losses.{name} is of the type {self.saved_form.get('type')!r}, which {where} "
-            "defines: import it first, or give this file as --plugins=FILE."
+            f"config.losses.{name} is of the type {self.saved_form.get('type')!r}, which "
+            f"{self.plugin.where} defines: import it first, or give this file as --plugins=FILE."
         )
 
 

@@ -36,6 +36,11 @@ class Plugin:
     file: str = ""
     sha256: str = ""  # of the file, when it was imported
 
+    @property
+    def where(self) -> str:
+        """The file, or of a notebook the module, for messages."""
+        return self.file or f"the module {self.module or '(unknown)'}"
+
 
 class Part:
     """The base of the base classes of all kinds.

@@ -1,11 +1,9 @@
 """A run: the root of the tree, what may change on resuming it, and its typed form."""
 
-import copy
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +12,6 @@ from big_retrieval.config import registry
 from big_retrieval.config.data import HardNegatives, Loader, Scenes
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
 from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head
-from big_retrieval.config.heads import Head
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
@@ -22,7 +19,7 @@ from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
 from big_retrieval.config.topologies import Topology, check_topology
 from big_retrieval.config.towers import Tower
-from big_retrieval.config.update_rules import UpdateRule, put_back, set_aside
+from big_retrieval.config.update_rules import ForeignRule, UpdateRule
 from big_retrieval.errors import PluginNeeded, UserError
 
 
@@ -66,8 +63,8 @@ class Config:
     best_mode: Literal["max", "min"] = "max"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
-    fields: dict[str, Field] = field(default_factory=dict)
     towers: dict[str, Tower] = field(default_factory=dict)
+    fields: dict[str, Field] = field(default_factory=dict)
     # by tower; "model": all of them, and the temperature of the losses
     init: dict[str, Init] = field(default_factory=dict)
     topology: str = "sphere"  # the type of a topology: how embeddings are scored
@@ -152,69 +149,31 @@ def load_saved(raw: Any) -> Config:
       UserError: an unknown key or a wrong type, named by its path; a part of the model whose file
         is not imported.
     """
-    saved = schema.complete(Config, raw, functools.partial(_foreign_source, raw))
-    kept: dict[tuple[str, str], Any] = {}
-    for key, name, inner, group, plugin in list(_foreign(saved)):
-        if key == "evals":
-            kept[key, name] = ForeignEvaluator(saved_form=group, plugin=plugin)
-        elif key == "losses":
-            kept[key, name] = ForeignLoss(saved_form=saved[key][name], plugin=plugin)
-        elif key == "fields" and saved[key][name].get("side") == "target":
-            kept[key, name] = ForeignTarget(saved_form=saved[key][name], plugin=plugin)
-        else:
-            raise PluginNeeded(_needed(f"config.{key}.{name}{inner}", group, plugin))
+    saved = schema.complete(Config, raw, functools.partial(_foreign, raw))
     _check_topology(saved)
-    for key, name in kept:
-        saved[key] = {each: group for each, group in saved[key].items() if each != name}
-    rules: dict[str, Any] = {}
-    if isinstance(saved, dict):
-        known = schema.named(UpdateRule.registered())
-        saved["optimizer"] = optimizer = copy.deepcopy(saved.get("optimizer"))
-        rules = set_aside(optimizer, known, saved.get("plugins"))
-    config = schema.parse(Config, saved)
-    if rules:
-        optimizer = put_back(config.optimizer, rules, config.plugins)
-        config = dataclasses.replace(config, optimizer=optimizer)
-    for (key, name), part in kept.items():
-        getattr(config, key)[name] = part
-    return config
+    return schema.parse(Config, saved)
 
 
-# Where parts are that may be a user's own: a group of named ones, perhaps a key of each of them.
-_PLACES = (("evals", "", Evaluator), ("losses", "", Loss), ("towers", "", Tower))
-_PLACES += (("fields", "", Field), ("fields", ".head", Head))
+FOREIGN: dict[Any, Any] = {
+    Evaluator: ForeignEvaluator, Loss: ForeignLoss, Source: ForeignSource, UpdateRule: ForeignRule,
+}  # fmt: skip
 
 
-def _foreign_source(saved: Any, kind: Any, group: Any) -> Any:
-    """A source of a user's own that is not known here, kept as it is; other groups unchanged."""
-    listed = saved.get("plugins")
-    part = f"{Source.kind}/{group.get('type')}"
-    if kind is not Source or not isinstance(listed, dict) or part not in listed:
+def _foreign(raw: Any, kind: Any, group: Any, path: str) -> Any:
+    """What stands for a part of a user's own that is not known here; other groups unchanged.
+
+    Raises:
+      PluginNeeded: the model cannot be used without it.
+    """
+    listed, part = raw.get("plugins"), f"{getattr(kind, 'kind', '')}/{group.get('type')}"
+    if not isinstance(listed, dict) or part not in listed:
         return group
-    return ForeignSource(group, schema.parse(Plugin, listed[part], f"config.plugins.{part}"))
-
-
-def _foreign(saved: Any) -> Iterator[tuple[str, str, str, dict[str, Any], Plugin]]:
-    """Parts of a saved configuration whose type is listed as a user's own and not known here."""
-    listed: Any = saved.get("plugins") if isinstance(saved, dict) else None
-    for key, inner, base in _PLACES if isinstance(listed, dict) else ():
-        groups: Any = saved.get(key)
-        known = {f"{base.kind}/{name}" for name in schema.named(base.registered())}
-        for name, outer in groups.items() if isinstance(groups, dict) else ():
-            group: Any = outer.get(inner[1:]) if inner and isinstance(outer, dict) else outer
-            part = _unknown(group, base.kind, listed.keys() - known)
-            if part:
-                plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
-                yield key, name, inner, group, plugin
-
-
-def _unknown(group: Any, kind: str, unknown: AbstractSet[str]) -> str:
-    """The first part of a kind in a group, or inside of it, that is one of the unknown; or ""."""
-    if not isinstance(group, dict):
-        return ""
-    mine = f"{kind}/{group.get('type')}"
-    inside = (_unknown(each, kind, unknown) for each in group.values())
-    return mine if mine in unknown else next(filter(None, inside), "")
+    plugin = schema.parse(Plugin, listed[part], f"config.plugins.{part}")
+    target = kind is Field and group.get("side") == "target"
+    stands_for = ForeignTarget if target else FOREIGN.get(kind)
+    if stands_for is None:
+        raise PluginNeeded(_needed(path, group, plugin))
+    return stands_for(saved_form=group, plugin=plugin)
 
 
 def _check_topology(saved: Any) -> None:
@@ -230,8 +189,7 @@ def _check_topology(saved: Any) -> None:
 
 def _needed(path: str, group: Mapping[str, Any], plugin: Plugin) -> str:
     """The sentence for a part of the model whose file is not imported."""
-    where = plugin.file or f"the module {plugin.module or '(unknown)'}"
     return (
-        f"{path} is of the type {group.get('type')!r}, which {where} defines: give this file as "
-        "--plugins=FILE, or in Python as load(..., plugins=[FILE])."
+        f"{path} is of the type {group.get('type')!r}, which {plugin.where} defines: give this "
+        "file as --plugins=FILE, or in Python as load(..., plugins=[FILE])."
     )

@@ -108,10 +108,9 @@ class ForeignSource(Source):
 
     def build(self) -> "OpenSource":
         """Raises a UserError that names the file."""
-        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
         raise UserError(
-            f"a source of the type {self.saved_form.get('type')!r} is needed, which {where} "
-            "defines: give this file as --plugins=FILE."
+            f"a source of the type {self.saved_form.get('type')!r} is needed, which "
+            f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
 
 

@@ -14,7 +14,7 @@ that it imports:
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -176,48 +176,10 @@ class ForeignRule(UpdateRule):
 
     def build(self, given: "Given") -> "optax.GradientTransformation":
         """Raises a UserError that names the file."""
-        where = self.plugin.file or f"the module {self.plugin.module or '(unknown)'}"
         raise UserError(
-            f"{given.path} is of the type {self.saved_form.get('type')!r}, which {where} defines: "
-            "give this file as --plugins=FILE."
+            f"{given.path} is of the type {self.saved_form.get('type')!r}, which "
+            f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
-
-
-def set_aside(optimizer: Any, known: Iterable[str], listed: Any) -> dict[str, Any]:
-    """Takes rules that are a user's own and not known here out of a saved `optimizer`.
-
-    Args:
-      optimizer: the saved group, plain; such rules become "same" in it.
-      known: types that are registered.
-      listed: the saved `plugins`.
-
-    Returns:
-      Name of a group, "" for the run's -> the keys of the rule.
-    """
-    if not isinstance(optimizer, dict) or not isinstance(listed, dict):
-        return {}
-    groups = optimizer.get("groups")
-    owners = {"": optimizer, **(groups if isinstance(groups, dict) else {})}
-    types, found = set(known), {}
-    for name, owner in owners.items():
-        rule = owner.get("rule") if isinstance(owner, dict) else None
-        tag = rule.get("type") if isinstance(rule, dict) else None
-        if isinstance(tag, str) and tag not in types and f"optimizer/{tag}" in listed:
-            found[name], owner["rule"] = rule, {"type": "same"}
-    return found
-
-
-def put_back(optimizer: Any, found: Mapping[str, Any], plugins: Mapping[str, Plugin]) -> Any:
-    """The optimizer with what `set_aside` took out of it, as `ForeignRule`s."""
-    rules = {
-        name: ForeignRule(keys, plugins[f"optimizer/{keys['type']}"])
-        for name, keys in found.items()
-    }
-    groups = {
-        name: dataclasses.replace(group, rule=rules[name]) if name in rules else group
-        for name, group in optimizer.groups.items()
-    }
-    return dataclasses.replace(optimizer, groups=groups, rule=rules.get("", optimizer.rule))
 
 
 def _adam(rule: AdamW | AdamP, path: str) -> Iterator[str]:

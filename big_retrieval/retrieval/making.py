@@ -148,8 +148,9 @@ def _prepare(wish: Wish) -> _Work:
             f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
             "name one with --field."
         )
-    if wish.binary and config.fields[next(iter(fields))].modality != "text":
-        raise UserError(f"--binary indexes words, and field {next(iter(fields))!r} reads none.")
+    name = next(iter(fields))
+    if wish.binary and (reads := config.fields[name].modality) != "text":
+        raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
     records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))
     tokenizer = Tokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
