@@ -155,6 +155,24 @@ def image_text(
     c.fields.text = entry(TextField(), length=length, head=head)
 
 
+def small() -> Editable:
+    """What the examples start from: a ViT and a BERT of two layers, on generated scenes.
+
+    Batches of 128 for 300 steps, evaluated by retrieval at the end.
+    """
+    c = base()
+    c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
+    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
+    c.towers.image = entry(ViT(), patch=8, **size)
+    c.towers.text = entry(Bert(), norm="pre", **size)
+    image_text(c, dim=64, size=32, length=20)
+    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
+    c.tokenizer.vocab_size = 512
+    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c.evals.test = entry(Retrieval())
+    return c
+
+
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
     """Makes `losses.main` another loss, which keeps the temperature of the one before.
 

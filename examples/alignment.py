@@ -96,15 +96,7 @@ def uniformity(points: np.ndarray, sharpness: float) -> float:
 def get_config(arg: str = "") -> recipe.Editable:
     """A small model of generated scenes, evaluated every 100 steps. Arguments: runlocal."""
     args = recipe.parse_arg(arg)
-    c = recipe.base()
-    c.total_steps, c.batch_size, c.eval_every, c.dtype = 300, 128, 100, "float32"
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
-    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
-    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
-    recipe.image_text(c, dim=64, size=32, length=20)
-    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
-    c.tokenizer.vocab_size = 512
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.evals.test = recipe.entry(config.Retrieval())
+    c = recipe.small()
+    c.eval_every = 100
     c.evals.spread = recipe.entry(Alignment())
     return recipe.runlocal(c) if args.runlocal else c

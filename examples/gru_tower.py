@@ -161,14 +161,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     """A small model of generated scenes. Arguments: runlocal; glove (file of word vectors); words
     (numbers of a word, those of the file)."""
     args = recipe.parse_arg(arg, glove="", words=300)
-    c = recipe.base()
-    c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
-    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
+    c = recipe.small()
     c.towers.text = recipe.entry(Gru(), width=128, words=args.words, glove=args.glove)
-    recipe.image_text(c, dim=64, size=32, length=20)
-    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
-    c.tokenizer.vocab_size = 512
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.evals.test = recipe.entry(config.Retrieval())
     return recipe.runlocal(c) if args.runlocal else c

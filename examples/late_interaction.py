@@ -131,17 +131,12 @@ class Tokens(nn.Module):
 def get_config(arg: str = "") -> recipe.Editable:
     """A small model of generated scenes. Arguments: runlocal."""
     args = recipe.parse_arg(arg)
-    c = recipe.base()
-    c.total_steps, c.batch_size, c.dtype, c.topology = 300, 128, "float32", "maxsim"
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5, "pool": "none"}
-    c.towers.image = recipe.entry(config.ViT(), patch=8, class_tokens=0, **size)
-    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
-    recipe.image_text(c, dim=32, size=32, length=20)
+    c = recipe.small()
+    c.topology = "maxsim"
+    c.towers.image.pool = c.towers.text.pool = "none"
+    c.towers.image.class_tokens = 0
     for field in (c.fields.image, c.fields.text):
         field.head = recipe.entry(TokenHead())
-    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
-    c.tokenizer.vocab_size = 512
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.losses.main.temperature.init = 10.0
-    c.evals.test = recipe.entry(config.Retrieval(), chunk=32)
+    c.evals.test.chunk = 32
     return recipe.runlocal(c) if args.runlocal else c

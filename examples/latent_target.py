@@ -126,25 +126,16 @@ def get_config(arg: str = "") -> recipe.Editable:
     without it they are random); mode (dual, constraint); bound (0.2)."""
     args = recipe.parse_arg(arg, targets="", mode="constraint", bound=0.2)
     recipe.one_of("mode", args.mode, ("dual", "constraint"))
-    c = recipe.base()
-    c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
+    c = recipe.small()
     c.data.count = RECORDS
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
-    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
-    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
-    recipe.image_text(c, dim=64, size=32, length=20)
-    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.fields.target = recipe.entry(
         config.ArrayField(), shape=(DIM,), aligned_with="text",
         file=args.targets, generated=not args.targets,
     )  # fmt: skip
-    c.tokenizer.vocab_size = 512
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.losses.main.temperature.init = 5.0
     c.losses.target = recipe.entry(LatentTarget())
     if args.mode == "constraint":
         c.losses.target.constraint.bound = args.bound
-    c.evals.test = recipe.entry(config.Retrieval())
     return recipe.runlocal(c) if args.runlocal else c
 
 

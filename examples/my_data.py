@@ -84,16 +84,9 @@ class JsonFiles:
 def get_config(arg: str = "") -> recipe.Editable:
     """A small model. Arguments: data (the folder; without it `:runlocal` alone works); runlocal."""
     args = recipe.parse_arg(arg, data="")
-    c = recipe.base()
-    c.total_epochs, c.batch_size = 20, 64
-    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
-    c.towers.image = recipe.entry(config.ViT(), patch=8, **size)
-    c.towers.text = recipe.entry(config.Bert(), norm="pre", **size)
-    recipe.image_text(c, dim=64, size=32, length=20)
-    c.tokenizer.vocab_size = 512
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c = recipe.small()
+    c.total_epochs, c.total_steps, c.batch_size = 20, None, 64
     c.data = recipe.entry(JsonFolder(), folder=args.data, split="train_" if args.data else "")
-    c.evals.test = recipe.entry(config.Retrieval())
     c.evals.test.data = recipe.entry(JsonFolder(), folder=args.data, split="test_")
     return recipe.runlocal(c) if args.runlocal else c
 

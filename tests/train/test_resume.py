@@ -20,6 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
+from tests.examples.helpers import SMALL, copied
 from tests.helpers import ROOT, command, ema, environment, losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -275,13 +276,12 @@ def test_other_data_is_noticed_by_the_next_records(stopped: Path, tmp_path: Path
         train(tiny(), tmp_path / "run", ONE)
 
 
-def run(workdir: Path, *flags: str) -> list[str]:
+def run(config: Path, workdir: Path, *flags: str) -> list[str]:
     return [
-        *command("main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"),
+        *command("main", f"--config={config}:runlocal", f"--workdir={workdir}", *SMALL),
         *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
-        *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=16"],
-        *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
-        *["--config.evals.colours.data.count=16", *flags],
+        *["--config.data.count=200", "--config.report=True"],
+        *["--config.towers.image.depth=1", "--config.towers.text.depth=1", *flags],
     ]
 
 
@@ -298,38 +298,47 @@ def finish(args: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def process_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """An uninterrupted run in a process of its own, and the seconds that it took."""
-    workdir, begin = tmp_path_factory.mktemp("processes") / "whole", time.monotonic()
-    finish(run(workdir))
-    return workdir, time.monotonic() - begin
+def process_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, float]:
+    """A config with a loss of its own, an uninterrupted run of it, and the seconds that it took."""
+    folder = tmp_path_factory.mktemp("processes")
+    config, workdir, begin = (
+        copied("matryoshka", folder, "matryoshka"),
+        folder / "whole",
+        time.monotonic(),
+    )
+    finish(run(config, workdir))
+    return config, workdir, time.monotonic() - begin
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments(tmp_path: Path, process_whole: tuple[Path, float]) -> None:
+def test_killed_at_ten_random_moments(
+    tmp_path: Path, process_whole: tuple[Path, Path, float]
+) -> None:
     """One in each tenth of a run's time; a run is killed again as long as it is not finished."""
-    whole, length = process_whole
+    config, whole, length = process_whole
     rng, kills, folders = random.Random(2), list(range(10)), 0
     rng.shuffle(kills)
     while kills:
         folders += 1
         workdir = tmp_path / f"cut{folders}"
         while kills and not (workdir / "results.json").exists():
-            process = launch(run(workdir))
+            process = launch(run(config, workdir))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=length * (kills.pop() + rng.random()) / 10)
             process.send_signal(signal.SIGKILL)
             process.communicate()
-        finish(run(workdir))
+        finish(run(config, workdir))
         same(whole, workdir)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_saves_and_exits_cleanly(
-    tmp_path: Path, process_whole: tuple[Path, float], number: signal.Signals
+    tmp_path: Path, process_whole: tuple[Path, Path, float], number: signal.Signals
 ) -> None:
-    process = launch(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
+    config, whole, _ = process_whole
+    again = run(config, tmp_path / "cut", "--config.checkpoint_every=1000")
+    process = launch(again)
     while not ((tmp_path / "cut" / "metrics.jsonl").exists() and losses(tmp_path / "cut")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -339,8 +348,8 @@ def test_signal_saves_and_exits_cleanly(
     if "finished" not in output:
         assert "to go on, repeat the same command" in output
         assert manifest.complete_steps(tmp_path / "cut" / "checkpoints")
-    finish(run(tmp_path / "cut", "--config.checkpoint_every=1000"))
-    same(process_whole[0], tmp_path / "cut")
+    finish(again)
+    same(whole, tmp_path / "cut")
 
 
 def test_config_is_frozen() -> None:
