@@ -10,7 +10,9 @@ from tests.helpers import ROOT, in_process
 SMALL = [
     *["--config.batch_size=16", "--config.data.count=100", "--config.report=False"],
     *["--config.evals.test.data.count=16", "--config.evals.colours.data.count=16"],
+    "--config.towers.image.depth=1",
 ]
+SHALLOW = "--config.towers.text.depth=1"  # of a text tower that has layers
 
 
 def example(name: str) -> Any:

@@ -1,10 +1,8 @@
 """examples/alignment.py: an evaluator of a user's own, from the config file to a foreign folder."""
 
-import importlib.util
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,28 +11,18 @@ import pytest
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
 from big_retrieval.loading import load
-from tests.helpers import ROOT, in_process, results
+from tests.examples.helpers import SHALLOW, copied, example, trained
+from tests.helpers import in_process, results
 
-EXAMPLE = ROOT / "examples" / "alignment.py"
-FLAGS = [
-    *["--config.total_steps=2", "--config.batch_size=16", "--config.data.count=100"],
-    *["--config.evals.test.data.count=16", "--config.evals.colours.data.count=16"],
-    *["--config.evals.spread.data.count=16", "--config.report=False"],
-]
+FLAGS = ["--config.evals.spread.data.count=16", SHALLOW]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of a copy of the example, started from another folder."""
     folder = tmp_path_factory.mktemp("own")
-    given, own = 'Literal["alignment"] = "alignment"', 'Literal["own_alignment"] = "own_alignment"'
-    body = EXAMPLE.read_text()
-    assert given in body
-    (folder / "own_evaluator.py").write_text(body.replace(given, own))
-    done = in_process(
-        "main", f"--config={folder / 'own_evaluator.py'}:runlocal", f"--workdir={folder / 'run'}",
-        "--config.evals.spread.power=1.0", *FLAGS,
-    )  # fmt: skip
+    config = copied("alignment", folder, "alignment")
+    done = trained(config, folder / "run", "--config.evals.spread.power=1.0", *FLAGS)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -46,7 +34,7 @@ def test_its_numbers_are_logged_and_its_file_is_noted(run: Path) -> None:
     saved = json.loads((run / "run" / "config.json").read_text())
     assert saved["evals"]["spread"]["power"] == 1.0
     noted = saved["plugins"]["evaluator/own_alignment"]
-    assert noted["file"] == str((run / "own_evaluator.py").resolve())
+    assert noted["file"] == str((run / "own_alignment.py").resolve())
     assert len(noted["sha256"]) == 64
 
 
@@ -61,8 +49,8 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     done = in_process("evaluate", f"--workdir={moved}")
     assert done.returncode == 2
     assert "config.evals.spread is of the type 'own_alignment', which " in done.stderr
-    assert f"{run / 'own_evaluator.py'} defines: give this file as --plugins=FILE." in done.stderr
-    done = in_process("evaluate", f"--workdir={moved}", f"--plugins={run / 'own_evaluator.py'}")
+    assert f"{run / 'own_alignment.py'} defines: give this file as --plugins=FILE." in done.stderr
+    done = in_process("evaluate", f"--workdir={moved}", f"--plugins={run / 'own_alignment.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((moved / "evaluation.json").read_text())
     for name, value in results(run / "run").items():
@@ -71,12 +59,7 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
 
 
 def test_the_definitions_by_hand() -> None:
-    spec = importlib.util.spec_from_file_location("example", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["example"] = module
-    spec.loader.exec_module(module)
+    module = example("alignment")
     points = np.eye(3)  # distances of sqrt(2)
     assert module.uniformity(points, 2.0) == pytest.approx(-4.0)
 
@@ -112,7 +95,7 @@ def test_mistakes_are_one_sentence(body: str, words: str, tmp_path: Path) -> Non
 
 
 def test_keys_and_types_of_a_users_part_are_checked(run: Path) -> None:
-    flags = [f"--config={run / 'own_evaluator.py'}:runlocal", "--workdir=/nowhere"]
+    flags = [f"--config={run / 'own_alignment.py'}:runlocal", "--workdir=/nowhere"]
     for flag, words in (
         ("--config.evals.spread.powre=1.0", "did you mean config.evals.spread.power?"),
         ("--config.evals.spread.power=-1.0", "config.evals.spread.power is -1.0; it must be pos"),

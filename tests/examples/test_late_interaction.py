@@ -1,5 +1,6 @@
 """examples/late_interaction.py: MaxSim as a topology, in the loss on any mesh and in evaluation."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from big_retrieval.errors import UserError
 from big_retrieval.loading import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
-from tests.examples.helpers import copied, example, trained
+from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, results
 
 ROWS, TOKENS, DIM = 16, 5, 4
 COUNTS = np.arange(ROWS) % TOKENS + 1  # tokens of each row; the rest is padding
+
+VALID = np.arange(ROWS) % 9 != 4
 
 
 def raw(seed: int) -> dict[str, np.ndarray]:
@@ -68,30 +71,35 @@ def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> j
     return jnp.mean(each) / 2
 
 
+@functools.cache
+def reference() -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Value and gradients of the definition, in float64."""
+    with jax.enable_x64(True):
+        wide = {key: jnp.asarray(value) for key, value in raw(1).items()}
+        return jax.jit(jax.value_and_grad(lambda x: loss(x, None, VALID)))(wide)
+
+
 @pytest.mark.parametrize(
     ("devices", "exchange", "block"),
     [(1, "gather", 5), (2, "ring", 3), (4, "gather", 16), (8, "gather", 2), (8, "ring", 1)],
 )
 def test_the_loss_is_that_of_all_scores(devices: int, exchange: Any, block: int) -> None:
     """Value and gradients, against a matrix of all scores in float64; two rows are padding."""
-    valid = np.arange(ROWS) % 9 != 4
-    with jax.enable_x64(True):
-        wide = {key: jnp.asarray(value) for key, value in raw(devices).items()}
-        value, grads = jax.value_and_grad(lambda x: loss(x, None, valid))(wide)
+    value, grads = reference()
     mesh = jax.make_mesh(
         (devices, 1), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:devices]
     )
     with jax.set_mesh(mesh):
         rows = NamedSharding(mesh, P(("data", "fsdp")))
-        x = {k: jax.device_put(v.astype(np.float32), rows) for k, v in raw(devices).items()}
+        x = {k: jax.device_put(v.astype(np.float32), rows) for k, v in raw(1).items()}
         how = Execution(exchange, block)
-        found = jax.jit(jax.value_and_grad(lambda x: loss(x, how, valid)))(x)
+        found = jax.jit(jax.value_and_grad(lambda x: loss(x, how, VALID)))(x)
     np.testing.assert_allclose(found[0], value, rtol=1e-5)
     for key, grad in grads.items():
         np.testing.assert_allclose(
             found[1][key], grad, rtol=0, atol=1e-5 * float(np.abs(grad).max())
         )
-        padding = raw(devices)[key][..., -1] == 0
+        padding = raw(1)[key][..., -1] == 0
         assert not np.any(np.asarray(found[1][key])[padding])
 
 
@@ -103,7 +111,7 @@ def test_it_is_trained_evaluated_and_loaded_with_its_file(
         config.read_text().replace('"maxsim"', '"own_maxsim"').replace('"tokens"', '"own_tokens"')
     )
     config.write_text(body.replace('"own_own_maxsim"', '"own_maxsim"'))
-    done = trained(config, tmp_path / "run")
+    done = trained(config, tmp_path / "run", SHALLOW)
     assert done.returncode == 0, done.stderr
     model = load(tmp_path / "run")
     texts = model.encode_texts(["a small red circle", "a circle"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from big_retrieval.loading import load
-from tests.examples.helpers import copied, example, trained
+from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, rows
 
-FLAGS = ["--config.log_every=1", "--config.checkpoint_every=2"]
+FLAGS = ["--config.log_every=1", "--config.checkpoint_every=2", SHALLOW]
 LATENT = "latent_target"
 
 
@@ -53,6 +53,7 @@ def test_models_are_used_without_decoder_and_targets(run: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_by_weight(run: Path, tmp_path: Path) -> None:
     flags = ["--config.losses.target.weight=2.0", "--config.losses.target.constraint.bound=None"]
     done = trained(run / "own_latent_target.py", tmp_path, *FLAGS, *flags)

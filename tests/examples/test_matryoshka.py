@@ -14,11 +14,11 @@ from big_retrieval.loading import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Context
 from big_retrieval.similarity import TOPOLOGIES
-from tests.examples.helpers import copied, example, trained
+from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, results, rows, tiny
 
 FLAGS = ["--config.checkpoint_every=2", "--config.log_every=1", "--config.losses.main.dims=(16,4)"]
-FLAGS += ["--config.losses.main.factors=(1.0,0.5)"]
+FLAGS += ["--config.losses.main.factors=(1.0,0.5)", SHALLOW]
 
 
 @pytest.fixture(scope="module")

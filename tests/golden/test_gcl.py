@@ -30,7 +30,9 @@ from big_retrieval.similarity import topology
 
 Case = Mapping[str, np.ndarray]
 SPHERE = topology("sphere")
-both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
+both_precisions = pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("float64", marks=pytest.mark.slow)]
+)
 
 
 def close(ours: Any, expected: Any, precision: str) -> None:

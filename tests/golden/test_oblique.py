@@ -32,7 +32,9 @@ TOPOLOGIES = {
     "oblique_ip": "oblique",
     "oblique_geo": "geodesic",
 }
-both_precisions = pytest.mark.parametrize("precision", ["float64", "float32"])
+both_precisions = pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("float64", marks=pytest.mark.slow)]
+)
 
 
 def to_ours(case: Case, prefix: str) -> dict[str, np.ndarray]:

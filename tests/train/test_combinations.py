@@ -86,11 +86,10 @@ def lexical_beside_dense() -> Config:
 
 
 CASES: list[Callable[[], Config]] = [
-    lexical_beside_dense,
-    oblique_decoder, fields_constrained, oblique_graded, geodesic_triplet, lexical_decoder,
-    negatives_matryoshka,
+    oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
+    lexical_decoder, negatives_matryoshka,
 ]  # fmt: skip
-PARAMS = [pytest.param(case, marks=[SLOW] if i > 1 else []) for i, case in enumerate(CASES)]
+PARAMS = [pytest.param(case, marks=[SLOW] if i else []) for i, case in enumerate(CASES)]
 
 
 @pytest.mark.parametrize("case", PARAMS)

@@ -20,7 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
-from tests.examples.helpers import SMALL, copied
+from tests.examples.helpers import SHALLOW, SMALL, copied
 from tests.helpers import ROOT, command, ema, environment, losses, results, rows, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -281,7 +281,7 @@ def run(config: Path, workdir: Path, *flags: str) -> list[str]:
         *command("main", f"--config={config}:runlocal", f"--workdir={workdir}", *SMALL),
         *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
         *["--config.data.count=200", "--config.report=True"],
-        *["--config.towers.image.depth=1", "--config.towers.text.depth=1", *flags],
+        *[SHALLOW, *flags],
     ]
 
 
