@@ -112,12 +112,12 @@ def _jaxpr_flops(jaxpr: Any) -> int:
         elif name == "cond":
             total += max(_jaxpr_flops(branch.jaxpr) for branch in params["branches"])
         else:
-            inside = sum(map(_jaxpr_flops, _inner(params)))
+            inside = sum(map(_jaxpr_flops, inner_programs(params)))
             total += inside * (params["length"] if name == "scan" else 1)
     return total
 
 
-def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
+def inner_programs(params: Mapping[str, Any]) -> Iterator[Any]:
     """The programs inside of an equation: of calls, loops, recomputation, custom derivatives."""
     for value in params.values():
         found = getattr(value, "jaxpr", value)  # a closed one has its program inside

@@ -10,6 +10,7 @@ from big_retrieval.config import Config, PairLoss, is_lexical
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
+from big_retrieval.plan.loss_trace import TracedCost, traced_cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,9 +207,9 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 
 
 def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
-    """`LossCost.memory` of all losses, and what others keep; bytes on one device."""
+    """`LossCost.memory` of all losses, and the traced memory of others; bytes on one device."""
     known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
-    return known + sum(kept for _, kept in _traced(config, 0)) // rows_over
+    return known + sum(cost.memory(rows_over) for cost in _traced(config, 0))
 
 
 def exchange_mode(config: Config, tensor: int = 1) -> str:
@@ -219,13 +220,11 @@ def exchange_mode(config: Config, tensor: int = 1) -> str:
 def loss_flops(config: Config, vocab_size: int) -> int:
     """`LossCost.flops` of all losses, and the traced operations of others."""
     known = sum(cost.flops(vocab_size) for cost in costs(config))
-    return known + sum(operations for operations, _ in _traced(config, vocab_size))
+    return known + sum(cost.operations for cost in _traced(config, vocab_size))
 
 
-def _traced(config: Config, vocab_size: int) -> list[tuple[int, int]]:
+def _traced(config: Config, vocab_size: int) -> list[TracedCost]:
     """`traced_cost` of the losses without formulas."""
-    from big_retrieval.plan.loss_trace import traced_cost
-
     names = [name for name, loss in config.losses.items() if loss.cost(config, 1) is None]
     return [traced_cost(config, name, vocab_size) for name in names]
 

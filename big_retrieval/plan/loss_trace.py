@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,32 @@ from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config
 from big_retrieval.losses.function import Context
 from big_retrieval.models.flops import traced_flops
+from big_retrieval.plan.liveness import peak_bytes
 from big_retrieval.train.step import abstract_batch
 
 
-def traced_cost(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
-    """Operations of a step over all devices, and bytes kept for the backward pass over all rows.
+class TracedCost(NamedTuple):
+    """What a loss takes, with the network that it owns.
 
-    With those of the network that the loss owns. Traced as on one device, so that nothing is known
-    of what it would send to others.
+    Attributes:
+      operations: of a step, over all devices.
+      kept: bytes that the backward pass needs, over all rows.
+      passing: bytes on top, at the fullest moment, such as tiles of scores (see `peak_bytes`).
+    """
+
+    operations: int
+    kept: int
+    passing: int
+
+    def memory(self, rows_over: int) -> int:
+        """Bytes on one of so many devices; tiles may be as large on each as on one alone."""
+        return self.kept // rows_over + self.passing
+
+
+def traced_cost(config: Config, name: str, vocab_size: int) -> TracedCost:
+    """The cost of a loss without formulas.
+
+    Traced as on one device, so that nothing is known of what it would send to others.
 
     Args:
       config: of the run, checked.
@@ -32,10 +50,10 @@ def traced_cost(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
     return _known[key]
 
 
-_known: dict[str, tuple[int, int]] = {}  # a plan asks the same of many candidates
+_known: dict[str, TracedCost] = {}  # a plan asks the same of many candidates
 
 
-def _trace(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
+def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
     function = config.losses[name].build(config, name)
     batch = abstract_batch(config, None)
     reps = _abstract_reps(config, vocab_size)
@@ -61,7 +79,8 @@ def _trace(config: Config, name: str, vocab_size: int) -> tuple[int, int]:
     kept = jax.eval_shape(lambda *x: jax.vjp(functools.partial(loss, batch=x[1]), x[0])[1],
                           learned, batch)  # fmt: skip
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(kept))
-    return operations, size
+    peak = peak_bytes(jax.value_and_grad(loss), learned, batch)
+    return TracedCost(operations, size, max(0, peak - size))
 
 
 def _abstract_reps(config: Config, vocab_size: int) -> Reps:

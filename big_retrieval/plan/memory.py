@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -148,32 +148,55 @@ def _effective(tower: Any, platform: str) -> Any:
     return dataclasses.replace(tower, remat="none") if merged else tower
 
 
-@functools.lru_cache(maxsize=64)
-def _cached(
-    tower: Any,
-    field: Any,
-    topology: str,
-    dtype: str,
-    vocab_size: int,
-    name: str,
-    columns: Columns | None,
-) -> Saved:
-    def model(depth: int, **changes: Any) -> RetrievalModel:
-        changed = dataclasses.replace(tower.at_depth(depth), **changes)
-        towers, fields = {field.tower: changed}, {name: field}
-        own = {} if columns is None else {name: columns}
-        return RetrievalModel(towers, fields, topology, vocab_size, own, DTYPES[dtype])
+class _Alone(NamedTuple):
+    """What one field's tower is traced in: a model of this field and nothing else."""
 
-    one, one_casts = _residuals(model(1), name)
-    two, two_casts = _residuals(model(2), name)
+    field: Any
+    topology: str
+    dtype: str
+    vocab_size: int
+    name: str
+    columns: Columns | None
+
+    def kept(self, tower: Any) -> tuple[int, int]:
+        """(bytes per row, bytes of parameters in another type) that the backward pass keeps."""
+        own = {} if self.columns is None else {self.name: self.columns}
+        towers, fields = {self.field.tower: tower}, {self.name: self.field}
+        how = (self.topology, self.vocab_size, own, DTYPES[self.dtype])
+        return _residuals(RetrievalModel(towers, fields, *how), self.name)
+
+    @property
+    def itemsize(self) -> int:
+        return jnp.dtype(DTYPES[self.dtype]).itemsize
+
+
+@functools.lru_cache(maxsize=64)
+def _of_layers(tower: Any, alone: _Alone) -> Saved:
+    """A tower of equal layers: what the second of two layers adds holds for every further one."""
+
+    def kept(depth: int, **changes: Any) -> tuple[int, int]:
+        return alone.kept(dataclasses.replace(tower.at_depth(depth), **changes))
+
+    (one, one_casts), (two, two_casts) = kept(1), kept(2)
     layer, inside = two - one, 0
     if tower.remat != "none":
-        plain = [_residuals(model(d, remat="none", scan=False), name)[0] for d in (1, 2)]
+        plain = [kept(depth, remat="none", scan=False)[0] for depth in (1, 2)]
         inside = plain[1] - plain[0] - layer
     elif not tower.scan:
-        layer -= tower.spared_bytes(field, _itemsize(dtype))
-    inside = max(0, inside + tower.layer_bytes(field, _itemsize(dtype)))
+        layer -= tower.spared_bytes(alone.field, alone.itemsize)
+    inside = max(0, inside + tower.layer_bytes(alone.field, alone.itemsize))
     return Saved(max(0, 2 * one - two), layer, inside, two_casts - one_casts)
+
+
+@functools.lru_cache(maxsize=16)
+def _whole(tower: Any, alone: _Alone) -> Saved:
+    """A tower without equal layers, such as a residual network, counted whole."""
+    base, casts = alone.kept(tower)
+    inside = tower.layer_bytes(alone.field, alone.itemsize)
+    if tower.remat != "none":
+        plain = dataclasses.replace(tower, remat="none")
+        inside += (_whole(plain, alone).base - base) // tower.depth
+    return Saved(base, 0, inside, casts)
 
 
 def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
@@ -187,43 +210,14 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
     # behind a lexical head every column keeps something.
     if not field.head.lexical:
         tower, vocab_size = _small_table(tower), SMALL
+    alone = _Alone(field, model.topology, dtype, vocab_size, name, columns)
     first = tower.at_depth(1)  # one entry for all depths
-    count = _whole if first is None else _cached
-    how = (model.topology, dtype, vocab_size, name, columns)
-    return count(tower if first is None else first, field, *how)
+    return _whole(tower, alone) if first is None else _of_layers(first, alone)
 
 
 def _small_table(tower: Any) -> Any:
     """A tower with a small word table, if it has one."""
     return dataclasses.replace(tower, vocab_size=SMALL) if tower.vocab_size else tower
-
-
-@functools.lru_cache(maxsize=16)
-def _whole(
-    tower: Any,
-    field: Any,
-    topology: str,
-    dtype: str,
-    vocab_size: int,
-    name: str,
-    columns: Columns | None,
-) -> Saved:
-    """A tower without equal layers, such as a residual network, counted whole."""
-    own = {} if columns is None else {name: columns}
-    model = RetrievalModel(
-        {field.tower: tower}, {name: field}, topology, vocab_size, own, DTYPES[dtype]
-    )
-    base, casts = _residuals(model, name)
-    inside = tower.layer_bytes(field, _itemsize(dtype))
-    if tower.remat != "none":
-        plain = dataclasses.replace(tower, remat="none")
-        kept = _whole(plain, field, topology, dtype, vocab_size, name, columns).base
-        inside += (kept - base) // tower.depth
-    return Saved(base, 0, inside, casts)
-
-
-def _itemsize(dtype: str) -> int:
-    return jnp.dtype(DTYPES[dtype]).itemsize
 
 
 def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:

@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from big_retrieval import config as configs
 from big_retrieval import recipe
+from big_retrieval.losses.function import Context
 from big_retrieval.plan import loss_cost
-from big_retrieval.plan.loss_trace import traced_cost
+from big_retrieval.plan.liveness import peak_bytes
+from big_retrieval.plan.loss_trace import _abstract_reps, traced_cost
+from big_retrieval.train.step import abstract_batch
 from tests.examples.helpers import example
 from tests.helpers import tiny
 
@@ -36,8 +41,43 @@ def test_a_decoder_is_counted_with_its_loss() -> None:
     latent = example("latent_target").LatentTarget(width=8)
     target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
     config = sized(latent, fields__target=target)
-    operations, kept = traced_cost(config, "main", 128)
+    operations, kept, _ = traced_cost(config, "main", 128)
     inputs = 2 * 4  # class tokens x dimensions of a text
     products = inputs * 8 + 8 * 8 + 8 * 6
     assert operations == 64 * 2 * (3 * products)
     assert kept >= 64 * 4 * (8 + 8 + 6)
+
+
+def test_the_fullest_moment_by_hand() -> None:
+    def chain(x: Any) -> Any:
+        a = x * 2.0  # 400 bytes
+        b = jnp.outer(a, a)  # 40,000 beside a
+        return b.sum() + a.sum()
+
+    assert peak_bytes(chain, jnp.zeros(100)) == pytest.approx(40_400, rel=0.02)
+
+    def loop(x: Any) -> Any:
+        return jax.lax.scan(lambda total, y: (total + jnp.outer(x, x).sum() * y, None), 0.0, x)[0]
+
+    assert peak_bytes(loop, jnp.zeros(100)) == pytest.approx(40_000, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [512, 2048])
+def test_tiles_of_a_wrapped_loss_are_counted_as_the_compiler_does(rows: int) -> None:
+    """What is kept alone would be less than a third of it."""
+    matryoshka = example("matryoshka").Matryoshka(dims=(4, 2), factors=(1.0, 1.0))
+    config = tiny(batch_size=rows, losses__main=recipe.entry(matryoshka))
+    function, reps = config.losses["main"].build(config, "main"), _abstract_reps(config, 128)
+    scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in function.scalars()}
+
+    def loss(learned: Any, batch: Any) -> Any:
+        points, scalars = learned
+        found: Any = reps.replace(points=points, raw=points)  # type: ignore
+        return function(Context(found, batch, scalars, 0))[0]
+
+    inputs = (reps.points, scalars), abstract_batch(config, None)
+    compiled = jax.jit(jax.value_and_grad(loss)).lower(*inputs).compile().memory_analysis()
+    assert compiled is not None
+    taken = compiled.temp_size_in_bytes
+    assert 0.7 * taken < loss_cost.loss(config, 1, "cpu") < 1.6 * taken
+    assert traced_cost(config, "main", 128).kept < taken / 3
