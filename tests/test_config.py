@@ -110,6 +110,24 @@ def test_runlocal_of_texts_alone_has_texts_on_both_sides() -> None:
     assert (c.fields["question"].column, c.fields["passage"].column) == ("query", "title")
 
 
+@dataclasses.dataclass(frozen=True)
+class Whole(configs.Field):
+    """A field of one's own that says nothing of `:runlocal`."""
+
+    head: configs.Head = dataclasses.field(default_factory=configs.Projection)
+
+
+@dataclasses.dataclass(frozen=True)
+class Headless(configs.Field):
+    """Another one, without a head of its own."""
+
+
+def test_runlocal_shrinks_the_head_of_a_field_of_ones_own() -> None:
+    head = configs.Projection(dim=512)
+    assert Whole(head=head).runlocal() == Whole(head=head.runlocal()) != Whole(head=head)
+    assert Headless().runlocal() == Headless()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_config_is_the_same_after_json(name: str) -> None:
     c = configs.load(get_config(name, "runlocal"))
