@@ -259,6 +259,9 @@ def runlocal(c: Editable) -> Editable:
         c.losses[name] = schema.to_config_dict(small)
     c.init = ml_collections.ConfigDict()
     data = schema.parse_part(Source, c.data, "config.data").runlocal()
+    image, text = _field(c, modality="image"), _field(c, modality="text")
+    if isinstance(data, Scenes) and not image and _field(c, "document", "text"):
+        data = GradedScenes()  # texts on both sides, which scenes do not have
     c.data = schema.to_config_dict(data)
     if not data.generated:
         c.evals = _evaluators_of_own_data(c.evals)
@@ -269,9 +272,23 @@ def runlocal(c: Editable) -> Editable:
     c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
     if graded:
         return _graded_scenes(c, scored, modes)
-    c.evals.test = entry(Retrieval(), data=Scenes(split="test", count=200), modes=modes)
-    c.evals.colours = entry(ZeroShot(), data=Scenes(split="colours", count=100))
+    sides = {side: _field(c, side) for side in ("query", "document")}
+    test = Scenes(split="test", count=200)
+    c.evals.test = entry(Retrieval(), data=test, modes=modes, **sides)
+    if image and text:
+        colours = Scenes(split="colours", count=100)
+        c.evals.colours = entry(ZeroShot(), data=colours, image=image, text=text)
     return c
+
+
+def _field(c: Editable, side: str = "", modality: str = "") -> str:
+    """The first field of a side ("": of both) and a modality ("": of any); "" where none is so."""
+    for name, group in c.fields.items():
+        part = schema.parse_part(Field, group, f"config.fields.{name}")
+        wanted = side in ("", part.side) and modality in ("", part.modality)
+        if wanted and part.side != "target":
+            return name
+    return ""
 
 
 def _evaluators_of_own_data(evals: Editable) -> Editable:

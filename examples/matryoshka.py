@@ -14,7 +14,7 @@ sets, its `check` says what is wrong with them before the run starts, and its `b
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 
@@ -76,15 +76,20 @@ class Nested(LossFunction):
         """The loss, and the inner loss's metrics of every prefix, such as `accuracy_16`."""
         total, metrics = jnp.zeros(()), {}
         for dim, factor in zip(self.part.dims, self.part.factors, strict=True):
-            prefixes = {
-                name: self.topology.project(points[..., :dim])  # [B, M, dim], of length 1 again
-                for name, points in context.reps.points.items()
-            }
-            reps = context.reps.replace(points=prefixes)  # type: ignore
+            reps = self._prefix(context.reps, dim)
             value, found = self.inner(context.replace(reps=reps))  # type: ignore
             total = total + factor * value
             metrics |= {f"{name}_{dim}": x for name, x in found.items()} | {f"loss_{dim}": value}
         return total, metrics
+
+    def _prefix(self, reps: Any, dim: int) -> Any:
+        """The same with the first values of every embedding; of hard negatives, too."""
+        points = {
+            name: self.topology.project(points[..., :dim])  # [B, M, dim], of length 1 again
+            for name, points in reps.points.items()
+        }
+        negatives = None if reps.negatives is None else self._prefix(reps.negatives, dim)
+        return reps.replace(points=points, negatives=negatives)
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -84,6 +84,50 @@ def test_runlocal_is_small_and_keeps_the_structure(name: str) -> None:
         assert tower.class_tokens == full.towers[key].class_tokens
 
 
+def own_pairs(**fields: Any) -> Config:
+    """The runlocal form of a config of one's own files; changes are whole fields."""
+    raw = raw_config(fields=fields, data=recipe.entry(configs.Pairs(), path="pairs.jsonl"))
+    read = {field.tower for field in fields.values()}
+    raw.towers = {name: tower for name, tower in raw.towers.items() if name in read}
+    return configs.load(recipe.runlocal(raw))
+
+
+def test_runlocal_reads_fields_whatever_their_names_are() -> None:
+    picture = recipe.entry(configs.ImageField())
+    c = own_pairs(picture=picture, caption=recipe.entry(configs.TextField()))
+    check(c)
+    assert c.data.type == "scenes"
+    assert dict(c.evals["test"].reads()) == {"query": "caption", "document": "picture"}
+    assert dict(c.evals["colours"].reads()) == {"image": "picture", "text": "caption"}
+
+
+def test_runlocal_of_texts_alone_has_texts_on_both_sides() -> None:
+    passage = recipe.entry(configs.TextField(), side="document", column="passage")
+    c = own_pairs(question=recipe.entry(configs.TextField(), column="question"), passage=passage)
+    check(c)
+    assert c.data.type == "graded_scenes"
+    assert {ev.type for ev in c.evals.values()} == {"ranking"}
+    assert (c.fields["question"].column, c.fields["passage"].column) == ("query", "title")
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole(configs.Field):
+    """A field of one's own that says nothing of `:runlocal`."""
+
+    head: configs.Head = dataclasses.field(default_factory=configs.Projection)
+
+
+@dataclasses.dataclass(frozen=True)
+class Headless(configs.Field):
+    """Another one, without a head of its own."""
+
+
+def test_runlocal_shrinks_the_head_of_a_field_of_ones_own() -> None:
+    head = configs.Projection(dim=512)
+    assert Whole(head=head).runlocal() == Whole(head=head.runlocal()) != Whole(head=head)
+    assert Headless().runlocal() == Headless()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_config_is_the_same_after_json(name: str) -> None:
     c = configs.load(get_config(name, "runlocal"))

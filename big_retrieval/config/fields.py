@@ -94,8 +94,14 @@ class Field(Part):
         return arrays
 
     def runlocal(self) -> "Field":
-        """The same, small, for `:runlocal`."""
-        return self
+        """The same, small, for `:runlocal`; its head has to shrink as those of other fields do.
+
+        A column that generated records lack needs values of its own making, see `ArrayField`.
+        """
+        part: Any = self
+        if not any(key.name == "head" for key in dataclasses.fields(part)):
+            return self
+        return dataclasses.replace(part, head=self.head.runlocal())
 
     def in_graded_scenes(self) -> "Field":
         """The same, reading the generated judged pairs of `:runlocal`."""

@@ -73,7 +73,8 @@ def try_record(
 
     Raises:
       UserError: a field does not fit the records, or none of the first ones can be read; a column
-        of an optional field or of the negatives that all of the first ones lack.
+        of an optional field or of the negatives that all of the first ones lack; a reader's arrays
+        are not those that its field says (`Field.shapes`).
     """
     first, mistake, read, wanted = None, None, False, Wanted(fields, labels, negatives)
     unseen: dict[str, str] = {}
@@ -90,6 +91,8 @@ def try_record(
                 record = source[index]
                 found = _drawn(record, index, place, source.name, wanted)
                 _alone(wanted, found)
+            if not read:
+                _check_shapes(wanted, found)
         except Damaged as problem:
             first = first or problem
             continue
@@ -193,6 +196,20 @@ def _alone(wanted: Wanted, example: Example) -> None:
         stack(wanted.fields[name], [value])
     if wanted.negatives is not None:
         stack_negatives(wanted.negatives, wanted.fields, [example.negatives])
+
+
+def _check_shapes(wanted: Wanted, example: Example) -> None:
+    """Raises a UserError where a reader's arrays are others than those that its field says."""
+    for name, value in example.values.items():
+        reader = wanted.fields[name]
+        shapes, arrays = reader.field.shapes(), reader.stack([value])
+        said = {key: f"{of} {list(shape)}" for key, (shape, of) in shapes.items()}
+        given = {key: f"{x.dtype} {list(x.shape[1:])}" for key, x in arrays.items()}
+        if said != given:
+            raise UserError(
+                f"config.fields.{name}: for one row, {type(reader).__name__}.stack gives {given}, "
+                f"but {type(reader.field).__name__}.shapes says {said}; let both be the same."
+            )
 
 
 def _drawn(

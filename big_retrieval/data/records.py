@@ -101,11 +101,13 @@ class Records:
         return as_texts(self.value(index, column), column, self.place(index))
 
     def value(self, index: int, column: str) -> Any:
-        """One value of a record as it stands in the row; opens no image.
+        """One value of a record as it stands in the row, or its texts; opens no image.
 
         Raises:
           Damaged: it has no such column.
         """
+        if column == TEXT and self._text:
+            return self.texts(index, column)
         return self._column(self.table.row(index, (column,)), index, column)
 
     def _column(self, row: Record, index: int, column: str) -> Any:

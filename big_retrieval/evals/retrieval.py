@@ -90,7 +90,7 @@ class RetrievalEvaluator:
         c = self.config
         names = c.document, c.query
         sides = self.encode(weights)
-        say(" against ".join(f"{sides[name].points.shape[0]:,} {name}s" for name in names))
+        say(" against ".join(f"{sides[name].points.shape[0]:,} of {name}" for name in names))
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
         for first, second in (names, names[::-1]):

@@ -137,12 +137,20 @@ def group_numbers(source: Source, column: str) -> np.ndarray:
 
 
 def check_group(source: Source, column: str) -> None:
-    """Raises a UserError where the first record's group cannot be read; reads no other."""
-    _group(source, 0, column)
+    """Raises a UserError where the first group cannot be read, or where no record has one."""
+    if not any(_group(source, index, column) != _alone(index) for index in range(len(source))):
+        raise UserError(
+            f"{source.name}: no record has a value in the group column {column!r}: name another "
+            "column in config.evals.<name>.group, or leave it empty."
+        )
+
+
+def _alone(index: int) -> Any:
+    return (_Chosen, index)  # equal to no value of a column
 
 
 def _group(source: Source, index: int, column: str) -> Any:
-    alone = (_Chosen, index)  # equal to no value of a column
+    alone = _alone(index)
     try:
         value = value_of(source, index, column)
     except Damaged:

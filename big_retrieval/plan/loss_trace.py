@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.checks.fields import point_shape
-from big_retrieval.config import Config
+from big_retrieval.config import Config, negatives_field
 from big_retrieval.losses.function import Context
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.plan.liveness import peak_bytes
@@ -44,7 +45,9 @@ def traced_cost(config: Config, name: str, vocab_size: int) -> TracedCost:
       name: of the loss.
       vocab_size: of the tokenizer.
     """
-    key = f"{name} {vocab_size} {config.batch_size} {config.losses} {config.fields} {config.labels}"
+    shapes = [point_shape(config, field, vocab_size) for field in config.encoded]
+    read = config.losses, config.fields, config.labels, config.negatives, config.topology, shapes
+    key = f"{name} {vocab_size} {config.batch_size} {read}"
     if key not in _known:
         _known[key] = _trace(config, name, vocab_size)
     return _known[key]
@@ -65,8 +68,10 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
         params = jax.eval_shape(init, jax.random.key(0), reps, batch.fields)
 
     def loss(learned: Any, batch: Batch) -> jax.Array:
-        params, points, scalars = learned
+        params, (points, hard), scalars = learned
         found: Any = reps.replace(points=points, raw=points)  # type: ignore
+        if found.negatives is not None:
+            found = found.replace(negatives=found.negatives.replace(points=hard, raw=hard))
         if module is not None:
             options: Any = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["batch_stats"]}
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
@@ -74,7 +79,8 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
             found = found.replace(extra={name: made})
         return function(Context(found, batch, scalars, 0))[0]
 
-    learned = params, reps.points, scalars
+    hard = {} if reps.negatives is None else reps.negatives.points
+    learned = params, (reps.points, hard), scalars
     operations = traced_flops(jax.grad(loss), learned, batch)
     kept = jax.eval_shape(lambda *x: jax.vjp(functools.partial(loss, batch=x[1]), x[0])[1],
                           learned, batch)  # fmt: skip
@@ -84,11 +90,23 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
 
 
 def _abstract_reps(config: Config, vocab_size: int) -> Reps:
-    """The embeddings of all fields; words stay concrete, as nothing is differentiated by them."""
-    rows, points, words = config.batch_size, {}, {}
-    for name, field in config.encoded.items():
-        shape = (rows, *point_shape(config, name, vocab_size))
-        points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
-        if field.head.lexical and field.modality == "text":
-            words[name] = jnp.zeros((rows, field.length), jnp.int32)
-    return Reps(points=points, words=words, raw=points)
+    """The embeddings of all fields and of hard negatives, as the step makes them.
+
+    Words stay concrete, as nothing is differentiated by them.
+    """
+
+    def reps(fields: Iterable[str], *rows: int) -> Reps:
+        points, words = {}, {}
+        for name in fields:
+            field = config.fields[name]
+            shape = (*rows, *point_shape(config, name, vocab_size))
+            points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
+            if field.head.lexical and field.modality == "text":
+                words[name] = jnp.zeros((*rows, field.length), jnp.int32)
+        return Reps(points=points, words=words, raw=points)
+
+    found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
+    if hard:
+        deep = reps([hard], config.batch_size, config.negatives.count)
+        found = found.replace(negatives=deep)  # type: ignore
+    return found

@@ -22,13 +22,14 @@ def start_up(run: Run) -> None:
     parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
     records, batch = len(run.source), config.batch_size
     epochs = run.total_steps * batch / records
+    wrong = batch * (1 + config.negatives.count) - 1  # documents, for each query
     lines = {
         "version": f"big_retrieval {big_retrieval.__version__}, jax {jax.__version__}",
         "devices": f"{mesh.size} x {device}, {jax.process_count()} process(es)",
         "mesh": axes,
         "parameters": f"{sum(parameters.values()):,} ({parts})",
         "computation": f"{config.dtype}, topology {config.topology}",
-        "batch": f"{batch:,} global, {batch // groups:,} a device, {batch - 1:,} negatives a query",
+        "batch": f"{batch:,} global, {batch // groups:,} a device, {wrong:,} negatives a query",
         **_memory(run),
         **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",

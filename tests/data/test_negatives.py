@@ -72,6 +72,14 @@ def test_each_row_has_its_own_and_padding_says_so() -> None:
     assert arrays["mask"].sum(-1).tolist() == np.where(there, 3, 2).tolist()
 
 
+def test_pools_of_one_keep_the_order_of_the_list() -> None:
+    """So that a column can hold a number for each of them, such as a teacher's score."""
+    pooled = [{"text": text, "pool": pool} for pool, text in enumerate(words(0, 4))]
+    for seed in range(8):
+        arrays = batch_of(source([pooled]), seed=seed)["negatives"]["document"]
+        assert texts_of(arrays["ids"][0]) == words(0, K)
+
+
 def test_draws_follow_from_seed_epoch_and_record_and_move_no_other() -> None:
     of = source([words(row, 4) for row in range(6)])
 

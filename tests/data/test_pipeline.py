@@ -213,6 +213,16 @@ def test_fields_that_do_not_fit_are_named(field, message):
     try_record(SOURCE, FIELDS)
 
 
+def test_arrays_that_are_not_those_of_the_field_are_named_before_a_step():
+    class Wide(type(TEXT)):
+        def stack(self, values):
+            return {**super().stack(values), "mask": np.ones((len(values), 3), np.int32)}
+
+    said = "config.fields.text: for one row, Wide.stack gives .*'mask': 'int32 [[]3[]]'.* but "
+    with pytest.raises(UserError, match=said + "TextField.shapes says .*'mask': 'bool"):
+        try_record(SOURCE, {"text": Wide(TEXT.field, TEXT.tokenizer)})
+
+
 def test_evaluation_goes_through_every_image_once():
     batches = list(eval_batches(SOURCE, FIELDS, field="image", batch_size=16))
     assert [batch["valid"].sum() for batch in batches] == [16, 16, 16, 2]

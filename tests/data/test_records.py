@@ -317,6 +317,13 @@ def test_values_open_no_image_and_texts_may_be_missing(folder):
         source.value(0, "kind")
 
 
+def test_texts_are_a_value_under_the_name_that_records_have(folder):
+    lines = [json.dumps({"image": "pictures/9.png", "title": "a | b"}), line(1)]
+    source = pairs(write(folder, lines), text="title", separator="|")
+    assert source.value(0, "captions") == source.texts(0, "captions") == ("a", "b")
+    assert source.value(0, "title") == "a | b"
+
+
 def test_base64_is_no_path(folder):
     text = base64.b64encode(png(1) * 50).decode()
     source = pairs(write(folder, [json.dumps({"image": text, "captions": "a"})]))

@@ -15,7 +15,7 @@ from big_retrieval.data.text import wordpiece_tokenizer
 from big_retrieval.encoding import Encoder
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.sides import distinct, encode_side, group_numbers
+from big_retrieval.evals.sides import check_group, distinct, encode_side, group_numbers
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
@@ -198,3 +198,16 @@ def test_a_wrong_column_is_an_error_before_anything_is_encoded() -> None:
             task.run({})
         assert task.encoder.encoded == {}  # type: ignore
     evaluator([("a", ("cat",))]).check()
+
+
+def test_a_column_without_any_value_is_an_error_too() -> None:
+    """As JSON lines have it, whose rows may differ: a misspelt column is missing in every one."""
+
+    class Lines(Listed):
+        def value(self, index: int, column: str) -> Any:
+            raise Damaged(f"line {index}", f"there is no {column!r}")
+
+    lines = Lines([("a", ("cat",)), ("a", ("dog",))])
+    with pytest.raises(UserError, match="no record has a value in the group column 'kind'"):
+        check_group(lines, "kind")
+    evaluator([(None, ("cat",)), ("a", ("dog",))]).check()

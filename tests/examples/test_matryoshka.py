@@ -13,6 +13,7 @@ from big_retrieval.config import registry
 from big_retrieval.loading import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Context
+from big_retrieval.losses.pairwise import Negatives
 from big_retrieval.similarity import TOPOLOGIES
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, results, rows, tiny
@@ -49,6 +50,28 @@ def test_it_is_the_sum_over_prefixes() -> None:
         expected += factor * float(each)
         assert float(metrics[f"loss_{dim}"]) == pytest.approx(float(each), rel=1e-5)
     assert float(value) == pytest.approx(expected, rel=1e-5)
+
+
+def test_hard_negatives_have_prefixes_too() -> None:
+    m, sphere = example("matryoshka"), TOPOLOGIES["sphere"]
+    rng = np.random.default_rng(0)
+    shapes = {"text": (6, 1, 8), "image": (6, 1, 8), "extra": (6, 2, 1, 8)}
+    raw = {n: jnp.asarray(rng.normal(size=shape), jnp.float32) for n, shape in shapes.items()}
+    points = {name: sphere.project(x) for name, x in raw.items()}
+    negatives = Reps(points={"image": points.pop("extra")})
+    batch = Batch(
+        fields={n: {} for n in points}, valid=jnp.ones(6, bool), document_id=jnp.arange(6),
+        negatives_valid=jnp.ones((6, 2), bool),
+    )  # fmt: skip
+    loss = m.Matryoshka(dims=(3,), factors=(1.0,)).build(tiny(), "main")
+    scalars = {"temperature": jnp.asarray(1.0)}
+    value, _ = loss(Context(Reps(points=points, negatives=negatives), batch, scalars))
+    cut = {name: sphere.project(x[..., :3]) for name, x in raw.items()}
+    extra = Negatives(cut["extra"])
+    expected, _ = contrastive_loss(
+        cut["text"], cut["image"], topology=sphere, scale=np.e, negatives=extra
+    )
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_its_metrics_and_its_temperature(run: Path) -> None:

@@ -37,6 +37,21 @@ def test_a_wrapped_loss_costs_its_prefixes() -> None:
     assert loss_cost.loss(config, 1, "cpu") > 0
 
 
+def test_hard_negatives_are_there_as_in_a_step() -> None:
+    """The same operations as by the formula, of other numbers of them in one process, too."""
+    fields = {
+        name: recipe.entry(
+            configs.TextField(), side=name, tower="text", length=20, head=configs.Projection(dim=4)
+        )
+        for name in ("query", "document")
+    }
+    for count in (0, 3):
+        changes = {"fields": fields, "negatives__count": count}
+        config = sized(configs.Contrastive(block=16), **changes)
+        formula = loss_cost.loss_flops(config, 128)
+        assert traced_cost(config, "main", 128)[0] == pytest.approx(formula, rel=0.01), count
+
+
 def test_a_decoder_is_counted_with_its_loss() -> None:
     latent = example("latent_target").LatentTarget(width=8)
     target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)

@@ -126,6 +126,23 @@ def test_a_batch_of_more_than_all_records_is_warned_of(
     assert ("warning" in said) == warned
 
 
+def test_hard_negatives_count_as_negatives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {
+        name: recipe.entry(configs.TextField(), side=name, tower="text", column=column)
+        for name, column in (("query", "query"), ("document", "title"))
+    }
+    data = recipe.entry(configs.GradedScenes(), count=100)
+    config = tiny(
+        fields=texts, towers={"text": recipe.entry(configs.Bert(), width=16, depth=1, heads=2)},
+        data=data, negatives__count=2,
+        labels__query="query_id", labels__document="document_id",
+    )  # fmt: skip
+    announce.start_up(set_up(config, tmp_path, ONE))
+    assert "16 global, 16 a device, 47 negatives a query" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
