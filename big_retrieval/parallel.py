@@ -17,6 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from big_retrieval.batch import Batch
 from big_retrieval.checks import mesh_shape
 from big_retrieval.config import Config
+from big_retrieval.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
 # What a batch may say of its rows besides the fields.
@@ -68,6 +69,9 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
     Returns:
       The tree of NamedShardings of the unboxed state. A dimension that its mesh axis does not
       divide stays whole.
+
+    Raises:
+      UserError: a tower of one's own names an axis that `RULES` does not have.
     """
     rules = dict(RULES)
 
@@ -76,6 +80,11 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
             return leaf
         axes: list[Any] = []
         for size, name in zip(leaf.shape, spec, strict=False):
+            if name is not None and name not in rules:
+                raise UserError(
+                    f"a parameter of the shape {leaf.shape} has the logical axis {name!r}, which "
+                    f"is none of {', '.join(rules)}; a dimension that shall stay whole is None."
+                )
             axis = rules.get(name) if name is not None else None
             fits = axis is not None and size % mesh.shape[axis] == 0
             axes.append(axis if fits and axis not in axes else None)

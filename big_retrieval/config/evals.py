@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.data import Scenes
-from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 
@@ -64,13 +64,14 @@ class Evaluator(Part):
         """What the names of its metrics begin with, such as `retrieval/test`."""
         return f"{self.type}/{name}"
 
+    @required
     def build(self, given: "Given") -> "Runnable":
         """What checks the data before the first step, and runs.
 
         Args:
           given: sources, fields, topology and the encoder of the run.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(given)")
+        raise NotImplementedError
 
     def runlocal(self) -> "Evaluator | None":
         """The same on generated data; None: the evaluators of `:runlocal` itself replace it."""

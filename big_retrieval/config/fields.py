@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.heads import Head, Lexical, Projection
-from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,17 +67,19 @@ class Field(Part):
         """Key -> the column that it names; that of "column" must have a value in some record."""
         return {"column": self.column} if self.column else {}
 
+    @required
     def build(self, tools: "Tools") -> "Reader":
         """What reads its values and makes arrays of them.
 
         Args:
           tools: the tokenizer and the loader of the run, its fields and training records.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(tools)")
+        raise NotImplementedError
 
+    @required
     def shapes(self) -> Shapes:
         """The arrays of a batch, `Batch.fields[name]`, without `there`: of one row each."""
-        raise NotImplementedError(f"{type(self).__name__} has no method shapes()")
+        raise NotImplementedError
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
         """What a tower is called with: `tower(*inputs, train=..., rows=...)`; traced by jax.

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, register
+from big_retrieval.config.registry import Part, register, required
 from big_retrieval.config.towers import Activation, Tower
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Head(Part):
         tower = config.towers[config.fields[field].tower]
         return tower.tokens, self.dim or tower.width
 
+    @required
     def build(self, columns: "Columns | None", **module: Any) -> Any:
         """Its Linen module.
 
@@ -65,7 +66,7 @@ class Head(Part):
           columns: of a lexical head.
           **module: `name`, `parent` and `dtype` of the module.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(columns, ...)")
+        raise NotImplementedError
 
     def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
         """Raw points [B, M, N], which the topology projects; called in the model, traced by jax.

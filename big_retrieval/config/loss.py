@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
 
@@ -86,6 +86,7 @@ class Loss(Part):
         del config, path
         yield from ()
 
+    @required
     def build(self, config: "Config", name: str) -> "LossFunction":
         """What computes it.
 
@@ -93,7 +94,7 @@ class Loss(Part):
           config: of the run, checked.
           name: of the loss in `config.losses`.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(config, name)")
+        raise NotImplementedError
 
     def runlocal(self) -> "Loss":
         """The same for a model of a few thousand parameters."""

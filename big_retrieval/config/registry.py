@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from big_retrieval.errors import UserError
 
 T = TypeVar("T", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 KINDS = ("evaluator", "field", "head", "loss", "optimizer", "source", "topology", "tower")
 _PACKAGE = "big_retrieval."
 
@@ -65,6 +66,12 @@ class Part:
         return {key: getattr(self, key) for key in keys}
 
 
+def required(method: F) -> F:
+    """Marks a method of a kind's base class that every part of the kind has to define."""
+    setattr(method, "required", True)  # noqa: B010
+    return method
+
+
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 _plugins: dict[type, Plugin] = {}  # of classes that are not this package's
 
@@ -76,8 +83,8 @@ def register(kind: str) -> Callable[[T], T]:
       kind: one of `KINDS`.
 
     Raises:
-      UserError: no such kind, no tag, a key without a default, or another file has a part of this
-        kind and type.
+      UserError: no such kind, no tag, a key without a default, a `required` method is not defined,
+        or another file has a part of this kind and type.
     """
     if kind not in KINDS:
         raise UserError(f"there is no kind of parts {kind!r}; known: {', '.join(KINDS)}.")
@@ -92,6 +99,12 @@ def register(kind: str) -> Callable[[T], T]:
                     f"{cls.__name__}: there is a part of the kind {kind!r} and the type {name!r} "
                     f"already ({theirs.file if theirs else known.__module__}); give this one "
                     "another type."
+                )
+        for method in dir(cls):
+            if getattr(getattr(cls, method), "required", False):
+                raise UserError(
+                    f"{cls.__name__} has no method {method}(), which every part of the kind "
+                    f"{kind!r} needs."
                 )
         _parts[kind][name] = cls
         if plugin is not None:

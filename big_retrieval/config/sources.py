@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from big_retrieval.config.registry import Part, Plugin
+from big_retrieval.config.registry import Part, Plugin, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,13 +66,14 @@ class Source(Part):
         if not evaluator.prompts and not evaluator.file:
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
 
+    @required
     def build(self) -> "OpenSource":
         """The records.
 
         Raises:
           UserError: files that are not there; the sentence says how to get them.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build()")
+        raise NotImplementedError
 
     def inside(self) -> Iterator["Source"]:
         """The sources that records really come from: itself, or the parts of a mixture."""

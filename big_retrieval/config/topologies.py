@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, register
+from big_retrieval.config.registry import Part, register, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ class Topology(Part):
 
     kind: ClassVar[str] = "topology"
 
+    @required
     def build(self) -> "similarity.Topology":
         """What projects and scores; equal ones compare equal."""
-        raise NotImplementedError(f"{type(self).__name__} has no method build()")
+        raise NotImplementedError
 
 
 def topology_part(name: str) -> Topology:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part
+from big_retrieval.config.registry import Part, required
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -93,6 +93,7 @@ class Tower(Part):
         """L, positions of a field inside, class tokens included."""
         return field.length or self.class_tokens
 
+    @required
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
         """Its Linen module: (*Field.inputs, train: bool, rows: int32 [B] | None) -> [B, M, W].
 
@@ -101,7 +102,7 @@ class Tower(Part):
           fields: the fields that it reads.
           **module: `name`, `parent` and `dtype` of the module.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(vocab_size, ...)")
+        raise NotImplementedError
 
     def with_vocabulary(self, size: int) -> "Tower":
         """The same with a word table of so many rows, where the config leaves it open."""

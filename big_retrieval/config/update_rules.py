@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from big_retrieval.config.registry import Part, Plugin, register
+from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class UpdateRule(Part):
         del config, path
         yield from ()
 
+    @required
     def build(self, given: "Given") -> "optax.GradientTransformation":
         """From gradients to updates that are to be subtracted after scaling by the learning rate.
 
@@ -58,7 +59,7 @@ class UpdateRule(Part):
         Args:
           given: what is known of the parameters that follow this rule.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method build(given)")
+        raise NotImplementedError
 
 
 @register("optimizer")
@@ -160,6 +161,10 @@ class Same(UpdateRule):
     """Of a group: the run's rule."""
 
     type: Literal["same"] = "same"
+
+    def build(self, given: "Given") -> "optax.GradientTransformation":
+        """Never called: the run's rule is built instead."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

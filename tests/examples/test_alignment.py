@@ -81,6 +81,11 @@ MISTAKES: list[tuple[str, str]] = [
         '    type: Literal["retrieval"] = "retrieval"',
         "A: there is a part of the kind 'evaluator' and the type 'retrieval' already",
     ),
+    (
+        '@config.register("field")\n@dataclass(frozen=True)\nclass A(config.Field):\n'
+        '    type: Literal["a"] = "a"\n    def build(self, tools): pass',
+        "A has no method shapes(), which every part of the kind 'field' needs.",
+    ),
     ('@config.register("evaluater")\nclass A: pass', "no kind of parts 'evaluater'; known: "),
 ]
 
