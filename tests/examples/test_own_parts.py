@@ -1,4 +1,4 @@
-"""A field, a tower and a head of a user's own, from a file in a foreign folder."""
+"""examples/letters.py and bag_of_words.py: parts that a model is made of, from a foreign folder."""
 
 import json
 import re
@@ -16,103 +16,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.loading import load
 from tests.helpers import ROOT, in_process, results
 
-EXAMPLE = ROOT / "examples" / "bag_of_words.py"
+TAGS = ("bag_of_words", "letters", "dense_layer", "two_layers")
 OWN = """
-
-# A field that counts letters, a tower that reads it, and a head.
-import dataclasses
-import numpy as np
-from big_retrieval.data.fields import Reader
-from big_retrieval.data.sources import as_texts, column_of, place_of
-
-
-@config.register("field")
-@dataclass(frozen=True)
-class Letters(config.Field):
-    modality: ClassVar[str] = "letters"
-    type: Literal["own_letters"] = "own_letters"
-    side: str = "query"
-    tower: str = "letters"
-    column: str = "captions"
-    scale: float = 1.0
-    weight: float = 1.0
-    optional: bool = False
-    head: config.Head = dataclasses.field(default_factory=config.Projection)
-
-    def check(self, config, path):
-        if self.scale <= 0:
-            yield f"{path}.scale is {self.scale}; it must be positive."
-
-    def build(self, tools):
-        return LettersReader(self)
-
-    def shapes(self):
-        return {"counts": ((26,), "float32")}
-
-
-@dataclass(frozen=True)
-class LettersReader(Reader):
-    field: Letters
-
-    def draw(self, name, record, drawing):
-        texts = as_texts(column_of(record, self.field.column, drawing.source), "", drawing.place)
-        return self._count(texts)
-
-    def value(self, source, index, number):
-        record = source[index]
-        return self._count(as_texts(record[self.field.column], "", place_of(source, index)))
-
-    def _count(self, texts):
-        letters = [ord(x) - 97 for x in "".join(texts).lower() if "a" <= x <= "z"]
-        return self.field.scale * np.bincount(letters, minlength=26).astype(np.float32)
-
-    def stack(self, values):
-        empty = np.zeros(26, np.float32)
-        return {"counts": np.stack([empty if x is None else x for x in values])}
-
-
-@config.register("tower")
-@dataclass(frozen=True)
-class Dense(config.Tower):
-    modality: ClassVar[str] = "letters"
-    type: Literal["own_dense"] = "own_dense"
-    width: int = 8
-
-    def reads(self, field):
-        return super().reads(field) or field.type == "array"
-
-    def build(self, vocab_size, fields, **module):
-        return DenseModule(self.width, **module)
-
-
-class DenseModule(nn.Module):
-    width: int
-    dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(self, counts, *, train=False, rows=None):
-        return nn.Dense(self.width, dtype=self.dtype)(counts)[:, None]
-
-
-@config.register("head")
-@dataclass(frozen=True)
-class TwoLayers(config.Head):
-    type: Literal["own_head"] = "own_head"
-    dim: int = 4
-    inner: int = 16
-
-    def build(self, columns, **module):
-        return TwoLayersModule(self, **module)
-
-
-class TwoLayersModule(nn.Module):
-    part: TwoLayers
-    dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(self, tokens):
-        return nn.Dense(self.part.dim)(nn.gelu(nn.Dense(self.part.inner)(tokens)))
-
 
 _example = get_config
 
@@ -123,11 +28,12 @@ def get_config(arg=""):
     c.total_steps, c.batch_size, c.log_every, c.checkpoint_every, c.report = 4, 16, 1, 2, False
     c.tokenizer.vocab_size, c.data.count = 64, 100
     c.towers.image.update(width=16, depth=1, heads=2, mlp=16, patch=16)
-    c.towers.letters = recipe.entry(Dense())
+    c.towers.letters = recipe.entry(Dense(), width=8)
+    c.towers.text = recipe.entry(BagOfWords(), width=64, words=32)
     for field in (c.fields.image, c.fields.text):
-        field.head = recipe.entry(TwoLayers())
-    c.fields.letters = recipe.entry(Letters(), head=TwoLayers(inner=8))
-    c.towers.vectors = recipe.entry(Dense())
+        field.head = recipe.entry(TwoLayers(dim=4, inner=16))
+    c.fields.letters = recipe.entry(Letters(), head=TwoLayers(dim=4, inner=8))
+    c.towers.vectors = recipe.entry(Dense(), width=8)
     drawn = config.ArrayField(shape=(3,), column="vector", generated=True)
     head = config.Projection(dim=4)
     c.fields.vector = recipe.entry(drawn, side="query", tower="vectors", head=head)
@@ -144,10 +50,13 @@ def get_config(arg=""):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that ended half-way and was resumed, started from another folder."""
     folder = tmp_path_factory.mktemp("own")
-    given, own = 'Literal["bag_of_words"] = "bag_of_words"', 'Literal["own_bag"] = "own_bag"'
-    body = EXAMPLE.read_text()
-    assert given in body
-    (folder / "own_parts.py").write_text(body.replace(given, own) + OWN)
+    files = [ROOT / "examples" / f"{name}.py" for name in ("bag_of_words", "letters")]
+    body = "".join(file.read_text() for file in files) + OWN
+    for tag in TAGS:
+        given, own = (f'type: Literal["{x}"] = "{x}"' for x in (tag, f"own_{tag}"))
+        assert given in body
+        body = body.replace(given, own)
+    (folder / "own_parts.py").write_text(body)
     flags = [f"--config={folder / 'own_parts.py'}:runlocal", f"--workdir={folder / 'run'}"]
     done = in_process("main", *flags, "--config.stop_after=2")
     assert done.returncode == 0, done.stderr
@@ -163,8 +72,9 @@ def test_it_trains_resumes_and_is_noted(run: Path) -> None:
     assert 0 <= found["retrieval/vector/vector_to_image/R@1"] <= 1
     saved = json.loads((run / "run" / "config.json").read_text())
     assert saved["fields"]["letters"]["scale"] == 1.0
-    assert saved["towers"]["text"] == {"type": "own_bag", "width": 64, "words": 32}
-    parts = {"field/own_letters", "head/own_head", "tower/own_bag", "tower/own_dense"}
+    assert saved["towers"]["text"] == {"type": "own_bag_of_words", "width": 64, "words": 32}
+    kinds = ("tower", "field", "tower", "head")
+    parts = {f"{kind}/own_{tag}" for kind, tag in zip(kinds, TAGS, strict=True)}
     assert saved["plugins"].keys() == parts
     assert {noted["file"] for noted in saved["plugins"].values()} == {
         str((run / "own_parts.py").resolve())
@@ -207,7 +117,7 @@ def test_another_run_in_its_folder_is_told_what_differs(
 
 def test_the_model_is_used_with_the_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
-    words = "config.towers.letters is of the type 'own_dense', which "
+    words = "config.towers.letters is of the type 'own_dense_layer', which "
     with pytest.raises(UserError, match=re.escape(words)):
         load(run / "run")
     model = load(run / "run", plugins=[run / "own_parts.py"])
@@ -275,7 +185,7 @@ MISTAKES = [
     ("--config.fields.letters.scale=-1.0", "config.fields.letters.scale is -1.0; it must be po"),
     ("--config.towers.text.wdith=3", "did you mean config.towers.text.width?"),
     ("--config.towers.text.words=0", "config.towers.text.words is 0; it must be at least 1."),
-    ("--config.fields.letters.tower=text", "whose type 'own_bag' cannot read fields of type 'own_"),
+    ("--config.fields.letters.tower=text", "whose type 'own_bag_of_words' cannot read fields of"),
     ("--config.fields.text.head.inner=a", "config.fields.text.head.inner"),
     (
         "--config.evals.vector.query=goal",

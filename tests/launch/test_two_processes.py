@@ -143,6 +143,7 @@ def test_a_stopped_process_of_a_run_is_named(
     flags = ("--config.hang_after=12", "--config.total_steps=100000")
     process = begin(tmp_path / "run", "--restarts=0", run=flags)
     wait_for(lambda: step_of(tmp_path / "run") >= 1)  # what hangs before may be compiling
+    wait_for((tmp_path / "run" / "heartbeats" / "process_1.json").exists)
     os.kill(children_of(process)[1], signal.SIGSTOP)
     output = finish(process, status=75)
     assert re.search(r"process 0: no progress for 1\d s since step \d+; late: process 1 \(no sign "
