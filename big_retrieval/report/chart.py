@@ -109,7 +109,7 @@ def _axes(chart: Chart, finite: list[Points]) -> _Axes:
     if chart.from_zero and low > 0:
         low = 0.0
     # Numbers near the largest float have no distance that is one.
-    low, high = max(low, -1e300), min(high, 1e300)
+    low, high = (min(max(value, -1e300), 1e300) for value in (low, high))
     first = 0 if min(steps) < max(steps) / 2 or len(set(steps)) == 1 else min(steps)
     across = ticks(first, max(max(steps), first + 1), 5, whole=True)
     across = [t for t in across if t <= max(steps)] if len(across) > 2 else across

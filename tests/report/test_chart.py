@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.report import chart, numbers
@@ -36,6 +36,8 @@ def paths(points: list[tuple[int, float]], **changes: object) -> str:
 
 @settings(max_examples=150, deadline=None)
 @given(lines=st.lists(POINTS, min_size=1, max_size=6), zero=st.booleans())
+@example(lines=[[(0, -2e300)]], zero=False)
+@example(lines=[[(0, 1.0), (1, 1.7e308)], [(3, -1.7e308)]], zero=True)
 def test_everything_lies_inside_the_drawing(
     lines: list[list[tuple[int, float]]], zero: bool
 ) -> None:
