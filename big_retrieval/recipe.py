@@ -18,36 +18,24 @@ import difflib
 from types import SimpleNamespace
 from typing import Any
 
-import ml_collections
-
 from big_retrieval import schema
 from big_retrieval.config import (
     RESNET_SIZES,
     VIT_SIZES,
     Bert,
     Config,
-    Evaluator,
-    Field,
-    GradedScenes,
     Group,
     ImageField,
     Loss,
     Phase,
     Projection,
-    Ranking,
     ResNet,
     Retrieval,
-    Scenes,
-    Source,
     TextField,
-    Tokenizer,
-    Tower,
     ViT,
-    ZeroShot,
 )
+from big_retrieval.config.runlocal import runlocal as runlocal
 from big_retrieval.errors import UserError
-
-LOCAL_STEPS = 300  # of a `runlocal` run
 
 Editable = Any  # a ConfigDict, whose attributes have no static types
 
@@ -232,119 +220,3 @@ def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
     """
     if value not in known:
         raise UserError(f"config argument {key} is {value!r}; known: {', '.join(known)}.")
-
-
-def runlocal(c: Editable) -> Editable:
-    """Shrinks a config to what two CPU cores train in about a minute, through the same code.
-
-    The structure stays (towers, class tokens, topology, losses, schedule kind); sizes shrink, the
-    data become generated scenes, computation is in float32 and without dropout.
-    """
-    c.unlock()
-    _shrink_phases(c, LOCAL_STEPS)
-    c.total_steps, c.total_epochs, c.total_examples = LOCAL_STEPS, None, None
-    c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
-    c.microbatch = 32 if c.microbatch else None
-    c.dtype, c.best_metric = "float32", ""
-    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.tokenizer = entry(Tokenizer(), vocab_size=512)
-    for name, group in list(c.towers.items()):
-        small = schema.parse_part(Tower, group, f"config.towers.{name}").runlocal()
-        c.towers[name] = schema.to_config_dict(small)
-    for name, group in list(c.fields.items()):
-        part = schema.parse_part(Field, group, f"config.fields.{name}").runlocal()
-        c.fields[name] = schema.to_config_dict(part)
-    for name, group in c.losses.items():
-        small = schema.parse_part(Loss, group, f"config.losses.{name}").runlocal()
-        c.losses[name] = schema.to_config_dict(small)
-    c.init = ml_collections.ConfigDict()
-    data = schema.parse_part(Source, c.data, "config.data").runlocal()
-    image, text = _field(c, modality="image"), _field(c, modality="text")
-    if isinstance(data, Scenes) and not image and _field(c, "document", "text"):
-        data = GradedScenes()  # texts on both sides, which scenes do not have
-    c.data = schema.to_config_dict(data)
-    if not data.generated:
-        c.evals = _evaluators_of_own_data(c.evals)
-        return c
-    graded, scored = data.graded, bool(c.labels.score)
-    modes = next((ev.modes for ev in c.evals.values() if ev.get("modes")), ())
-    c.evals = _own_evaluators(c.evals)
-    c.negatives.update(count=c.negatives.count if graded else 0, column="negatives")
-    if graded:
-        return _graded_scenes(c, scored, modes)
-    sides = {side: _field(c, side) for side in ("query", "document")}
-    test = Scenes(split="test", count=200)
-    c.evals.test = entry(Retrieval(), data=test, modes=modes, **sides)
-    if image and text:
-        colours = Scenes(split="colours", count=100)
-        c.evals.colours = entry(ZeroShot(), data=colours, image=image, text=text)
-    return c
-
-
-def _field(c: Editable, side: str = "", modality: str = "") -> str:
-    """The first field of a side ("": of both) and a modality ("": of any); "" where none is so."""
-    for name, group in c.fields.items():
-        part = schema.parse_part(Field, group, f"config.fields.{name}")
-        wanted = side in ("", part.side) and modality in ("", part.modality)
-        if wanted and part.side != "target":
-            return name
-    return ""
-
-
-def _evaluators_of_own_data(evals: Editable) -> Editable:
-    """The evaluators of a `runlocal` that reads no generated data: those whose data stay, too."""
-    out = ml_collections.ConfigDict()
-    for name, group in evals.items():
-        part = schema.parse_part(Evaluator, group, f"config.evals.{name}")
-        small, data = part.runlocal() or part, part.data
-        if data is not None and not data.generated:
-            data = data.runlocal()
-            if data.generated:
-                continue
-        small = small if data is None else dataclasses.replace(small, data=data)  # type: ignore
-        out[name] = schema.to_config_dict(small)
-    return out
-
-
-def _shrink_phases(c: Editable, steps: int) -> None:
-    """Lets phases begin after the same share of a run of so many steps."""
-    phases = c.optimizer.phases
-    total = {"start_step": c.total_steps, "start_epoch": None if c.total_steps else c.total_epochs}
-    for place, name in enumerate(sorted(phases, key=lambda x: _start(phases[x]))):
-        key = "start_step" if phases[name].start_step is not None else "start_epoch"
-        start, length = phases[name][key] or 0, total[key]
-        share = start / length if length else place / len(phases)
-        phases[name].start_step, phases[name].start_epoch = int(share * steps), None
-    changes = (rate for phase in phases.values() for rate in phase.groups.values())
-    for part in (*c.optimizer.groups.values(), *phases.values(), *changes):
-        part.schedule.warmup_steps = min(20, part.schedule.warmup_steps)
-        if part.lr is not None:
-            part.lr *= 2e-3 / c.optimizer.lr
-
-
-def _start(phase: Editable) -> float:
-    return phase.start_step or phase.start_epoch or 0
-
-
-def _own_evaluators(evals: Editable) -> Editable:
-    """Evaluators that `runlocal` has no other for, which shrink themselves."""
-    out = ml_collections.ConfigDict()
-    for name, group in evals.items():
-        small = schema.parse_part(Evaluator, group, f"config.evals.{name}").runlocal()
-        if small is not None:
-            out[name] = schema.to_config_dict(small)
-    return out
-
-
-def _graded_scenes(c: Editable, scored: bool, modes: tuple[str, ...]) -> Editable:
-    """Generated judged pairs, with queries and documents that training has not seen."""
-    c.labels.update(query="query_id", document="document_id")
-    if scored:
-        c.labels.update(score="score", s_max=100.0)
-    for name, group in list(c.fields.items()):
-        part = schema.parse_part(Field, group, f"config.fields.{name}")
-        c.fields[name] = schema.to_config_dict(part.in_graded_scenes())
-    for split in ("in_domain", "novel_query", "novel_document", "zero_shot"):
-        c.evals[split] = entry(Ranking(), modes=modes)
-        c.evals[split].data = entry(GradedScenes(), split=split)
-    return c
