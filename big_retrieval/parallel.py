@@ -31,6 +31,7 @@ RULES: tuple[tuple[str, Any], ...] = (
     ("vocab", "tensor"),
     ("position", None),
     ("class_token", None),
+    ("token_type", None),
     ("patch_in", None),
     ("kernel_row", None),
     ("kernel_column", None),

@@ -16,7 +16,9 @@ from big_retrieval.errors import UserError
 from big_retrieval.similarity import TOPOLOGIES, Topology, topology
 
 all_topologies = pytest.mark.parametrize("name", sorted(TOPOLOGIES))
-both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+both_precisions = pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)]
+)
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:

@@ -34,6 +34,7 @@ def test_the_multiplier_follows_the_loss(run: Path) -> None:
     assert logged[-1]["target/violations"] == 1.0
 
 
+@pytest.mark.slow
 def test_interrupted_in_slices_on_eight_devices(run: Path, tmp_path: Path) -> None:
     """Goes on with multiplier and decoder; losses as on one device, to 1e-5."""
     config = run / "own_latent_target.py"

@@ -165,7 +165,10 @@ def test_dropout_in_every_execution(scan: bool, remat: str) -> None:
     assert 0.1 < silent.mean() < 0.4  # 0.5^2 of the elements
 
 
-@pytest.mark.parametrize(("scan", "remat"), [(False, "none"), (False, "block"), (True, "dots")])
+@pytest.mark.parametrize(
+    ("scan", "remat"),
+    [(False, "block"), (True, "dots"), pytest.param(False, "none", marks=pytest.mark.slow)],
+)
 def test_dropout_of_a_row_is_its_own(scan: bool, remat: str) -> None:
     """Rows 4 to 7 alone, with their numbers, give what they give within the whole batch."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5, W)), jnp.float32)

@@ -18,7 +18,6 @@ from tests.train.test_graded_training import graded
 from tests.train.test_vdr_training import pictures, texts
 
 pytestmark = pytest.mark.usefixtures("one_model")
-SLOW = pytest.mark.slow
 
 
 def decoder(target: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -89,10 +88,10 @@ CASES: list[Callable[[], Config]] = [
     oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
     lexical_decoder, negatives_matryoshka,
 ]  # fmt: skip
-PARAMS = [pytest.param(case, marks=[SLOW] if i else []) for i, case in enumerate(CASES)]
 
 
-@pytest.mark.parametrize("case", PARAMS)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_one_device_is_eight(case: Callable[[], Config], tmp_path: Path) -> None:
     train(case(), tmp_path / "one", jax.devices()[:1])
     train(case(), tmp_path / "eight", jax.devices())
