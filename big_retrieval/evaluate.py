@@ -224,8 +224,8 @@ def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) 
 
     config = model.config
     sources = make_eval_sources(config)
-    specs, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
-    evaluators = make_evaluators(config, sources, specs, model.encoder, reading)
+    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
+    evaluators = make_evaluators(config, sources, readers, model.encoder, reading)
     return Subject(name, checkpoint, evaluators, model.weights, step)
 
 

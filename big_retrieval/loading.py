@@ -138,9 +138,9 @@ class TrainedModel:
     def _batches(self, source: Any, field: str) -> Any:
         if not len(source):
             raise UserError(f"there is nothing to encode: give at least one {field}.")
-        specs = make_readers(self.config, self.tokenizer)
+        readers = make_readers(self.config, self.tokenizer)
         return eval_batches(
-            source, specs, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
+            source, readers, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
         )
 
 

@@ -254,10 +254,10 @@ def _model() -> "tuple[Task, Searcher, Config]":
     config = model.config
     if cli.CONFIG.value is not None:
         config = dataclasses.replace(config, data=cli.load_config().data)
-    specs = make_readers(config, model.tokenizer)
+    readers = make_readers(config, model.tokenizer)
     task = _task(config, model.tokenizer)
     reading = make_reading(config.loader)
-    searcher = ModelSearcher(task, config, specs, model.encoder, model.weights, reading)
+    searcher = ModelSearcher(task, config, readers, model.encoder, model.weights, reading)
     return task, searcher, config
 
 
@@ -281,13 +281,13 @@ def _task(config: Config, tokenizer: Any) -> "Task":
     from big_retrieval.data.judgements import JudgedSource
     from big_retrieval.mining.task import judged_task, pairs_task
 
-    specs = make_readers(config, tokenizer)
+    readers = make_readers(config, tokenizer)
     texts: list[Reader] = []
     for side in ("query", "document"):
         names = [n for n, f in config.fields.items() if f.side == side and f.modality == "text"]
         if not names:
             raise UserError(f"config.fields has no text field on the {side} side to be written.")
-        texts.append(specs[min(names)])
+        texts.append(readers[min(names)])
     source = make_source(_source(config.data))
     if isinstance(source, JudgedSource):
         if DOCUMENTS.value:

@@ -64,7 +64,7 @@ class TripletLoss(PairLossFunction[Triplet]):
         """The loss and the share of rows whose pair scores above all negatives."""
 
         def loss(query: jax.Array, document: jax.Array, **given: Any) -> Result:
-            return triplet_loss(query, document, self.spec.margin, self.spec.reduction, **given)
+            return triplet_loss(query, document, self.part.margin, self.part.reduction, **given)
 
         return self.sum_of_terms(loss, context, "average", jnp.ones(()))
 

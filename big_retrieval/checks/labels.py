@@ -17,7 +17,7 @@ def labels(c: Config) -> Iterator[str]:
     yield from check_weight(c.labels)
     for side in ("query", "document"):
         key, name = f"config.labels.{side}_field", getattr(c.labels, f"{side}_field")
-        texts = [field for field, spec in c.fields.items() if spec.modality == "text"]
+        texts = [name for name, field in c.fields.items() if field.modality == "text"]
         if name and name not in texts:
             yield f"{key} {name!r} is no text field; there are: {', '.join(texts) or 'none'}."
         elif name and not getattr(c.labels, side):

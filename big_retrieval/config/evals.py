@@ -155,7 +155,7 @@ class Retrieval(Evaluator):
 
         source: Any = given.source
         rest = (given.topology, given.encoder, given.reading)
-        return RetrievalEvaluator(self, source, dict(given.specs), *rest)
+        return RetrievalEvaluator(self, source, dict(given.readers), *rest)
 
     def runlocal(self) -> None:
         """Replaced."""
@@ -200,7 +200,7 @@ class ZeroShot(Evaluator):
 
         source: Any = given.source
         rest = (given.topology, given.encoder, given.reading)
-        return ZeroShotEvaluator(self, source, dict(given.specs), *rest, name=given.name)
+        return ZeroShotEvaluator(self, source, dict(given.readers), *rest, name=given.name)
 
     def runlocal(self) -> None:
         """Replaced."""
@@ -271,7 +271,7 @@ class Ranking(Evaluator):
         from big_retrieval.evals.ranking import RankingEvaluator
 
         judged: Any = given.source  # `check` saw that it is
-        rest = (given.specs, given.topology, given.encoder, given.reading)
+        rest = (given.readers, given.topology, given.encoder, given.reading)
         return RankingEvaluator(self, judged, given.fields, *rest)
 
     def runlocal(self) -> None:

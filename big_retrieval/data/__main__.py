@@ -68,16 +68,16 @@ def inspect(config: Config) -> None:
 
     source = make_source(chosen(config))
     training = source if SOURCE.value == "data" else make_source(config.data)
-    specs = dict(make_readers(config, make_tokenizer(config, training), training))
-    specs = inspection.present(source, specs, LIMIT.value)
+    readers = dict(make_readers(config, make_tokenizer(config, training), training))
+    readers = inspection.present(source, readers, LIMIT.value)
     negatives = make_negatives(config) if SOURCE.value == "data" else None
-    sample = inspection.take(source, specs, LIMIT.value, negatives)
-    for line in inspection.describe(source, specs, sample):
+    sample = inspection.take(source, readers, LIMIT.value, negatives)
+    for line in inspection.describe(source, readers, sample):
         print(line, flush=True)
     for _, text in sample.shown[:5]:
         print(f"  example   {text[:100]}")
     if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
-        print(inspection.throughput(config, source, specs, SECONDS.value), flush=True)
+        print(inspection.throughput(config, source, readers, SECONDS.value), flush=True)
     picture = Path(OUT.value or cli.workdir() / "inspect.png")
     with cli.owning(locks.beside(picture), picture):
         inspection.draw(sample, picture)

@@ -156,8 +156,8 @@ def _train_batch(
         examples.append(example)
         lost += found
     batch: Batch = {
-        name: stack(spec, [each.values.get(name) for each in examples])
-        for name, spec in wanted.fields.items()
+        name: stack(reader, [each.values.get(name) for each in examples])
+        for name, reader in wanted.fields.items()
     }
     for name, dtype in label_types(wanted.labels).items():
         batch[name] = np.array([each.labels[name] for each in examples], dtype)

@@ -15,12 +15,12 @@ from big_retrieval.data.sources import Source, place_of
 from big_retrieval.errors import Damaged
 
 
-def eval_items(source: Source, spec: Reader) -> np.ndarray:
+def eval_items(source: Source, reader: Reader) -> np.ndarray:
     """What an evaluation of a field goes through: int64 [n, 2] of record and value in the record.
 
     Records without a usable text are left out: there is nothing that could be asked.
     """
-    found = counts(spec, source)
+    found = counts(reader, source)
     records = np.repeat(np.arange(len(source), dtype=np.int64), found)  # [n]
     starts = np.repeat(np.cumsum(found) - found, found)  # [n]
     return np.stack([records, np.arange(len(records)) - starts], axis=1)  # [n, 2]
@@ -29,7 +29,7 @@ def eval_items(source: Source, spec: Reader) -> np.ndarray:
 def eval_batch(
     source: Source,
     field: str,
-    spec: Reader,
+    reader: Reader,
     items: np.ndarray,
     batch_size: int,
     rows: np.ndarray,
@@ -46,18 +46,18 @@ def eval_batch(
         index, text = items[places[row]].tolist()
         try:
             with record_at(place_of(source, index)):
-                values[row] = spec.value(source, index, text)
+                values[row] = reader.value(source, index, text)
             valid[row] = values[row] is not None
         except Damaged as problem:
             lost.append(note(index, problem))
-    arrays = _stack_apart(source, spec, values, records, valid, lost)
+    arrays = _stack_apart(source, reader, values, records, valid, lost)
     batch: Batch = {field: arrays, "record": records, "valid": valid}
     return batch | ({"damaged": lost} if lost else {})
 
 
 def _stack_apart(
     source: Source,
-    spec: Reader,
+    reader: Reader,
     values: list[Any],
     records: np.ndarray,
     valid: np.ndarray,
@@ -65,15 +65,15 @@ def _stack_apart(
 ) -> dict[str, np.ndarray]:
     """`stack`; a value that it cannot bear is damaged, and neither there nor valid."""
     try:
-        return stack(spec, values)
+        return stack(reader, values)
     except BaseException as problem:
         if not of_data(problem):
             raise
     for row, value in enumerate(values):
         try:
             with record_at(place_of(source, int(records[row]))):
-                stack(spec, [value])
+                stack(reader, [value])
         except Damaged as problem:
             lost.append(note(int(records[row]), problem))
             values[row], valid[row] = None, False
-    return stack(spec, values)
+    return stack(reader, values)

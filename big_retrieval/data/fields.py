@@ -234,7 +234,7 @@ class TextReader(Reader):
         return source_texts(source, index, self)[number]
 
 
-def record_texts(record: Record, spec: "TextField", name: str, place: str) -> tuple[Text, ...]:
+def record_texts(record: Record, field: "TextField", name: str, place: str) -> tuple[Text, ...]:
     """The texts of a record for a field, with their titles where the field has some.
 
     One title is that of all texts; of several there must be as many as texts. A record with a title
@@ -242,7 +242,7 @@ def record_texts(record: Record, spec: "TextField", name: str, place: str) -> tu
 
     Args:
       record: what a source gives.
-      spec: the field's configuration.
+      field: the field's configuration.
       name: the source's, for messages.
       place: where the record stands, for messages.
 
@@ -250,9 +250,9 @@ def record_texts(record: Record, spec: "TextField", name: str, place: str) -> tu
       Damaged: it has none, or the titles are something else.
       UserError: the record has no such column.
     """
-    value = column_of(record, spec.column, name)
-    titles = record.get(spec.title) if spec.title else None
-    return _titled(None if is_absent(value) and titles else value, titles, spec, place)
+    value = column_of(record, field.column, name)
+    titles = record.get(field.title) if field.title else None
+    return _titled(None if is_absent(value) and titles else value, titles, field, place)
 
 
 def source_texts(source: Source, index: int, reader: Reader) -> tuple[Text, ...]:
@@ -267,32 +267,32 @@ def source_texts(source: Source, index: int, reader: Reader) -> tuple[Text, ...]
       Damaged: it has none, or the titles are something else.
       UserError: the record has no such column.
     """
-    spec = reader.field
-    if not spec.title:
-        return texts_of(source, index, spec.column)
-    titles = title_of(source, index, spec.title)
+    field = reader.field
+    if not field.title:
+        return texts_of(source, index, field.column)
+    titles = title_of(source, index, field.title)
     try:
-        found: tuple[str, ...] | None = texts_of(source, index, spec.column)
+        found: tuple[str, ...] | None = texts_of(source, index, field.column)
     except Damaged:
         if is_absent(titles):
             raise
         found = None
     if found is not None and is_absent(titles):
         return found  # an empty text, too, where a source gives one (`sources.Texts`)
-    return _titled(found, titles, spec, place_of(source, index))
+    return _titled(found, titles, field, place_of(source, index))
 
 
-def _titled(value: Any, titles: Any, spec: "TextField", place: str) -> tuple[Text, ...]:
+def _titled(value: Any, titles: Any, field: "TextField", place: str) -> tuple[Text, ...]:
     """Texts, or pairs of titles and texts; of a record without a text its title alone."""
     if is_absent(titles):
-        return as_texts(value, spec.column, place)
-    texts = ("",) if is_absent(value) else as_texts(value, spec.column, place)
+        return as_texts(value, field.column, place)
+    texts = ("",) if is_absent(value) else as_texts(value, field.column, place)
     several = [titles] * len(texts) if isinstance(titles, str | bytes) else list(titles)
     if len(several) != len(texts):
-        why = f"{spec.title!r} has {len(several)} titles for {len(texts)} texts"
+        why = f"{field.title!r} has {len(several)} titles for {len(texts)} texts"
         raise Damaged(place, f"{why}; give one, or as many")
     for title in several:
         if title is not None and not isinstance(title, str | bytes):
-            raise Damaged(place, f"{spec.title!r} has {title!r:.80}, not a title")
+            raise Damaged(place, f"{field.title!r} has {title!r:.80}, not a title")
     known = ["" if is_absent(title) else as_utf8(title) for title in several]
     return tuple(zip(known, texts, strict=True))

@@ -66,12 +66,12 @@ def spread(length: int, count: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
 
 
-def present(source: Source, specs: Mapping[str, Reader], tries: int) -> dict[str, Reader]:
+def present(source: Source, readers: Mapping[str, Reader], tries: int) -> dict[str, Reader]:
     """The fields that a source's records have; all of them where no record can be read.
 
     Args:
       source: the records.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       tries: from how many records, the first that can be read decides.
     """
     for index in spread(len(source), tries):
@@ -82,16 +82,16 @@ def present(source: Source, specs: Mapping[str, Reader], tries: int) -> dict[str
             continue
         found = {
             name: each
-            for name, each in specs.items()
+            for name, each in readers.items()
             if each.field.columns().get("column") in {None, *columns}
         }
-        return found or dict(specs)
-    return dict(specs)
+        return found or dict(readers)
+    return dict(readers)
 
 
 def take(
     source: Source,
-    specs: Mapping[str, Reader],
+    readers: Mapping[str, Reader],
     limit: int,
     negatives: Negatives | None = None,
 ) -> Sample:
@@ -103,7 +103,7 @@ def take(
         found.read += 1
         try:
             with record_at(place_of(source, index)) as place:
-                _look(source, index, specs, found, seen, number in shown)
+                _look(source, index, readers, found, seen, number in shown)
                 if negatives is not None:
                     value = source[index].get(negatives.column)
                     found.negatives.append(len(read_negatives(value, negatives.column, place)))
@@ -115,26 +115,26 @@ def take(
 def _look(
     source: Source,
     index: int,
-    specs: Mapping[str, Reader],
+    readers: Mapping[str, Reader],
     found: Sample,
     seen: set[bytes],
     show: bool,
 ) -> None:
     """Adds one record to what was found."""
     record, pixels, said = source[index], None, ()
-    for name, spec in sorted(specs.items()):
-        if spec.field.optional and spec.lacks(record):
+    for name, reader in sorted(readers.items()):
+        if reader.field.optional and reader.lacks(record):
             found.lacking[name] += 1
             continue
-        if spec.field.modality == "text":
-            texts = source_texts(source, index, spec)
+        if reader.field.modality == "text":
+            texts = source_texts(source, index, reader)
             found.texts.setdefault(name, []).append(texts)
             said = said or texts
             continue
-        if spec.field.modality != "image":
-            spec.value(source, index, 0)  # to see whether it can be read
+        if reader.field.modality != "image":
+            reader.value(source, index, 0)  # to see whether it can be read
             continue
-        value = record.get(spec.field.column)
+        value = record.get(reader.field.column)
         pixels = picture(value, source.name)
         data = value.data if isinstance(value, Encoded) else pixels.tobytes()
         digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -146,7 +146,7 @@ def _look(
         found.shown.append((pixels, " · ".join(filter(None, words))))
 
 
-def describe(source: Source, specs: Mapping[str, Reader], sample: Sample) -> list[str]:
+def describe(source: Source, readers: Mapping[str, Reader], sample: Sample) -> list[str]:
     """Lines about records, images and texts."""
     whole = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
     lines = [f"records     {len(source):,} in {source.name}; looked at: {whole}"]
@@ -176,11 +176,11 @@ def describe(source: Source, specs: Mapping[str, Reader], sample: Sample) -> lis
             f"{middle[1]}, most {high[0]} x {high[1]}; {sample.doubles} doubles"
         )
     for name, texts in sorted(sample.texts.items()):
-        lines += _describe_texts(name, specs[name], texts)
+        lines += _describe_texts(name, readers[name], texts)
     return lines
 
 
-def _describe_texts(name: str, spec: Any, texts: list[tuple[Text, ...]]) -> list[str]:
+def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:
     """Lines about one text field: how many, how long, how often the same."""
     flat = [text for several in texts for text in several]
     doubles = len(flat) - len(set(flat))
@@ -189,10 +189,10 @@ def _describe_texts(name: str, spec: Any, texts: list[tuple[Text, ...]]) -> list
         f"{name:<11} {len(flat) / len(texts):.2f} a record, {doubles} doubles"
         + (f", most often {common[0]!r:.60} ({common[1]} x)" if common[1] > 1 else "")
     ]
-    if spec.tokenizer is None:
+    if reader.tokenizer is None:
         return lines
-    length = spec.field.length
-    whole = replace(spec, field=replace(spec.field, length=max(length, 2048)))
+    length = reader.field.length
+    whole = replace(reader, field=replace(reader.field, length=max(length, 2048)))
     parts = (flat[at : at + 256] for at in range(0, len(flat), 256))
     counts = np.concatenate([whole.stack(part)["mask"].sum(1) for part in parts])
     at = ", ".join(f"{q}% {int(np.percentile(counts, q))}" for q in PERCENTILES)
@@ -228,19 +228,21 @@ def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
     return "\n".join(out) + (" ..." if words else "")
 
 
-def throughput(config: Config, source: Source, specs: Mapping[str, Reader], seconds: float) -> str:
+def throughput(
+    config: Config, source: Source, readers: Mapping[str, Reader], seconds: float
+) -> str:
     """Reads batches as training does for some seconds, and says how fast that went.
 
     Args:
       config: batch size and loader.
       source: the records.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       seconds: how long to read.
     """
     rows, loader = min(config.batch_size, 256), config.loader
     batches: Any = train_batches(
         source,
-        fields=specs,
+        fields=readers,
         order=make_order(source, config.seed),
         batch_size=rows,
         rows=np.arange(rows),

@@ -138,10 +138,10 @@ def eval_batches(
       {field: arrays}, `record` int64 [b] (the record that the image or text belongs to, -1 where
       there is none) and `valid` bool [b].
     """
-    spec = fields[field]
+    reader = fields[field]
     rows = np.arange(batch_size) if rows is None else np.asarray(rows)
-    items = eval_items(source, spec)  # [n, 2]
-    make = partial(eval_batch, source, field, spec, items, batch_size, rows)
+    items = eval_items(source, reader)  # [n, 2]
+    make = partial(eval_batch, source, field, reader, items, batch_size, rows)
     return (reading or Reading()).batches(make, 0, -(-len(items) // batch_size))
 
 

@@ -87,7 +87,7 @@ def narrowed(
 def bags_of(
     columns: Columns,
     source: Source,
-    spec: Reader,
+    reader: Reader,
     items: np.ndarray,
     normalise: bool = False,
 ) -> scipy.sparse.csr_array:
@@ -96,14 +96,14 @@ def bags_of(
     Args:
       columns: of the field.
       source: the records.
-      spec: how the field is read.
+      reader: how the field is read.
       items: int64 [n, 2]: record, and text in the record.
       normalise: to norm 1, where the representations are (VDR, section 4.3).
     """
     parts: list[Any] = [scipy.sparse.csr_array((0, len(columns)), dtype=np.float32)]
     for start in range(0, len(items), CHUNK):
         chosen = items[start : start + CHUNK].tolist()
-        arrays = stack(spec, [source_texts(source, r, spec)[t] for r, t in chosen])
+        arrays = stack(reader, [source_texts(source, r, reader)[t] for r, t in chosen])
         parts.append(columns.bag(arrays["ids"], arrays["mask"]))
     bags = concatenate(parts)
     return normalised(bags) if normalise else bags

@@ -38,7 +38,7 @@ class Confusions:
 
     Attributes:
       source: the records.
-      spec: of the image field.
+      reader: of the image field.
       classes: their names.
       records: of each image, [n].
       labels: right class of each image, [n].
@@ -47,7 +47,7 @@ class Confusions:
     """
 
     source: Source
-    spec: Reader
+    reader: Reader
     classes: tuple[str, ...]
     records: np.ndarray
     labels: np.ndarray
@@ -104,7 +104,7 @@ class Confusions:
         top = best_first(scores, right, TOP).tolist()
         found: dict[str, Any] = {
             "place": place,
-            "query": show_item(self.source, self.spec, int(self.records[place]), 0),
+            "query": show_item(self.source, self.reader, int(self.records[place]), 0),
             "rank": int(self.place[place]),
             "answers": [self._answer(number, scores, label) for number in top],
         }

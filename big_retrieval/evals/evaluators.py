@@ -33,7 +33,7 @@ class Given:
       name: of the evaluator in `config.evals`.
       source: its records; None: it has no `data`.
       fields: field name -> its configuration.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       topology: scores points.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
@@ -42,7 +42,7 @@ class Given:
     name: str
     source: Source | None
     fields: Mapping[str, Field]
-    specs: Mapping[str, Reader]
+    readers: Mapping[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -55,8 +55,8 @@ class Given:
           field: name in `config.fields`.
         """
         assert self.source is not None, f"config.evals.{self.name} has no data"
-        spec = self.specs[field]
-        return encode_source(self.encoder, weights, self.source, field, spec, self.reading)
+        reader = self.readers[field]
+        return encode_source(self.encoder, weights, self.source, field, reader, self.reading)
 
 
 class Runnable(Protocol):
@@ -76,7 +76,7 @@ class Runnable(Protocol):
 def make_evaluators(
     config: Config,
     sources: Mapping[str, Source],
-    specs: Mapping[str, Reader],
+    readers: Mapping[str, Reader],
     encoder: Encoder,
     reading: Reading | None = None,
 ) -> dict[str, Runnable]:
@@ -85,7 +85,7 @@ def make_evaluators(
     Args:
       config: of the run.
       sources: evaluator name -> its records.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
     """
@@ -96,7 +96,9 @@ def make_evaluators(
     for name, part in sorted(config.evals.items()):
         topology = similarity.topology(config.topology_of(*part.reads().values()))
         built[part.prefix(name)] = part.build(
-            Given(name, sources.get(name), dict(config.encoded), specs, topology, encoder, reading)
+            Given(
+                name, sources.get(name), dict(config.encoded), readers, topology, encoder, reading
+            )
         )
     return built
 

@@ -205,7 +205,7 @@ def matched_words(query: Points, answer: Points, words: Sequence[str]) -> list[l
 
 def _item(side: Side, place: int) -> dict[str, Any]:
     record, text = side.items[place].tolist()
-    return show_item(side.source, side.spec, record, text)
+    return show_item(side.source, side.reader, record, text)
 
 
 def best_first(scores: np.ndarray, right: np.ndarray, number: int) -> np.ndarray:
@@ -277,5 +277,5 @@ def choose(
 def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical points are called; () of dense ones."""
     columns = encoder.columns(first.field) if scipy.sparse.issparse(first.points) else None
-    tokenizer = first.spec.tokenizer or second.spec.tokenizer
+    tokenizer = first.reader.tokenizer or second.reader.tokenizer
     return () if columns is None else columns.names(tokenizer)

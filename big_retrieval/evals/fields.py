@@ -39,7 +39,7 @@ def encode_fields(
     encoder: Encoder,
     weights: Any,
     source: Source,
-    specs: Mapping[str, Reader],
+    readers: Mapping[str, Reader],
     reading: Reading | None = None,
 ) -> EncodedFields:
     """Encodes some fields of all records of a source; of several texts the first.
@@ -48,12 +48,12 @@ def encode_fields(
       encoder: encodes on the devices.
       weights: the parameters.
       source: queries or documents, one a record.
-      specs: the wanted fields: name -> how it is read.
+      readers: the wanted fields: name -> how it is read.
       reading: by what records are read; counts damaged ones.
     """
     points, there = {}, {}
-    for name, spec in specs.items():
-        found, records = encode_first(encoder, weights, source, name, spec, reading)
+    for name, reader in readers.items():
+        found, records = encode_first(encoder, weights, source, name, reader, reading)
         there[name] = np.zeros(len(source), bool)
         there[name][records] = True
         points[name] = placed(found, records, len(source))

@@ -18,14 +18,14 @@ from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up
-Specs = Mapping[str, Reader]
+Readers = Mapping[str, Reader]
 Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
 
 
 def describe(
     kind: str,
     source: JudgedSource,
-    specs: Mapping[str, Specs],
+    readers: Mapping[str, Readers],
     ranked: Ranked,
     values: Mapping[str, np.ndarray],
     matched: Matched | None = None,
@@ -35,7 +35,7 @@ def describe(
     Args:
       kind: of the evaluator.
       source: where queries and documents are read from.
-      specs: "query" and "document" -> the fields of the side.
+      readers: "query" and "document" -> the fields of the side.
       ranked: rankings.
       values: metric -> of every query, [q]; the first one says which did worst.
       matched: the words that a query and a document share; None: of a dense model.
@@ -51,7 +51,7 @@ def describe(
 
     def example(place: int) -> dict[str, Any]:
         numbers = {name: round(float(each[place]), 4) for name, each in values.items()}
-        found = _example(source, specs, ranked, place, numbers)
+        found = _example(source, readers, ranked, place, numbers)
         if matched is not None:
             for answer in found["answers"]:
                 answer["matched"] = matched(found["place"], answer["record"])
@@ -79,7 +79,7 @@ def matching(
     *,
     topology: Topology,
     encoder: Encoder,
-    specs: Specs,
+    readers: Readers,
 ) -> Matched | None:
     """What says which words a query and a document of a lexical model share; None: it is dense.
 
@@ -89,13 +89,13 @@ def matching(
       shares: documents' field -> its weight, as the documents are ranked.
       topology: averages points.
       encoder: knows the columns.
-      specs: field name -> how it is read, of both sides.
+      readers: field name -> how it is read, of both sides.
     """
     field = next(iter(documents.points))
     columns = encoder.columns(field) if scipy.sparse.issparse(queries) else None
     if columns is None:
         return None
-    tokenizers = (spec.tokenizer for spec in specs.values() if spec.tokenizer is not None)
+    tokenizers = (reader.tokenizer for reader in readers.values() if reader.tokenizer is not None)
     words = columns.names(next(tokenizers, None))
 
     def matched(query: int, document: int) -> list[list[Any]]:
@@ -109,7 +109,7 @@ def matching(
 
 def _example(
     source: JudgedSource,
-    specs: Mapping[str, Specs],
+    readers: Mapping[str, Readers],
     ranked: Ranked,
     place: int,
     numbers: Mapping[str, float],
@@ -119,13 +119,13 @@ def _example(
     found = ranked.found[place]
     answers = []
     for rank in range(min(TOP, int(np.sum(found >= 0)))):
-        item = _item(source.documents, specs["document"], int(found[rank]))
+        item = _item(source.documents, readers["document"], int(found[rank]))
         grade = float(grades[rank])
         score = round(float(ranked.scores[place, rank]), 6)
         answers.append({**item, "score": score, "right": grade > 0, "grade": grade})
     return {
         "place": int(ranked.queries[place]),
-        "query": _item(source.queries, specs["query"], int(ranked.queries[place])),
+        "query": _item(source.queries, readers["query"], int(ranked.queries[place])),
         "rank": int(right[0]) + 1 if len(right) else None,
         "right_answers": int(np.sum(judged > 0)),
         "metrics": dict(numbers),
@@ -136,25 +136,25 @@ def _example(
     }
 
 
-def _item(source: Source, specs: Specs, record: int) -> dict[str, Any]:
+def _item(source: Source, readers: Readers, record: int) -> dict[str, Any]:
     """The first picture of a record, if any, and its texts."""
     out: dict[str, Any] = {"record": record}
     texts = []
-    for spec in specs.values():
-        if not _has(source, record, spec):
+    for reader in readers.values():
+        if not _has(source, record, reader):
             continue
-        item = show_item(source, spec, record, 0)
-        if spec.field.modality == "text":
+        item = show_item(source, reader, record, 0)
+        if reader.field.modality == "text":
             texts.append(str(item["text"]))
         elif "picture" not in out:
             out |= item
     return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
 
 
-def _has(source: Source, record: int, spec: Reader) -> bool:
+def _has(source: Source, record: int, reader: Reader) -> bool:
     try:
-        if spec.field.modality == "image":
-            return not is_absent(source[record].get(spec.field.column))
-        return spec.field.modality == "text" and bool(source_texts(source, record, spec))
+        if reader.field.modality == "image":
+            return not is_absent(source[record].get(reader.field.column))
+        return reader.field.modality == "text" and bool(source_texts(source, record, reader))
     except (Damaged, UserError):
         return False

@@ -46,7 +46,7 @@ class RankingEvaluator:
       config: the evaluator's configuration.
       source: judged pairs with their queries and documents.
       fields: field name -> its configuration.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       topology: averages and scores points.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
@@ -55,7 +55,7 @@ class RankingEvaluator:
     config: configs.Ranking
     source: JudgedSource
     fields: Mapping[str, Field]
-    specs: Mapping[str, Reader]
+    readers: Mapping[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -148,12 +148,12 @@ class RankingEvaluator:
             return out
         source = self.source.queries if side == "query" else self.source.documents
         for name, there in encoded.there.items():
-            columns, spec = self.encoder.columns(name), self.specs[name]
+            columns, reader = self.encoder.columns(name), self.readers[name]
             assert columns is not None  # checks.evals saw to it
-            if spec.field.modality == "text":
+            if reader.field.modality == "text":
                 records = np.flatnonzero(there)
                 items = np.stack([records, np.zeros_like(records)], axis=1)
-                bags = bags_of(columns, source, spec, items, self.encoder.normalises(name))
+                bags = bags_of(columns, source, reader, items, self.encoder.normalises(name))
                 out[name] = placed(bags, records, len(there))
         return out
 
@@ -182,7 +182,7 @@ class RankingEvaluator:
 
     def specs_of(self, side: Side) -> dict[str, Reader]:
         """How the fields of a side are read."""
-        return {name: self.specs[name] for name, f in self.fields.items() if f.side == side}
+        return {name: self.readers[name] for name, f in self.fields.items() if f.side == side}
 
     def weights_of(self, side: Side) -> dict[str, float]:
         """The config's weights of the fields of a side."""
@@ -235,7 +235,7 @@ class RankingEvaluator:
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
 
     def _examples(self, ranked: Ranked, points: Any, documents: EncodedFields) -> dict[str, Any]:
-        how: Any = {"topology": self.topology, "encoder": self.encoder, "specs": self.specs}
+        how: Any = {"topology": self.topology, "encoder": self.encoder, "readers": self.readers}
         matched = graded_examples.matching(points, documents, self.weights_of("document"), **how)
         sides = {"query": self.specs_of("query"), "document": self.specs_of("document")}
         return graded_examples.describe(

@@ -45,7 +45,7 @@ class RetrievalEvaluator:
     Attributes:
       config: the evaluator's configuration.
       source: the records.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       topology: scores points.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
@@ -53,7 +53,7 @@ class RetrievalEvaluator:
 
     config: configs.Retrieval
     source: Source
-    specs: dict[str, Reader]
+    readers: dict[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -65,7 +65,7 @@ class RetrievalEvaluator:
           UserError: a field or the group column does not fit it.
         """
         names = self.config.document, self.config.query
-        try_record(self.source, {name: self.specs[name] for name in names})
+        try_record(self.source, {name: self.readers[name] for name in names})
         if self.config.group:
             check_group(self.source, self.config.group)
 
@@ -111,7 +111,7 @@ class RetrievalEvaluator:
         groups = group_numbers(self.source, c.group) if c.group else None  # [records]
         return {
             name: encode_side(
-                self.encoder, weights, self.source, name, self.specs[name], groups, self.reading
+                self.encoder, weights, self.source, name, self.readers[name], groups, self.reading
             )
             for name in (c.document, c.query)
         }
@@ -121,17 +121,17 @@ class RetrievalEvaluator:
         columns = self.encoder.columns(side.field)
         assert columns is not None  # checks.evals saw to it
         normalise = self.encoder.normalises(side.field)
-        return bags_of(columns, side.source, side.spec, side.items, normalise)
+        return bags_of(columns, side.source, side.reader, side.items, normalise)
 
     def _lexical(self, sides: dict[str, Side], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, words = self.config, {}
-        images = [name for name, side in sides.items() if side.spec.field.modality == "image"]
+        images = [name for name, side in sides.items() if side.reader.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
         if not lexical or not (images or c.modes):
             return {}
         for name, side in sides.items():
-            if side.spec.field.modality == "text":
+            if side.reader.field.modality == "text":
                 words[name] = self.words(side)
         out = {}
         for text in c.modes:

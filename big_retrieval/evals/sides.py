@@ -19,7 +19,7 @@ def encode_source(
     weights: Any,
     source: Source,
     name: str,
-    spec: Reader,
+    reader: Reader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
@@ -28,7 +28,7 @@ def encode_source(
     """
     batches = eval_batches(
         source,
-        {name: spec},
+        {name: reader},
         field=name,
         batch_size=encoder.batch_size,
         rows=encoder.rows,
@@ -42,20 +42,20 @@ def encode_first(
     weights: Any,
     source: Source,
     name: str,
-    spec: Reader,
+    reader: Reader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
-    if spec.field.modality != "text":
-        return encode_source(encoder, weights, source, name, spec, reading)
-    items = eval_items(source, spec)  # [n, 2]
+    if reader.field.modality != "text":
+        return encode_source(encoder, weights, source, name, reader, reading)
+    items = eval_items(source, reader)  # [n, 2]
     items = items[items[:, 1] == 0]
     if not len(items):
         raise UserError(
-            f"{source.name} has no text in {spec.field.column!r}: nothing can be encoded."
+            f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
         )
-    chosen = _Chosen(source, spec, items)
-    points, places = encode_source(encoder, weights, chosen, name, spec, reading)
+    chosen = _Chosen(source, reader, items)
+    points, places = encode_source(encoder, weights, chosen, name, reader, reading)
     return points, items[places, 0]
 
 
@@ -65,7 +65,7 @@ class Side:
 
     Attributes:
       field: the field's name.
-      spec: how it is read.
+      reader: how it is read.
       source: the records.
       points: [n, M, N], or CSR [n, V].
       owners: int64 [n]; a point of the other side is a right answer where its owner is the same.
@@ -73,7 +73,7 @@ class Side:
     """
 
     field: str
-    spec: Reader
+    reader: Reader
     source: Source
     points: Points
     owners: np.ndarray
@@ -85,7 +85,7 @@ def encode_side(
     weights: Any,
     source: Source,
     name: str,
-    spec: Reader,
+    reader: Reader,
     groups: np.ndarray | None = None,
     reading: Reading | None = None,
 ) -> Side:
@@ -96,23 +96,23 @@ def encode_side(
       weights: the parameters.
       source: the records.
       name: the field's name.
-      spec: how it is read.
+      reader: how it is read.
       groups: number of each record's group, int64 [records]; identical texts of one group then
         count once. None: every record is its own group and nothing is left out.
       reading: by what records are read; counts damaged ones.
     """
-    if groups is not None and spec.field.modality == "text":
-        items = distinct(source, spec, groups)  # [n, 2]
-        chosen = _Chosen(source, spec, items)
-        points, places = encode_source(encoder, weights, chosen, name, spec, reading)
+    if groups is not None and reader.field.modality == "text":
+        items = distinct(source, reader, groups)  # [n, 2]
+        chosen = _Chosen(source, reader, items)
+        points, places = encode_source(encoder, weights, chosen, name, reader, reading)
         items = items[places]
     else:
-        points, records = encode_source(encoder, weights, source, name, spec, reading)
+        points, records = encode_source(encoder, weights, source, name, reader, reading)
         # Points come in the order of the records, and of the texts in each.
         place = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
-    return Side(name, spec, source, points, owners, items)
+    return Side(name, reader, source, points, owners, items)
 
 
 def group_numbers(source: Source, column: str) -> np.ndarray:
@@ -169,15 +169,15 @@ def _group(source: Source, index: int, column: str) -> Any:
     return value
 
 
-def distinct(source: Source, spec: Reader, groups: np.ndarray) -> np.ndarray:
+def distinct(source: Source, reader: Reader, groups: np.ndarray) -> np.ndarray:
     """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
     seen: set[tuple[int, Text]] = set()
     kept = []
     last = -1
     texts: tuple[Text, ...] = ("",)
-    for record, place in eval_items(source, spec).tolist():
+    for record, place in eval_items(source, reader).tolist():
         if record != last:
-            last, texts = record, source_texts(source, record, spec)
+            last, texts = record, source_texts(source, record, reader)
         key = (int(groups[record]), texts[place])
         if key not in seen:
             seen.add(key)
@@ -191,9 +191,9 @@ class _Chosen:
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, source: Source, spec: Reader, items: np.ndarray) -> None:
+    def __init__(self, source: Source, reader: Reader, items: np.ndarray) -> None:
         self.name = source.name
-        self._source, self._spec, self._items = source, spec, items
+        self._source, self._reader, self._items = source, reader, items
 
     def __len__(self) -> int:
         return len(self._items)
@@ -214,4 +214,4 @@ class _Chosen:
 
     def _text(self, index: int) -> Text:
         record, place = self._items[index].tolist()
-        return source_texts(self._source, record, self._spec)[place]
+        return source_texts(self._source, record, self._reader)[place]

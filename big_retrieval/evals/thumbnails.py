@@ -17,12 +17,12 @@ MOST_CHARACTERS = 300  # of a text
 UNREADABLE = "cannot be read"
 
 
-def show_item(source: Source, spec: Reader, record: int, place: int) -> dict[str, Any]:
+def show_item(source: Source, reader: Reader, record: int, place: int) -> dict[str, Any]:
     """What a reader sees of one image or text of a record.
 
     Args:
       source: the records.
-      spec: of the field.
+      reader: of the field.
       record: index.
       place: of the text in its record.
 
@@ -31,19 +31,19 @@ def show_item(source: Source, spec: Reader, record: int, place: int) -> dict[str
       `picture` (a data URI), `size` [width, height] of the original where it can be read and `id`
       where the record has one; for all else where it stands, as `text`.
     """
-    if spec.field.modality == "text":
+    if reader.field.modality == "text":
         try:
-            found = source_texts(source, record, spec)[place]
+            found = source_texts(source, record, reader)[place]
             text = found if isinstance(found, str) else " · ".join(filter(None, found))
         except UserError:
             text = UNREADABLE
         cut = {"characters": len(text)} if len(text) > MOST_CHARACTERS else {}
         return {"record": record, "text": text[:MOST_CHARACTERS], **cut}
-    if spec.field.modality != "image":
+    if reader.field.modality != "image":
         return {"record": record, "text": place_of(source, record)}
     try:
         row = source[record]
-        image = images.picture(column_of(row, spec.field.column, source.name))  # [H, W, 3]
+        image = images.picture(column_of(row, reader.field.column, source.name))  # [H, W, 3]
     except UserError:
         return {"record": record, "picture": data_uri(unreadable())}
     name = row.get("id")

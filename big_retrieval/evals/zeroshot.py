@@ -82,7 +82,7 @@ class ZeroShotEvaluator:
     Attributes:
       config: the evaluator's configuration.
       source: images with a label column.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       topology: scores points.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
@@ -91,7 +91,7 @@ class ZeroShotEvaluator:
 
     config: configs.ZeroShot
     source: Source
-    specs: dict[str, Reader]
+    readers: dict[str, Reader]
     topology: Topology
     encoder: Encoder
     reading: Reading | None = None
@@ -127,7 +127,7 @@ class ZeroShotEvaluator:
         Raises:
           UserError: the image field does not fit the record, or a label is of no class.
         """
-        try_record(self.source, {self.config.image: self.specs[self.config.image]})
+        try_record(self.source, {self.config.image: self.readers[self.config.image]})
         self.labels(self.prompts()[0])
 
     def labels(self, classes: tuple[Class, ...]) -> np.ndarray:
@@ -174,11 +174,11 @@ class ZeroShotEvaluator:
         c = self.config
         classes, prompts = self.prompts()
         labels = self.labels(classes)
-        spec = self.specs[c.text]
-        texts = Texts(filled(classes, prompts), column=spec.field.column)
-        text_points, _ = encode_source(self.encoder, weights, texts, c.text, spec)
+        reader = self.readers[c.text]
+        texts = Texts(filled(classes, prompts), column=reader.field.column)
+        text_points, _ = encode_source(self.encoder, weights, texts, c.text, reader)
         images, records = encode_source(
-            self.encoder, weights, self.source, c.image, self.specs[c.image], self.reading
+            self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading
         )
         say(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = class_scores(
@@ -197,7 +197,7 @@ class ZeroShotEvaluator:
         if show is not None:
             names = tuple(names_of(each)[0] for each in classes)
             found = Confusions(
-                self.source, self.specs[c.image], names, records, labels[records], scores, place
+                self.source, self.readers[c.image], names, records, labels[records], scores, place
             )
             show(lambda: {"type": c.type, **found.describe()})
         return out

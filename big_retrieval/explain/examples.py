@@ -15,7 +15,7 @@ from big_retrieval.data.left_out import LeftOut
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain import listing
-from big_retrieval.explain.items import open_data, spec_of, values_of
+from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import bags_of, check_mode
 from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
@@ -101,11 +101,11 @@ def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Exampl
     items: dict[int, Any] = {}
     texts: dict[int, list[Any]] = {}
     left_out = LeftOut("records")
-    for record, value in values_of(source, spec_of(model, field), records, left_out):
+    for record, value in values_of(source, reader_of(model, field), records, left_out):
         items.setdefault(record, value)  # of several texts the first
     for record in [*items]:
         try:
-            texts[record] = list(source_texts(source, record, spec_of(model, other)))
+            texts[record] = list(source_texts(source, record, reader_of(model, other)))
         except Damaged as problem:
             left_out.add(problem)
             del items[record]

@@ -53,7 +53,7 @@ def _pictures(source: Any, texts: bool) -> Any:
     return source if texts else source.without_texts()
 
 
-def spec_of(model: "TrainedModel", field: str) -> Reader:
+def reader_of(model: "TrainedModel", field: str) -> Reader:
     """How a field of the model is read."""
     return make_readers(model.config, model.tokenizer)[field]
 
@@ -67,13 +67,13 @@ def evenly(source: Source, count: int | None) -> np.ndarray:
 
 
 def values_of(
-    source: Source, spec: Reader, records: np.ndarray, left_out: LeftOut
+    source: Source, reader: Reader, records: np.ndarray, left_out: LeftOut
 ) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 
     Args:
       source: the records.
-      spec: of the field.
+      reader: of the field.
       records: their indices.
       left_out: counts those that are damaged.
 
@@ -83,7 +83,7 @@ def values_of(
     for record in records.tolist():
         try:
             with record_at(place_of(source, record)):
-                values = _values(source, spec, record)
+                values = _values(source, reader, record)
         except Damaged as problem:
             left_out.add(problem)
             continue
@@ -91,8 +91,8 @@ def values_of(
     left_out.check(len(records))
 
 
-def _values(source: Source, spec: Reader, record: int) -> Sequence[Any]:
-    if spec.field.modality == "text":
-        return source_texts(source, record, spec)
-    value = column_of(source[record], spec.field.column, source.name)
+def _values(source: Source, reader: Reader, record: int) -> Sequence[Any]:
+    if reader.field.modality == "text":
+        return source_texts(source, record, reader)
+    value = column_of(source[record], reader.field.column, source.name)
     return (images.picture(value, place_of(source, record)),)

@@ -72,5 +72,5 @@ def bags_of(
     titles = [title for title, _ in pairs] if any(title for title, _ in pairs) else ()
     if side == "document":
         return document_bags(words, model.config, field, texts, titles)
-    spec: Any = model.config.fields[field]
-    return words.bag(texts, spec.length, titles)
+    part: Any = model.config.fields[field]
+    return words.bag(texts, part.length, titles)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.errors import UserError
-from big_retrieval.explain.items import open_data, spec_of, values_of
+from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.words import check_field, lexical_fields, strongest
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.manifest import to_json
@@ -115,8 +115,8 @@ def _rows(
 ) -> list[_Row]:
     """A row for each item and model; writes the pictures."""
     any_model = next(iter(models.values()))
-    spec = spec_of(any_model, field)
-    source = open_data(any_model.config, wanted.data, texts=spec.field.modality == "text")
+    reader = reader_of(any_model, field)
+    source = open_data(any_model.config, wanted.data, texts=reader.field.modality == "text")
     if wanted.count > len(source):
         raise UserError(f"--count is {wanted.count}, but {source.name} has {len(source)} records.")
     rng = np.random.default_rng(wanted.seed)
@@ -125,7 +125,7 @@ def _rows(
     rows: list[_Row] = []
     items: dict[int, Any] = {}
     left_out = LeftOut("records")
-    for record, value in values_of(source, spec, records, left_out):
+    for record, value in values_of(source, reader, records, left_out):
         items.setdefault(record, value)  # of several texts the first
     left_out.close()
     for item, (record, value) in enumerate(items.items(), 1):

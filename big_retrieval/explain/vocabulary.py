@@ -6,7 +6,7 @@ import numpy as np
 
 from big_retrieval.data.left_out import LeftOut
 from big_retrieval.explain import pictures
-from big_retrieval.explain.items import evenly, open_data, spec_of, values_of
+from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
 from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
@@ -39,16 +39,16 @@ def vocabulary(
     """
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
-    spec, left_out = spec_of(model, name), LeftOut("records")
-    source = open_data(model.config, data, texts=spec.field.modality == "text")
-    values = (value for _, value in values_of(source, spec, evenly(source, count), left_out))
+    reader, left_out = reader_of(model, name), LeftOut("records")
+    source = open_data(model.config, data, texts=reader.field.modality == "text")
+    values = (value for _, value in values_of(source, reader, evenly(source, count), left_out))
     found, words = usage(model, values, name), words_of(model, name)
     order = np.argsort(-found.means, kind="stable")
     listed: Any = [(words[c], float(found.means[c])) for c in order.tolist() if found.means[c]]
     strong = box(found.means, BOXED)
     boxed = min(BOXED, found.used)
     note = (
-        f"{count_of(found.rows, spec.field.modality)}; {found.used:,} of {len(words):,} columns "
+        f"{count_of(found.rows, reader.field.modality)}; {found.used:,} of {len(words):,} columns "
         f"are used, {number(found.active, 4)} at a time; the strongest {boxed} have "
         f"{pictures.percent(found.weight(BOXED))} of all value"
     )

@@ -81,7 +81,7 @@ class VdrLoss(PairLossFunction[Vdr]):
         query, query_there = lexical_side(self.sides, reps, batch, "query")
         document, document_there = lexical_side(self.sides, reps, batch, "document")
         loss, metrics = vdr_loss(
-            self.spec,
+            self.part,
             query,
             document,
             self._lexical_negatives(reps),
@@ -92,7 +92,7 @@ class VdrLoss(PairLossFunction[Vdr]):
             negatives_valid=batch.negatives_valid,
             query_id=batch.query_id,
             document_id=batch.document_id,
-            execution=Execution(self.spec.exchange, self.spec.block, column_axis()),
+            execution=Execution(self.part.exchange, self.part.block, column_axis()),
         )
         for name, side, there in (
             ("query", query, query_there),
@@ -108,7 +108,7 @@ class VdrLoss(PairLossFunction[Vdr]):
     @property
     def _gates(self) -> dict[str, int]:
         """k of both sides; of documents only watched where they are compared dense."""
-        tops = {"query": self.spec.top, "document": top_of_documents(self.spec)}
+        tops = {"query": self.part.top, "document": top_of_documents(self.part)}
         return {side: activity.ALL if top is None else top for side, top in tops.items()}
 
     def _lexical_negatives(self, reps: Reps) -> Lexical | None:

@@ -14,14 +14,14 @@ class ContrastiveLoss(PairLossFunction[Contrastive]):
 
     def __call__(self, context: Context) -> Result:
         """See `contrastive_loss`; adds tau to the metrics, and how sparse lexical fields are."""
-        spec, tau = self.spec, self.temperature.tau(context.scalars)
+        part, tau = self.part, self.temperature.tau(context.scalars)
         one = functools.partial(
-            contrastive_loss, divide_by=spec.divide_by, directions=spec.directions
+            contrastive_loss, divide_by=part.divide_by, directions=part.directions
         )
-        loss, metrics = self.sum_of_terms(one, context, spec.terms, tau)
+        loss, metrics = self.sum_of_terms(one, context, part.terms, tau)
         if self.lexical:
             penalty, found = sparsity(
-                spec.sparsity, self.sides, context.reps, context.batch, context.step
+                part.sparsity, self.sides, context.reps, context.batch, context.step
             )
             loss, metrics = loss + penalty, metrics | found
         return loss, {**metrics, "temperature": tau}
@@ -32,12 +32,12 @@ class SigmoidLoss(PairLossFunction[Sigmoid]):
 
     def scalars(self) -> dict[str, float]:
         """`temperature` and `bias`."""
-        return {**super().scalars(), "bias": self.spec.bias}
+        return {**super().scalars(), "bias": self.part.bias}
 
     def __call__(self, context: Context) -> Result:
         """See `sigmoid_loss`; adds tau and the bias to the metrics."""
         tau, bias = self.temperature.tau(context.scalars), context.scalars["bias"]
-        inside = self.spec.weight_inside
+        inside = self.part.weight_inside
         one = functools.partial(sigmoid_loss, bias=bias, weight_inside=inside)
-        loss, metrics = self.sum_of_terms(one, context, self.spec.terms, tau)
+        loss, metrics = self.sum_of_terms(one, context, self.part.terms, tau)
         return loss, {**metrics, "temperature": tau, "bias": bias}

@@ -18,32 +18,32 @@ from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.spreading import column_axis
 
-Spec = TypeVar("Spec", bound=PairLoss)
+P = TypeVar("P", bound=PairLoss)
 
 
 @dataclass(frozen=True)
-class PairLossFunction(LossFunction, Generic[Spec]):
+class PairLossFunction(LossFunction, Generic[P]):
     """What the losses over all pairs read and learn.
 
     Attributes:
-      spec: the part of the configuration.
+      part: the part of the configuration.
       sides: the fields of both sides; scores their embeddings.
       temperature: the multiplier of the scores.
       normalise: whether the weights of a batch are divided by their mean.
       lexical: whether the fields have lexical heads.
     """
 
-    spec: Spec
+    part: P
     sides: Sides
     temperature: LearnedTemperature
     normalise: bool
     lexical: bool
 
     @classmethod
-    def make(cls, spec: Spec, config: Config) -> Self:
+    def make(cls, part: P, config: Config) -> Self:
         """The function of a part of a checked config."""
-        sides, temperature = make_sides(config, spec), LearnedTemperature(spec.temperature)
-        return cls(spec, sides, temperature, config.labels.normalise, spec.lexical(config))
+        sides, temperature = make_sides(config, part), LearnedTemperature(part.temperature)
+        return cls(part, sides, temperature, config.labels.normalise, part.lexical(config))
 
     def scalars(self) -> dict[str, float]:
         """`temperature`."""
@@ -64,7 +64,7 @@ class PairLossFunction(LossFunction, Generic[Spec]):
 
         The metrics are those of the first term, and `loss_<term>` of each where there are several.
         """
-        spec, batch, reps = self.spec, context.batch, context.reps
+        part, batch, reps = self.part, context.batch, context.reps
         axis = column_axis() if self.lexical else None
         common = {
             "topology": self.sides.topology,
@@ -73,8 +73,8 @@ class PairLossFunction(LossFunction, Generic[Spec]):
             "valid": batch.valid,
             "query_id": batch.query_id,
             "document_id": batch.document_id,
-            "false_negatives": spec.false_negatives,
-            "execution": Execution(spec.exchange, spec.block, axis),
+            "false_negatives": part.false_negatives,
+            "execution": Execution(part.exchange, part.block, axis),
         }
         chosen = self.sides.terms(terms)
         values, metrics = {}, {}

@@ -74,7 +74,7 @@ class ModelSearcher:
     Args:
       task: queries and documents.
       config: of the model.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       encoder: encodes on the devices.
       weights: the parameters.
       reading: by what records are read.
@@ -84,7 +84,7 @@ class ModelSearcher:
         self,
         task: Task,
         config: Config,
-        specs: Mapping[str, Reader],
+        readers: Mapping[str, Reader],
         encoder: Encoder,
         weights: Any,
         reading: Reading | None = None,
@@ -95,7 +95,7 @@ class ModelSearcher:
 
         def side(name: str, source: Any) -> tuple[Points, np.ndarray]:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
-            mine = {n: specs[n] for n in shares}
+            mine = {n: readers[n] for n in shares}
             found = encode_fields(encoder, weights, source, mine, reading)
             return average(self._topology, found.points, shares, found.there), found.any(shares)
 

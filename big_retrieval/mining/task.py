@@ -194,8 +194,8 @@ def _perhaps(source: Source, index: int, column: str) -> Any:
         return None
 
 
-def _title(spec: Reader, title: str) -> dict[str, str]:
-    column = spec.field.title
+def _title(reader: Reader, title: str) -> dict[str, str]:
+    column = reader.field.title
     return {column: title} if column else {}
 
 
@@ -219,11 +219,11 @@ class Documents(Records):
         return f"own-{index - count}"
 
 
-def _table(collection: Collection | None, spec: Reader, rows: list[dict[str, Any]]) -> Table:
+def _table(collection: Collection | None, reader: Reader, rows: list[dict[str, Any]]) -> Table:
     own = Rows(rows, "documents")
     if collection is None:
         return own
-    title = spec.field.title
-    names = {"text": spec.field.column} | ({"title": title} if title else {})
+    title = reader.field.title
+    names = {"text": reader.field.column} | ({"title": title} if title else {})
     whole = Renamed(collection.table, {x: y for x, y in names.items() if x != y})
     return Chain([whole, own], "documents") if rows else whole

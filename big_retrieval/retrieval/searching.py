@@ -196,12 +196,12 @@ def _by_model(
     model = loading.load(path, batch_size=batch_size)
     name = query_field(model.config, field or index.about.query_field)
     check_model(index.about, model, name, index.folder)
-    spec = model.config.fields[name]
+    part = model.config.fields[name]
 
     def encode(values: Sequence[Any]) -> Any:
         return rows_of(model, values, name)
 
-    return Searcher(index, mode, name, spec.modality != "text", spec.column, encode)
+    return Searcher(index, mode, name, part.modality != "text", part.column, encode)
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:

@@ -110,8 +110,8 @@ def document_bags(
     Returns:
       float32 [n, V].
     """
-    spec: Any = config.fields[field]
-    bags = words.bag(texts, spec.length, titles)
+    part: Any = config.fields[field]
+    bags = words.bag(texts, part.length, titles)
     return normalised(bags) if normalises(config, field) else bags
 
 

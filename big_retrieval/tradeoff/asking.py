@@ -205,23 +205,25 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
     mesh = parallel.make_mesh(any_mesh(model.config), jax.local_devices()[:1])
     made = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
     weights = jax.device_put(model.weights, parallel.replicated(mesh))
-    encoder, specs = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)
+    encoder, readers = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)
     out: list[tuple[tuple[str, str], Callable[[int], None]]] = []
     for name, texts in wanted.samples.items():
-        spec, columns = specs[name], encoder.columns(name)
+        reader, columns = readers[name], encoder.columns(name)
         values: list[Any] = [None]  # an empty value, such as a black image
         if texts is not None:
             values = [x if isinstance(x, str) else tuple(x) for x in texts]
 
-        def network(query: int, name: str = name, spec: Any = spec, values: Any = values) -> None:
+        def network(
+            query: int, name: str = name, reader: Any = reader, values: Any = values
+        ) -> None:
             one = {"record": np.zeros(1, np.int64), "valid": np.ones(1, bool)}
-            part = stack(spec, [values[query % len(values)]])
+            part = stack(reader, [values[query % len(values)]])
             encoder.points(weights, name, [{name: part, **one}])
 
         def words(
-            query: int, columns: Any = columns, spec: Any = spec, values: Any = values
+            query: int, columns: Any = columns, reader: Any = reader, values: Any = values
         ) -> None:
-            arrays = stack(spec, [values[query % len(values)]])
+            arrays = stack(reader, [values[query % len(values)]])
             columns.bag(arrays["ids"], arrays["mask"])
 
         out.append(((wanted.checkpoint, "network"), network))

@@ -102,8 +102,8 @@ def make_subject(
     ev = model.config.evals[name]
     config = dataclasses.replace(model.config, evals={name: ev})
     sources = {name: make_source(ev.data)}
-    specs, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
-    made = make_evaluators(config, sources, specs, model.encoder, reading)
+    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
+    made = make_evaluators(config, sources, readers, model.encoder, reading)
     (evaluator,) = made.values()
     evaluator.check()
     gates = sweep(config, ev, queries, documents)
@@ -188,11 +188,11 @@ def ranked(
 
     own, (judged, grades) = evaluator.own[asked], source.judgements.of(asked)
     sayable = encoded["query"].any(evaluator.weights_of("query"))[asked]
-    specs = {n: evaluator.specs[n] for n in side_fields(config, c)["query"]}
+    readers = {n: evaluator.readers[n] for n in side_fields(config, c)["query"]}
     samples = {}
-    for each, spec in specs.items():
+    for each, reader in readers.items():
         there = asked[encoded["query"].there[each][asked]]
-        samples[each] = _texts(source.queries, spec, [(record, 0) for record in there.tolist()])
+        samples[each] = _texts(source.queries, reader, [(record, 0) for record in there.tolist()])
     return Subject(
         title=name,
         topology=config.topology,
@@ -226,7 +226,7 @@ def paired(
     words = {
         side: evaluator.words(sides[side])
         for side, found in gates.items()
-        if sides[side].spec.field.modality == "text"
+        if sides[side].reader.field.modality == "text"
         and any(gate.mode.needs_words(side) for gate in found)
     }
 
@@ -242,17 +242,17 @@ def paired(
         judge=Paired(c.recall_at, asking.owners, sides["document"].owners),
         metrics=metrics_of(c),
         depth=max(c.recall_at),
-        samples={c.query: _texts(asking.source, asking.spec, asking.items.tolist())},
+        samples={c.query: _texts(asking.source, asking.reader, asking.items.tolist())},
         records=sides["document"].points.shape[0],
     )
 
 
-def _texts(source: Source, spec: Reader, items: Sequence[Any]) -> list[Text] | None:
+def _texts(source: Source, reader: Reader, items: Sequence[Any]) -> list[Text] | None:
     """Texts of a field evenly chosen among (record, place) of all; None of other fields."""
-    if spec.field.modality != "text":
+    if reader.field.modality != "text":
         return None
     chosen = [items[number] for number in evenly(len(items), SAMPLE)]
-    return [source_texts(source, record, spec)[place] for record, place in chosen]
+    return [source_texts(source, record, reader)[place] for record, place in chosen]
 
 
 def evenly(count: int, most: int) -> list[int]:

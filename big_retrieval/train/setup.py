@@ -55,7 +55,7 @@ class Run:
       parts: model, optimiser and step.
       tokenizer: of all text fields.
       source: the training records.
-      specs: field name -> how it is read.
+      readers: field name -> how it is read.
       order: from positions to records.
       rows: the rows of each global batch that this process brings.
       evaluators: by metric prefix.
@@ -67,7 +67,7 @@ class Run:
     parts: Model
     tokenizer: Tokenizer
     source: Source
-    specs: Mapping[str, Reader]
+    readers: Mapping[str, Reader]
     order: Order
     rows: np.ndarray
     evaluators: Mapping[str, Runnable]
@@ -94,7 +94,7 @@ class Run:
         c = self.config
         arrays = train_batches(
             self.source,
-            fields=self.specs,
+            fields=self.readers,
             order=self.order,
             batch_size=c.batch_size,
             rows=self.rows,
@@ -230,8 +230,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     claim(workdir, config)
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
-    specs = make_readers(config, tokenizer, source)
-    try_record(source, specs, make_labels(config), make_negatives(config))
+    readers = make_readers(config, tokenizer, source)
+    try_record(source, readers, make_labels(config), make_negatives(config))
     total_steps = run_length(config, len(source))
     parts = build_model(
         config,
@@ -242,7 +242,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         words=tokenizer,
     )
     encoder = Encoder(parts.model, mesh, config.batch_size)
-    evaluators = make_evaluators(config, eval_sources, specs, encoder, reading)
+    evaluators = make_evaluators(config, eval_sources, readers, encoder, reading)
     for evaluator in evaluators.values():
         evaluator.check()
     return Run(
@@ -250,7 +250,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         parts=parts,
         tokenizer=tokenizer,
         source=source,
-        specs=specs,
+        readers=readers,
         order=make_order(source, config.seed),
         rows=parallel.local_rows(mesh, config.batch_size),
         evaluators=evaluators,
