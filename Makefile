@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes that share the tests; each takes up to 3 GB.
 WORKERS ?= 2
 
-.PHONY: install quickstart test test-all lint clean
+.PHONY: install quickstart test test-all lint docs clean
 
 install: .venv/installed
 
@@ -34,6 +34,14 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
+# The site in build/site; a link or a name that leads nowhere is an error.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv .cache build *.egg-info

@@ -43,6 +43,7 @@ EXTRAS = {
         "ruff>=0.12",
         "wordcloud>=1.9.4",
     ],
+    "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "faiss": ["faiss-cpu>=1.10"],
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
     "explain": ["matplotlib>=3.9", "wordcloud>=1.9.4"],
