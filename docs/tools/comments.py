@@ -2,7 +2,8 @@
 
     lr: float = 1e-3  # peak of the schedule
 
-A comment on the lines before a key counts where the key has none beside it.
+A comment on the lines before a key counts where the key has none beside it. Methods of parts whose
+documentation is "See `Base`" are left out: the base class has the words.
 """
 
 import io
@@ -15,6 +16,13 @@ import griffe
 
 class Comments(griffe.Extension):
     """Gives attributes of classes a docstring out of their comments."""
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Leaves out methods that only refer to the base class."""
+        for name, member in list(cls.members.items()):
+            words = member.docstring.value if member.is_function and member.docstring else ""
+            if words.startswith("See `"):
+                del cls.members[name]
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
         """Looks beside the attribute, then above it."""

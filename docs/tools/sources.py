@@ -32,7 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(filter(_is_source, links)):
         language = Path(path).suffix.lstrip(".")
         code = (ROOT / path).read_text(encoding="utf-8")
-        text = f"---\nsearch:\n  exclude: true\n---\n# {path}\n\n````{language}\n{code}````\n"
+        head = "---\nsearch: {exclude: true}\nhide: [toc]\n---"
+        text = f"{head}\n# {path}\n\n````{language}\n{code}````\n"
         page = File.generated(config, f"source/{path}.md", content=text)
         page.inclusion = InclusionLevel.NOT_IN_NAV
         files.append(page)
