@@ -291,11 +291,13 @@ def _files(folder: Path) -> None:
     questions = [f"{number},{row['text']}" for number, row in enumerate(rows[:5])]
     (folder / "queries.csv").write_text("\n".join(["id,question", *questions]) + "\n")
     pairs = [
-        f"word{query},product{product},{rng.integers(1, 100)}"
+        f"word{query},product{product},title {product},{rng.integers(1, 100)}"
         for query in range(20)
         for product in rng.choice(30, 6, replace=False)
     ]
-    (folder / "pairs.csv").write_text("\n".join(["query,product_id,score_linear", *pairs]) + "\n")
+    (folder / "pairs.csv").write_text(
+        "\n".join(["query,product_id,title,score_linear", *pairs]) + "\n"
+    )
 
 
 # ---- The README
