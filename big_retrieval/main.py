@@ -1,8 +1,8 @@
 """Trains a configuration.
 
-    python -m big_retrieval.main --config=configs/X.py[:arg] [--workdir=DIR] [--config.a.b=v]
+    python -m big_retrieval.main --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=v]
 
-With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
+`big-retrieval train` is the same command. With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
 on devices that are not here; the same goes into plan.json of the run folder.
 
 Several processes (hosts) start the same command (launch/ does it for them). Where
@@ -97,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, log=True)
+    cli.run(main, log=True, about=__doc__ or "")

@@ -15,7 +15,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     beir); query (3e-4) and document (1e-4): factors of the regulariser.
 
     The masked-language head as it is published, without training:
-    python -m big_retrieval.evaluate --untrained --config=configs/splade_msmarco.py
+    big-retrieval evaluate --untrained --config=configs/splade_msmarco.py
     """
     args = recipe.parse_arg(
         arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",

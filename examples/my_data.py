@@ -2,7 +2,7 @@
 
     python examples/my_data.py pictures                  # writes a folder of this form, to try it
     cd anywhere && python -m big_retrieval.main --config=PATH/my_data.py:data=pictures
-    python -m big_retrieval.evaluate --workdir=RUN --plugins=PATH/my_data.py
+    big-retrieval evaluate --run=RUN --plugins=PATH/my_data.py
 
     pictures/cat.json    {"file": "img/cat.jpg", "captions": ["a cat", "a sleeping animal"]}
     pictures/img/cat.jpg

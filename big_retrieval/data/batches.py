@@ -108,7 +108,7 @@ def try_record(
     if read:
         unseen |= untitled
         key = min(unseen)
-        mine = ", or find negatives with python -m big_retrieval.mine"
+        mine = ", or find negatives with big-retrieval mine"
         raise UserError(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
             f"name a column that they have{mine if 'negatives' in key else ''}."

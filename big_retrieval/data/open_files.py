@@ -237,7 +237,7 @@ def _open_table(path: Path, size: int, changed: int) -> Table:
             group = table.group_bytes / 2**20
             warn(
                 f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
-                "will be slow; `python -m big_retrieval.data convert` makes faster shards"
+                "will be slow; `big-retrieval data convert` makes faster shards"
             )
         return table
     if ending == ".npz":

@@ -3,7 +3,7 @@
     rankings/<evaluator>/run.trec      a TREC run, of `depth` documents a query
                          queries.csv   a row for each query that was asked: its id, its metrics
 
-`python -m big_retrieval.compare` reads them again.
+`big-retrieval compare` reads them again.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What `python -m big_retrieval.explain` lists and draws."""
+"""What `big-retrieval explain` lists and draws."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence

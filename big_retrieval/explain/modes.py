@@ -1,7 +1,7 @@
 """Representations as the modes of search have them: encoded, or the bag of a side's own words.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-section 4.3. The bags are those of `python -m big_retrieval.search` and `index --binary`, made by
+section 4.3. The bags are those of `big-retrieval search` and `index --binary`, made by
 the same functions, so that the products of an explanation add up to the score of the search.
 """
 

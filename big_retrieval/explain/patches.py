@@ -184,7 +184,7 @@ def check_word(word: str, words: Sequence[str]) -> None:
     if word not in words:
         raise UserError(
             f"no column is called {word!r}: the model's vocabulary has word pieces, which "
-            "python -m big_retrieval.explain lists."
+            "big-retrieval explain lists."
         )
 
 

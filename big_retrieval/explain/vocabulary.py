@@ -1,4 +1,4 @@
-"""How a model uses its vocabulary for a set: `python -m big_retrieval.explain vocabulary`."""
+"""How a model uses its vocabulary for a set: `big-retrieval explain vocabulary`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -89,7 +89,7 @@ def shared(
 ) -> Shared:
     """The words in which a query and a document meet, with their shares of the score.
 
-    The score is that of `python -m big_retrieval.search` in the same mode.
+    The score is that of `big-retrieval search` in the same mode.
 
     Args:
       model: with lexical heads.

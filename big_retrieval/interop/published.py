@@ -1,6 +1,6 @@
 """Models that their authors publish as single files: by name, downloaded once, checked by SHA-256.
 
-`python -m big_retrieval.interop import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2` is all it
+`big-retrieval import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2` is all it
 takes. What was downloaded lies below `cache()`, where a file may also be put by hand.
 """
 

@@ -89,8 +89,8 @@ def check_run(folder: Path) -> None:
         raise UserError(f"{folder} is no folder; give the folder of a run.")
     if not any((folder / name).is_file() for name in SIGNS):
         raise UserError(
-            f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the --workdir of "
-            "a run."
+            f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the "
+            "folder of a run."
         )
 
 

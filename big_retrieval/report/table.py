@@ -20,7 +20,7 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     """A row for each folder, a column for each metric.
 
     Args:
-      folders: a run's, or one that `big_retrieval.evaluate` wrote to; or that of a sweep's entry
+      folders: a run's, or one that `big-retrieval evaluate` wrote to; or that of a sweep's entry
         with a folder seed_<k> for each run, of which the row has mean and sample deviation.
       patterns: of the metrics, as in a sweep (`ranking/*/nDCG@10`); none: all of evaluators.
 
@@ -70,7 +70,7 @@ def row_of(folder: Path, name: str) -> Row:
         where = f" nor in its {len(seeds)} folders of seeds" if seeds else ""
         raise UserError(
             f"{folder} has neither {' nor '.join(FILES)}{where}: let the run end, or evaluate it "
-            "with python -m big_retrieval.evaluate."
+            "with big-retrieval evaluate."
         )
     missing = len(seeds) - len(found)
     return Row(name, f"{len(found)} of {len(seeds)}" if missing else str(len(found)), found)

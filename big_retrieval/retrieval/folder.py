@@ -27,7 +27,7 @@ MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 2  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
-AGAIN = "build it again with python -m big_retrieval.index"
+AGAIN = "build it again with big-retrieval index"
 
 
 @dataclass(frozen=True)

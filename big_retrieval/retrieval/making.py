@@ -43,7 +43,7 @@ OWN_IDS = "give each its own, or name another column with --id"
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for; the flags of `python -m big_retrieval.index`.
+    """What is asked for; the flags of `big-retrieval index`.
 
     Attributes:
       checkpoint: a run or checkpoint folder.
@@ -129,7 +129,7 @@ def make(wish: Wish, say: Say = print) -> Path:
         size = sum(path.stat().st_size for path in wish.out.iterdir())
         entries = f", {about.entries / about.documents:.1f} values each" if about.columns else ""
         say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {wish.out}")
-        say(f"to search: python -m big_retrieval.search --index={wish.out}")
+        say(f"to search: big-retrieval search --index={wish.out}")
     return wish.out
 
 

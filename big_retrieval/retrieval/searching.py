@@ -190,7 +190,7 @@ def _by_model(
     path = checkpoint or index.about.checkpoint
     if not Path(path).is_dir():
         raise UserError(
-            f"the model {path} of the index {index.folder} is not there: give --checkpoint=RUN, or "
+            f"the model {path} of the index {index.folder} is not there: give --run=RUN, or "
             "search by words alone with --mode=bag."
         )
     model = loading.load(path, batch_size=batch_size)
@@ -217,17 +217,17 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
         kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
         raise UserError(
             f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
-            "name another field with --query_field, or the model of the index with --checkpoint."
+            "name another field with --query_field, or the model of the index with --run."
         )
     if lexical:
         words = Vocabulary(model.columns(field), model.tokenizer)
         if words.fingerprint() != about.columns_sha256:
             raise UserError(
                 f"the index {folder} has another vocabulary than the model {model.folder}; give "
-                "the model of the index with --checkpoint, or build an index with this one."
+                "the model of the index with --run, or build an index with this one."
             )
     if about.params_sha256 and about.params_sha256 != fingerprint(model):
         raise UserError(
             f"the index {folder} was made by other weights than those of {model.folder}; give the "
-            "model of the index with --checkpoint, or build an index with this one."
+            "model of the index with --run, or build an index with this one."
         )

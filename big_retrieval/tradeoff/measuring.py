@@ -170,7 +170,7 @@ def check(wish: Wish) -> list[str]:
         for and no model is lexical.
     """
     if not wish.checkpoints:
-        raise UserError("--checkpoint is missing: a run or checkpoint folder, or several of them.")
+        raise UserError("--run is missing: a run or checkpoint folder, or several of them.")
     found, lexical = [], False
     for checkpoint in wish.checkpoints:
         config = read_config(find(checkpoint))
@@ -208,7 +208,7 @@ def named(checkpoints: Sequence[str]) -> list[str]:
     names = [f"{p.parent.name}/{p.name}" if count[p.name] > 1 else p.name for p in paths]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"--checkpoint names {twice} twice; give each model once.")
+        raise UserError(f"--run names {twice} twice; give each model once.")
     return names
 
 

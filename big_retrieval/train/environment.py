@@ -55,6 +55,8 @@ def describe(run: Run) -> dict[str, Any]:
 
 def command(argv: list[str]) -> str:
     """The command line as it can be typed again."""
+    if argv[0].startswith("big-retrieval "):
+        return shlex.join([*argv[0].split(), *argv[1:]])
     program = Path(argv[0])
     if program.parent.name == "big_retrieval":
         return shlex.join(["python", "-m", f"big_retrieval.{program.stem}", *argv[1:]])

@@ -2,7 +2,7 @@
 
 All runs see the same number of pairs; memory for activations is that of 64 pairs in each.
 
-    python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_gcl_batch.py:data=FOLDER
+    big-retrieval sweep --sweep=configs/sweeps/emoji_gcl_batch.py:data=FOLDER
 """
 
 from big_retrieval import recipe

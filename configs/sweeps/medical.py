@@ -1,6 +1,6 @@
 """DPR, SPLADE and VDR from one start on medical question answering; VDR without its parts, too.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/medical.py:data=FOLDER --workdir=runs/medical
+big-retrieval sweep --sweep=configs/sweeps/medical.py:data=FOLDER --workdir=runs/medical
 """
 
 from big_retrieval import recipe

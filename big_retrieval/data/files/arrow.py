@@ -71,7 +71,7 @@ class Parquet:
     """A Parquet file; light columns are held in memory, heavy ones (images) read by row group.
 
     Random access reads a whole row group for one row, so that files with images want small ones;
-    `big_retrieval.data convert` makes shards that are read record by record.
+    `big-retrieval data convert` makes shards that are read record by record.
 
     Args:
       path: the file.

@@ -89,7 +89,7 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"{path} is missing or damaged: the conversion did not end; repeat the same "
-            "`python -m big_retrieval.data convert`."
+            "`big-retrieval data convert`."
         ) from None
     if index.get("format") != FORMAT:
         raise UserError(f"{path} has format {index.get('format')}, not {FORMAT}; convert again.")

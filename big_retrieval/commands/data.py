@@ -1,8 +1,8 @@
 """Looks at a config's data, writes them as shards, or splits judged pairs.
 
-    python -m big_retrieval.data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
-    python -m big_retrieval.data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
-    python -m big_retrieval.data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
+    big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
+    big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
+    big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
 
 `inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
 writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
@@ -19,10 +19,12 @@ from big_retrieval import cli, schema
 from big_retrieval.checks import check
 from big_retrieval.config import Config, Graded
 from big_retrieval.config.sources import Source as SourceConfig
-from big_retrieval.data import split_command
+from big_retrieval.commands import data_split
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks
 
+WORDS = 1
+WITHOUT = ("workdir",)
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
@@ -36,10 +38,10 @@ def main(*words: str) -> None:
     actions = {"inspect": inspect, "convert": convert, "split": split}
     if not words or words[0] not in actions:
         raise UserError(
-            "say what to do: python -m big_retrieval.data inspect, ... convert, or ... split."
+            "say what to do: big-retrieval data inspect, ... convert, or ... split."
         )
     if words[0] == "split" and cli.CONFIG.value is None:
-        split_command.split(split_command.source_of_flags(), OUT.value)
+        data_split.split(data_split.source_of_flags(), OUT.value)
         return
     config = cli.load_config()
     check(config)
@@ -91,7 +93,7 @@ def split(config: Config) -> None:
         raise UserError(
             f"--source is of the type {asked.type!r}; only judged pairs ('graded') can be split."
         )
-    split_command.split(asked, OUT.value)
+    data_split.split(asked, OUT.value)
 
 
 def convert(config: Config) -> None:
@@ -139,7 +141,3 @@ def _convert(config: Config, folder: Path) -> None:
         print(f"{damage.count:,} damaged records were left out; {damage.file} names them")
     print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
     print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
-
-
-if __name__ == "__main__":
-    cli.run(main, words=1)

@@ -1,18 +1,20 @@
 """Evaluates a finished run again, or something that was not trained here.
 
-    python -m big_retrieval.evaluate --workdir=RUN
-    python -m big_retrieval.evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
-        [--head=lexical]
-    python -m big_retrieval.evaluate --untrained --config=FILE
-    python -m big_retrieval.evaluate --bm25 --config=FILE
+    big-retrieval evaluate --run=RUN [--step=N] [--out=FOLDER]
+    big-retrieval evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
+        [--head=lexical] [--out=FOLDER]
+    big-retrieval evaluate --untrained --config=FILE [--out=FOLDER]
+    big-retrieval evaluate --bm25 --config=FILE [--out=FOLDER]
 
-The first reads nothing but a checkpoint folder; --checkpoint=RUN says the same. The numbers go to
-the screen and, where --workdir is a whole run and no single checkpoint, to RUN/evaluation.json,
-with examples of what was found in RUN/examples/. The others take the evaluators from a config: for
-a model from a file, folder or hub name (see `big_retrieval.interop`), for the config's own model
-before its first step, and for no model but the words that query and document share. With --workdir
-they write there, too. --rankings adds rankings/<evaluator>/ with a TREC run and the metrics of
-every query, which `python -m big_retrieval.compare` compares.
+RUN is a run folder or a single checkpoint, which need no config. The others take the evaluators
+from --config: for a model of another library from a file, folder or hub name (see `big-retrieval
+import`), for the config's own model before its first step, and for BM25, which ranks by the words
+that query and document share.
+
+The metrics go to the screen and to FOLDER/evaluation.json, with examples of what was found in
+FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
+run folder nor --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC run and the metrics
+of every query, which `big-retrieval compare` compares.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from big_retrieval.evals.evaluators import Runnable
     from big_retrieval.loading import TrainedModel
 
+WITHOUT = ("workdir",)
+RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
+OUT = flags.DEFINE_string("out", None, "Folder of the results; that of the run by default")
 STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
 INIT = flags.DEFINE_string(
     "init", None, "A model that was not trained here: file, folder, hub name"
@@ -46,7 +51,6 @@ HEAD = flags.DEFINE_enum(
 RANKINGS = flags.DEFINE_bool(
     "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
 )
-flags.DEFINE_alias("checkpoint", "workdir")  # what all other commands call it
 FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
 Say = Callable[[str], None]
@@ -80,7 +84,7 @@ def main() -> None:
         return
     # A run that still trains can be evaluated: that writes other files, with a lock of their own.
     file = folder / FILE
-    with cli.owning(locks.beside(file), file, "--workdir"):
+    with cli.owning(locks.beside(file), file):
         _evaluate(mode, folder)
 
 
@@ -106,20 +110,19 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     evaluators = subject.evaluators
     if RANKINGS.value:
         if rankings is None:
-            raise UserError("--rankings needs a folder to write to: give --workdir.")
+            raise UserError("--rankings needs a folder to write to: give --out.")
         evaluators = evals.with_rankings(evaluators)
     found = evals.run(evaluators, names, subject.weights, say, examples, rankings)
     table(found)
     if folder is None:
-        place = cli.WORKDIR.value
-        no_run = f"{place} is no run folder, so nothing is written to it"
-        say(no_run if place else "nothing is written; --workdir says where to")
+        no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
+        say(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
         return
     target = folder / FILE
     write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
     say(f"written to {target}")
-    if not mode:
-        say(f"for the report: python -m big_retrieval.report {folder}")
+    if not mode and not OUT.value:
+        say(f"for the report: big-retrieval report {folder}")
 
 
 def _mode() -> str:
@@ -132,8 +135,10 @@ def _mode() -> str:
     mode = modes[0] if modes else ""
     if len(modes) > 1:
         raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
-    if not mode and not cli.WORKDIR.value:
-        raise UserError("--workdir is missing: the run folder to evaluate.")
+    if mode and RUN.value:
+        raise UserError(f"--run and --{mode} are both given; keep one of them.")
+    if not mode and not RUN.value:
+        raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
     if not mode and cli.CONFIG.value is not None:
         raise UserError(
             "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
@@ -154,13 +159,14 @@ def _folder(mode: str) -> Path | None:
     Raises:
       UserError: the folder is a run's, but something else is evaluated.
     """
-    if not cli.WORKDIR.value:
-        return None
-    folder = Path(cli.WORKDIR.value)
-    run = (folder / "checkpoints").exists()
-    if mode and run:
-        raise UserError(f"--workdir {folder} is a run; give another folder with --{mode}.")
-    return folder if mode or (folder / "checkpoints").is_dir() else None
+    run = Path(RUN.value) if RUN.value else None
+    if not OUT.value:
+        return run if run is not None and (run / "checkpoints").is_dir() else None
+    folder = Path(OUT.value)
+    own = run is not None and run.resolve() == folder.resolve()
+    if (folder / "checkpoints").exists() and not own:
+        raise UserError(f"--out {folder} is a run, and something else is evaluated; give another.")
+    return folder
 
 
 def _trained(say: Say) -> Subject:
@@ -168,7 +174,7 @@ def _trained(say: Say) -> Subject:
     from big_retrieval.loading import load
     from big_retrieval.manifest import read_meta
 
-    model = load(Path(str(cli.WORKDIR.value)), step=STEP.value, batch_size=BATCH)
+    model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
     step = read_meta(model.folder)["step"]
     return _of_model(model, str(model.folder), model.folder.name, step)
 
@@ -232,7 +238,3 @@ def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) 
 MAKE: dict[str, Callable[[Say], Subject]] = {
     "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
 }  # fmt: skip
-
-
-if __name__ == "__main__":
-    cli.run(main)

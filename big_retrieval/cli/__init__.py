@@ -5,7 +5,6 @@ become a `UserError` here; everything else that goes wrong is a bug and keeps it
 """
 
 import contextlib
-import difflib
 import functools
 import gc
 import itertools
@@ -24,9 +23,12 @@ from typing import Any
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+from big_retrieval import __version__
 from big_retrieval import config as configs
+from big_retrieval.cli import help as manual
+from big_retrieval.cli import mistakes
 from big_retrieval.config import Config, registry
-from big_retrieval.config.file import OVERRIDE, ConfigFile, chain
+from big_retrieval.config.file import ConfigFile
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import FULL
 from big_retrieval.runtime import locks, screen
@@ -44,30 +46,60 @@ REMEDIES = {  # what a message of jax says -> what to do about it
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
     "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
 }
-WANTED = {  # what a message of absl says -> what the value must be
-    "literal for int": "a whole number",
-    "string to float": "a number",
-    "Non-boolean": "True or False",
-    "as a ConfigDict": "a group of keys: set its single keys instead",
-}
 
 
-def run(main: Callable[..., Any], *, words: int = 0, log: bool = False) -> None:
+def run(
+    main: Callable[..., Any],
+    *,
+    words: int = 0,
+    log: bool = False,
+    without: Sequence[str] = (),
+    about: str = "",
+) -> None:
     """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
+
+    With --help or --version it prints that instead, and returns.
 
     Args:
       main: takes the words of the command line that are no flags.
       words: how many of them there may be.
       log: whether the output only tells what the command does and its results are files, so that
         the command goes on where the output cannot be written.
+      without: flags of this module, or of another one that the command imports, which it does not
+        take.
+      about: the command's description, for --help.
     """
     screen.guard(log=log)
+    for name in without:
+        delattr(flags.FLAGS, name)
+    asked = set(sys.argv[1:])
+    if asked & {"--version", "-version"}:
+        print(f"big-retrieval {__version__}")
+        return
+    if asked & set(manual.ASKED):
+        _help(about)
+        return
     prepare_environment()
     parser = functools.partial(parse, words=words)
     try:
         app.run(lambda argv: _guarded(main, *argv[1:]), flags_parser=parser)
     except UserError as problem:
         fail(problem)
+
+
+def _help(about: str) -> None:
+    """Prints the command's description and flags; with --config, the keys of that config, too."""
+    argv = [arg for arg in sys.argv if arg not in manual.ASKED]
+    config = None
+    if "config" in flags.FLAGS and any(re.match(r"--?config(=|$)", arg) for arg in argv):
+        try:
+            parse(argv, words=len(argv))
+            for file in PLUGINS.value:
+                registry.import_file(Path(file))
+            config = load_config()
+        except UserError as problem:
+            fail(problem)
+    print(manual.text(about, config), end="")
 
 
 def fail(problem: Exception) -> None:
@@ -137,7 +169,7 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
         sys.unraisablehook = _unraisable
     try:
-        for file in PLUGINS.value:
+        for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
             registry.import_file(Path(file))
         main(*words)
         sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
@@ -198,14 +230,15 @@ def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
     Raises:
       UserError: names the flag, key or file.
     """
-    _check_file(argv)
+    if "config" in flags.FLAGS:
+        mistakes.check_config_file(argv)
     given, _ = split_none(argv)
     try:
         rest = flags.FLAGS(given)
     except UserError:
         raise
     except Exception as problem:
-        raise UserError(_sentence(problem)) from problem
+        raise UserError(mistakes.sentence(problem)) from problem
     if len(rest) > 1 + words:
         hint = (
             f"at most {words} such words are taken"
@@ -237,57 +270,6 @@ def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return rest, keys
 
 
-def _check_file(argv: Sequence[str]) -> None:
-    """A clear word about --config before its file runs."""
-    values = [arg.split("=", 1)[1] for arg in argv if re.match(r"--?config=", arg)]
-    values += [b for a, b in itertools.pairwise(argv) if re.fullmatch(r"--?config", a)]
-    place = [i for i, arg in enumerate(argv) if re.match(r"--?config(=|$)", arg)]
-    early = [arg for arg in argv[: place[0] if place else None] if re.match(OVERRIDE, arg)]
-    if early:
-        where = "stands before" if place else "needs"
-        raise UserError(f"{early[0]} {where} --config: give --config=FILE first, then its keys.")
-    if len(values) > 1:
-        raise UserError(f"--config is given {len(values)} times ({', '.join(values)}); keep one.")
-    for value in values:
-        path = Path(value.split(":", 1)[0])
-        if path.is_file() and path.suffix == ".py":
-            continue
-        folder = path.parent if path.parent != Path() else Path("configs")
-        names = [file.name for file in folder.glob("*.py")]
-        near = difflib.get_close_matches(f"{path.stem}.py", names, 1)
-        hint = f"; did you mean {folder / near[0]}?" if near else "; give FILE.py or FILE.py:words."
-        if value and path.exists():
-            raise UserError(f"--config: {path} is no Python file{hint}")
-        raise UserError(f"--config: there is no file {str(path) if value else value!r}{hint}")
-
-
-def _sentence(problem: Exception) -> str:
-    """What went wrong while flags were parsed, from exceptions of absl."""
-    for cause in chain(problem):
-        if isinstance(cause, UserError):
-            return str(cause)
-    text = " ".join(str(problem).split())
-    match = re.match(r"flag --(\S+?)=(.*?): (.*)", text)
-    if match:
-        wanted = next((words for sign, words in WANTED.items() if sign in match[3]), match[3])
-        if choices := re.fullmatch(r"value should be one of <(.*)>", wanted):
-            wanted = f"one of {choices[1].replace('|', ', ')}"
-        name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
-        given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in sys.argv}
-        return f"{name} is {given.get(match[1]) or match[2]!r}; it must be {wanted}."
-    match = re.match(r"Unknown command line flag '([^']+)'", text)
-    if match:
-        known = [name for name in flags.FLAGS if not name.startswith("config.")]
-        near = difflib.get_close_matches(match[1].split(".")[0], known, 1)
-        rest = match[1].partition(".")[1:]
-        hint = f"did you mean --{near[0]}{''.join(rest)}?" if near else "--help lists them."
-        return f"Unknown command line flag '{match[1]}': {hint}"
-    match = re.match(r"Missing value for flag (\S+)", text)
-    if match:
-        return f"{match[1]} has no value; write {match[1]}=VALUE."
-    return text or type(problem).__name__
-
-
 flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
 
 
@@ -315,8 +297,8 @@ def load_config() -> Config:
 
 
 def workdir() -> Path:
-    """--workdir, or runs/<config>-<arg>."""
-    if WORKDIR.value:
+    """--workdir, where the command has it and it is given, or runs/<config>-<arg>."""
+    if "workdir" in flags.FLAGS and WORKDIR.value:
         return Path(WORKDIR.value)
     file, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
     arg = re.sub(r"[^A-Za-z0-9_.=-]+", "-", arg).strip("-")

@@ -1,11 +1,11 @@
 """Makes a checkpoint of ours out of one of another library.
 
-    python -m big_retrieval.interop import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
+    big-retrieval import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
         [--head=lexical]
 
 PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
 name on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it,
-and so does `python -m big_retrieval.evaluate --workdir=FOLDER`. --head=lexical makes a lexical
+and so does `big-retrieval evaluate --run=FOLDER`. --head=lexical makes a lexical
 encoder of a masked-language model; SPLADE models are one anyway. With --config=FILE the model takes
 over the names and columns of that config's fields, and its evaluators.
 """
@@ -18,6 +18,7 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
+WITHOUT = ("workdir",)
 FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
 TOKENIZER = flags.DEFINE_string("tokenizer", "", "Where the model comes without one")
@@ -30,10 +31,8 @@ HEAD = flags.DEFINE_enum(
 )
 
 
-def main(*words: str) -> None:
+def main() -> None:
     """Imports the model and writes it."""
-    if words != ("import",):
-        raise UserError("say what to do: python -m big_retrieval.interop import --from=PATH.")
     if not FROM.value or not OUT.value:
         lost = "--from" if not FROM.value else "--out"
         raise UserError(f"{lost} is missing: --from=PATH is read and --out=FOLDER written.")
@@ -59,7 +58,3 @@ def _import(out: Path) -> None:
     )
     write(model, out)
     print(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")
-
-
-if __name__ == "__main__":
-    cli.run(main, words=1)

@@ -1,7 +1,7 @@
 """Compares two systems query by query: means, their difference, and whether it is chance.
 
-    python -m big_retrieval.compare RUN_A RUN_B [--out=FILE.csv]
-    python -m big_retrieval.compare A.trec B.trec --qrels=FILE [--metrics=nDCG@10,MRR@10,R@100]
+    big-retrieval compare RUN_A RUN_B [--out=FILE.csv]
+    big-retrieval compare A.trec B.trec --qrels=FILE [--metrics=nDCG@10,MRR@10,R@100]
 
 The first takes run folders, or those of `evaluate --rankings`, with
 rankings/<evaluator>/queries.csv; the second TREC run files, measured as trec_eval does. For every
@@ -22,6 +22,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.runtime import locks
 
+WORDS = 2
+WITHOUT = ("config", "workdir", "plugins")
 QRELS = flags.DEFINE_string("qrels", None, "Judgements, for run files: TREC's qrels or BEIR's tsv")
 METRICS = flags.DEFINE_list("metrics", ["nDCG@10", "MRR@10", "R@100"], "Of run files")
 TWICE = flags.DEFINE_enum(
@@ -37,7 +39,7 @@ def main(*words: str) -> None:
     from big_retrieval.evals.paired import compare
 
     if len(words) != 2:
-        raise UserError("give two systems: python -m big_retrieval.compare RUN_A RUN_B.")
+        raise UserError("give two systems: big-retrieval compare RUN_A RUN_B.")
     first, second = (Path(word) for word in words)
     pairs = _files(first, second) if QRELS.value else _folders(first, second)
     table = [HEADER]
@@ -120,7 +122,7 @@ def _folders(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
         if not files:
             raise UserError(
                 f"{path} has no {FOLDER}/<evaluator>/{QUERIES}: write them with "
-                f"python -m big_retrieval.evaluate --workdir={path} --rankings."
+                f"big-retrieval evaluate --run={path} --rankings."
             )
         found.append(files)
     both = [name for name in found[0] if name in found[1]]
@@ -147,7 +149,3 @@ def _files(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
         except UserError as problem:
             raise UserError(f"{path}: {problem}") from None
     return {"": (found[0], found[1])}
-
-
-if __name__ == "__main__":
-    cli.run(main, words=2)

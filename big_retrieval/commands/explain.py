@@ -1,15 +1,15 @@
 """Explains a lexical model: words of texts and images, shared words, patches, its vocabulary.
 
-    python -m big_retrieval.explain --checkpoint=RUN --text="a red ball" [--with=ball.jpg]
+    big-retrieval explain --run=RUN --text="a red ball" [--with=ball.jpg]
         [--mode=bag]
-    python -m big_retrieval.explain --checkpoint=RUN --image=ball.jpg [--patches=0:3,2:5]
+    big-retrieval explain --run=RUN --image=ball.jpg [--patches=0:3,2:5]
         [--map=ball] [--words=20] [--out=FOLDER]
-    python -m big_retrieval.explain examples --checkpoint=RUN --data=evals.test --out=FOLDER
+    big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER
         [--count=24] [--seed=0] [--mode=bag]
-    python -m big_retrieval.explain vocabulary --checkpoint=RUN --data=evals.test [--field=image]
-    python -m big_retrieval.explain sheet --checkpoint=RUN [--checkpoint=RUN2] --data=FILE
+    big-retrieval explain vocabulary --run=RUN --data=evals.test [--field=image]
+    big-retrieval explain sheet --run=RUN [--run=RUN2] --data=FILE
         --count=20 --out=sheet.csv [--raters=3] [--seed=0]
-    python -m big_retrieval.explain tally sheet-1.csv sheet-2.csv [--key=sheet.key.json]
+    big-retrieval explain tally sheet-1.csv sheet-2.csv [--key=sheet.key.json]
 
 --text, --image and --patches can be given several times. --data is a source of the model's
 configuration (data, evals.NAME) or a file of pairs. `sheet` writes what people rate, `tally` reads
@@ -24,7 +24,8 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
-CHECKPOINT = flags.DEFINE_multi_string("checkpoint", [], "Run or checkpoint folder; sheet: several")
+WITHOUT = ("config", "workdir")
+RUN = flags.DEFINE_multi_string("run", [], "Run or checkpoint folder; sheet: several")
 TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
 IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
 WITH = flags.DEFINE_string("with", None, "A text or image file to compare each of them with")
@@ -37,7 +38,7 @@ MODE = flags.DEFINE_enum(
     "As of search: --text or --image is the query, --with the document",
 )
 FLAGS = flags.FLAGS
-WORDS = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
+LISTED = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
 PATCHES = flags.DEFINE_multi_string("patches", [], "Rows and columns of patches: r0:r1,c0:c1")
 MAP = flags.DEFINE_multi_string("map", [], "A word to show at each patch of the images")
 DATA = flags.DEFINE_string("data", "", "examples, vocabulary, sheet: which records")
@@ -55,12 +56,11 @@ READING = (
     "value there; words that the picture hardly has stay pale."
 )
 SHEETS = 1000  # of a tally at most
+WORDS = SHEETS + 1
 
 
 def main(*words: str) -> None:
     """Does what the first word says; none: explains texts and images."""
-    if cli.CONFIG.value is not None or cli.WORKDIR.value is not None:
-        raise UserError("explain takes no --config and no --workdir: give --checkpoint=RUN.")
     action, *rest = words or ("",)
     actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary, "sheet": _sheet}
     if action == "tally":
@@ -73,10 +73,10 @@ def main(*words: str) -> None:
         raise UserError(
             f"{wrong!r} is none of {', '.join(filter(None, actions))} and tally; leave it out."
         )
-    if not CHECKPOINT.value:
-        raise UserError("--checkpoint is missing: the folder of a run, or of a checkpoint.")
-    if action != "sheet" and len(CHECKPOINT.value) > 1:
-        raise UserError("--checkpoint is given several times, which only sheet takes; keep one.")
+    if not RUN.value:
+        raise UserError("--run is missing: the folder of a run, or of a checkpoint.")
+    if action != "sheet" and len(RUN.value) > 1:
+        raise UserError("--run is given several times, which only sheet takes; keep one.")
     if OUT.value is None:
         actions[action]()
         return
@@ -95,7 +95,7 @@ def _explain() -> None:
         raise UserError("--patches and --map are of images: give --image=FILE.")
     if MODE.value != "parametric" and WITH.value is None:
         raise UserError(f"--mode={MODE.value} is of a query and a document: give --with, too.")
-    model = load(CHECKPOINT.value[0])
+    model = load(RUN.value[0])
     items = [command.asked(model, text, "text", FIELD.value) for text in TEXT.value]
     items += [command.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
     other = None
@@ -121,13 +121,13 @@ def _examples() -> None:
     if not DATA.value or OUT.value is None:
         lost = "--out" if DATA.value else "--data"
         raise UserError(f"{lost} is missing: --data is evals.NAME, --out the page's folder.")
-    model = load(CHECKPOINT.value[0])
+    model = load(RUN.value[0])
     which = {"count": COUNT.value or EXAMPLES, "seed": SEED.value, "mode": MODE.value}
     wanted = Wanted(DATA.value, FIELD.value, WITH_FIELD.value, **which)
     source, found = examples(model, wanted)
     drawn = f"{len(found):,} of {len(source):,} records of {source.name}"
     note = f"{drawn}, drawn with seed {SEED.value}; model {model.folder}, mode {MODE.value}."
-    words = WORDS.value if FLAGS["words"].present else FEW
+    words = LISTED.value if FLAGS["words"].present else FEW
     path = gallery.write(found, words, Path(OUT.value), f"Examples: {DATA.value}", note)
     print(f"{gallery.summary(found)} words of the texts that go with them")
     print(f"written to {path}")
@@ -139,7 +139,7 @@ def _vocabulary() -> None:
 
     if not DATA.value:
         raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
-    model = load(CHECKPOINT.value[0])
+    model = load(RUN.value[0])
     parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
     _print(parts)
     _write(parts, "Use of the vocabulary")
@@ -152,9 +152,9 @@ def _sheet() -> None:
     if not DATA.value or not OUT.value:
         lost = "--out" if DATA.value else "--data"
         raise UserError(f"{lost} is missing: --data is what people see, --out the CSV file.")
-    models = {path: load(path) for path in CHECKPOINT.value}
-    if len(models) < len(CHECKPOINT.value):
-        raise UserError("--checkpoint names a folder twice; give each model once.")
+    models = {path: load(path) for path in RUN.value}
+    if len(models) < len(RUN.value):
+        raise UserError("--run names a folder twice; give each model once.")
     wanted = sheet.Wanted(DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value)
     for path in sheet.write(models, wanted, Path(OUT.value)):
         print(f"written to {path}")
@@ -164,7 +164,7 @@ def _print(parts: list) -> None:
     from big_retrieval.explain.show import table
 
     for part in parts:
-        print(table(part, WORDS.value) + "\n", flush=True)
+        print(table(part, LISTED.value) + "\n", flush=True)
 
 
 def _write(parts: list, title: str, reading: str = "") -> None:
@@ -175,8 +175,4 @@ def _write(parts: list, title: str, reading: str = "") -> None:
 
     if lost := pictures.missing():
         print(lost)
-    print(f"written to {write(parts, WORDS.value, Path(OUT.value), title, reading)}")
-
-
-if __name__ == "__main__":
-    cli.run(main, words=SHEETS + 1)
+    print(f"written to {write(parts, LISTED.value, Path(OUT.value), title, reading)}")

@@ -1,10 +1,10 @@
 """Writes the report of a run, or prints a table of several.
 
-    python -m big_retrieval.report RUN [RUN2] [--out=FILE]
-    python -m big_retrieval.report --table [--metrics=PATTERN,PATTERN] FOLDER FOLDER ...
+    big-retrieval report RUN [RUN2] [--out=FILE]
+    big-retrieval report --table [--metrics=PATTERN,PATTERN] FOLDER FOLDER ...
 
 With two runs they stand side by side. A table has a row for each folder: a run, what
-`big_retrieval.evaluate` wrote to, or a sweep's entry with a folder for each seed. Reads nothing but
+`big-retrieval evaluate` wrote to, or a sweep's entry with a folder for each seed. Reads nothing but
 the folders: no model, no data.
 """
 
@@ -19,6 +19,7 @@ from big_retrieval.report.read import check_run
 from big_retrieval.report.table import table
 from big_retrieval.runtime import locks
 
+WITHOUT = ("config", "workdir", "plugins")
 OUT = flags.DEFINE_string("out", None, "The file; RUN/report.html by default")
 TABLE = flags.DEFINE_bool("table", False, "Print one Markdown table of all folders instead")
 METRICS = flags.DEFINE_list(
@@ -38,8 +39,6 @@ def main(*folders: str) -> None:
       UserError: none or the same one twice, or one that holds no run; flags that do not go
         together.
     """
-    if cli.CONFIG.value is not None or cli.WORKDIR.value is not None:
-        raise UserError("report takes no --config and no --workdir: give the run folder alone.")
     paths = [Path(folder) for folder in folders]
     if TABLE.value:
         _table(paths)
@@ -47,7 +46,7 @@ def main(*folders: str) -> None:
     if METRICS.value:
         raise UserError("--metrics is for --table: a page shows all metrics; leave it out.")
     if not folders:
-        raise UserError("the run folder is missing: python -m big_retrieval.report RUN [RUN2].")
+        raise UserError("the run folder is missing: big-retrieval report RUN [RUN2].")
     if len(paths) > PAGES:
         raise UserError(f"{folders[PAGES]!r} is no flag; at most {PAGES} such words are taken.")
     if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
@@ -66,9 +65,5 @@ def _table(paths: list[Path]) -> None:
     if OUT.value is not None:
         raise UserError("--out is for a page: --table prints; leave it out.")
     if not paths:
-        raise UserError("the folders are missing: python -m big_retrieval.report --table RUN ...")
+        raise UserError("the folders are missing: big-retrieval report --table RUN ...")
     print(table(paths, METRICS.value), end="")
-
-
-if __name__ == "__main__":
-    cli.run(main, words=WORDS)

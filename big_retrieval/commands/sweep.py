@@ -1,6 +1,6 @@
 """Runs a list of configurations with several seeds, and makes one table of their results.
 
-    python -m big_retrieval.sweep --sweep=configs/sweeps/X.py[:arg] [--workdir=DIR] [--only=0-2,5]
+    big-retrieval sweep --sweep=configs/sweeps/X.py[:arg] [--workdir=DIR] [--only=0-2,5]
 
 Finished runs are skipped and an interrupted one resumes, so the same command goes on. --list shows
 the runs, --dry-run checks all configurations and prints the commands, --table only makes the table
@@ -24,6 +24,8 @@ from big_retrieval.sweep.check import check_all
 from big_retrieval.sweep.spec import Run, Sweep
 from big_retrieval.sweep.table import read_results, write_tables
 
+LOG = True
+WITHOUT = ("config", "wait")
 SWEEP = flags.DEFINE_string("sweep", None, "Sweep file, e.g. configs/sweeps/quickstart_seeds.py")
 ONLY = flags.DEFINE_string("only", "", "Numbers of the runs to do, e.g. 3 or 0-2,5; all by default")
 LIST = flags.DEFINE_bool("list", False, "Show the runs and how far they are")
@@ -109,10 +111,6 @@ def _load() -> Sweep:
     """The sweep file of this command line, whose flags go together."""
     if not SWEEP.value:
         raise UserError("--sweep is missing, e.g. --sweep=configs/sweeps/quickstart_seeds.py.")
-    if cli.CONFIG.value is not None:
-        raise UserError(
-            "--config is not for sweep: the sweep file names the configs; leave it out."
-        )
     modes = [flag.name for flag in (LIST, DRY_RUN, TABLE, SLURM) if flag.value]
     if len(modes) > 1:
         raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
@@ -124,7 +122,3 @@ def _load() -> Sweep:
             "start big_retrieval.main for each run that --dry-run prints."
         )
     return spec.load(SWEEP.value)
-
-
-if __name__ == "__main__":
-    cli.run(main, log=True)

@@ -1,7 +1,7 @@
 """Finds hard negatives: documents that a model or BM25 takes for right ones.
 
-    python -m big_retrieval.mine --bm25 --data=FOLDER --out=FILE.jsonl
-    python -m big_retrieval.mine --checkpoint=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
+    big-retrieval mine --bm25 --data=FOLDER --out=FILE.jsonl
+    big-retrieval mine --run=RUN [--config=FILE] [--data=...] --out=FILE.jsonl
 
 All documents are searched for every training query; documents that are right for it, have the text
 of a right one or are the query itself are left out, and so are those that contain an answer. Of the
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from big_retrieval.mining.searchers import Searcher
     from big_retrieval.mining.task import Task
 
-CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Run or checkpoint folder, or other model")
+LOG = True
+WITHOUT = ("workdir",)
+RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder, or other model")
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 instead of a model")
 DATA = flags.DEFINE_string("data", None, "Folder in BEIR's form, or a file in DPR's form")
 SPLIT = flags.DEFINE_string("split", "train", "With --data: of BEIR's qrels")
@@ -207,8 +209,8 @@ def _checked() -> Path:
     Raises:
       UserError: they do not.
     """
-    if bool(CHECKPOINT.value) == BM25.value:
-        raise UserError("say who searches: --checkpoint=RUN or --bm25, one of them.")
+    if bool(RUN.value) == BM25.value:
+        raise UserError("say who searches: --run=RUN or --bm25, one of them.")
     if not OUT.value:
         raise UserError("--out is missing: the file to write, such as negatives.jsonl.")
     if BM25.value and not DATA.value and cli.CONFIG.value is None:
@@ -240,13 +242,13 @@ def _bm25() -> "tuple[Task, Searcher, Config]":
 
 
 def _model() -> "tuple[Task, Searcher, Config]":
-    """The model of --checkpoint."""
+    """The model of --run."""
     from big_retrieval.data.build import make_readers, make_reading
     from big_retrieval.interop.model import import_model
     from big_retrieval.loading import load
     from big_retrieval.mining.searchers import ModelSearcher
 
-    path = str(CHECKPOINT.value)
+    path = str(RUN.value)
     if cli.CONFIG.value is None:
         model = load(path, batch_size=BATCH)
     else:
@@ -295,7 +297,3 @@ def _task(config: Config, tokenizer: Any) -> "Task":
         return judged_task(source, texts[0], texts[1])
     collection = Collection(DOCUMENTS.value) if DOCUMENTS.value else None
     return pairs_task(source, texts[0], texts[1], collection)
-
-
-if __name__ == "__main__":
-    cli.run(main, log=True)

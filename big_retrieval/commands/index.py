@@ -1,8 +1,8 @@
-"""Makes an index of documents, to be searched by `python -m big_retrieval.search`.
+"""Makes an index of documents, to be searched by `big-retrieval search`.
 
-    python -m big_retrieval.index --checkpoint=RUN --documents=FILES --out=FOLDER
-    python -m big_retrieval.index --checkpoint=RUN --documents=FILES --out=FOLDER --binary
-    python -m big_retrieval.index --checkpoint=RUN --documents=FILES --out=FOLDER --format=lucene
+    big-retrieval index --run=RUN --data=FILES --out=FOLDER
+    big-retrieval index --run=RUN --data=FILES --out=FOLDER --binary
+    big-retrieval index --run=RUN --data=FILES --out=FOLDER --format=lucene
 
 FILES are JSONL, CSV, TSV, Parquet, npz or shards, as for training; several are separated by commas,
 or written as a pattern or a range {00..99}. Lexical fields make an inverted index, all others a
@@ -18,8 +18,10 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
-CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Run or checkpoint folder of the model")
-DOCUMENTS = flags.DEFINE_string("documents", None, "Files of documents, separated by commas")
+LOG = True
+WITHOUT = ("config", "workdir")
+RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder of the model")
+DATA = flags.DEFINE_string("data", None, "Files of documents, separated by commas")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
 FIELD = flags.DEFINE_string(
     "field", "", "Of the model: title, or image=0.9,title=0.1; all document fields by default"
@@ -44,8 +46,8 @@ BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time")
 def main() -> None:
     """Makes what the flags ask for."""
     for flag, what in (
-        (CHECKPOINT, "the run or checkpoint folder of the model"),
-        (DOCUMENTS, "files of documents"),
+        (RUN, "the run or checkpoint folder of the model"),
+        (DATA, "files of documents"),
         (OUT, "the folder to write"),
     ):
         if not flag.value:
@@ -65,8 +67,8 @@ def _make(out: Path) -> None:
 
     make(
         Wish(
-            checkpoint=Path(str(CHECKPOINT.value)),
-            documents=str(DOCUMENTS.value),
+            checkpoint=Path(str(RUN.value)),
+            documents=str(DATA.value),
             out=out,
             field=FIELD.value,
             query_field=QUERY_FIELD.value,
@@ -84,7 +86,3 @@ def _make(out: Path) -> None:
             batch_size=BATCH.value,
         )
     )
-
-
-if __name__ == "__main__":
-    cli.run(main, log=True)

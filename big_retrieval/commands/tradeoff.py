@@ -1,10 +1,10 @@
 """Quality of retrieval against latency per query: gates of different widths, and bags of words.
 
-    python -m big_retrieval.tradeoff --checkpoint=RUN --out=FOLDER [--eval=NAME]
+    big-retrieval tradeoff --run=RUN --out=FOLDER [--eval=NAME]
         [--queries=bag,16,64,256,all] [--documents=binary,64,256,all] [--metric=nDCG@10]
         [--limit=1000] [--rounds=5] [--bm25]
 
---checkpoint takes several folders, separated by commas; of dense models the exact search is one
+--run takes several folders, separated by commas; of dense models the exact search is one
 point. Queries and documents are those of an evaluator of the run. Numbers are columns that stay
 besides a text's own words; "bag" and "binary" are bags of words, which no network encodes. --bm25
 adds BM25, whose weights are in an index like those of the models. Writes tradeoff.html, tradeoff.md
@@ -20,7 +20,9 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
-CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Run or checkpoint folders, one or several")
+LOG = True
+WITHOUT = ("config", "workdir")
+RUN = flags.DEFINE_list("run", [], "Run or checkpoint folders, one or several")
 EVAL = flags.DEFINE_string("eval", "", "Evaluator of the run; may be left out where it has one")
 QUERIES = flags.DEFINE_list("queries", [], "Gates of queries: bag, numbers of columns, all")
 DOCUMENTS = flags.DEFINE_list("documents", [], "Gates of documents: binary, numbers, all")
@@ -34,8 +36,6 @@ WORK = "work"  # below it, while it is measured
 
 def main() -> None:
     """Measures and writes the files."""
-    if cli.CONFIG.value is not None or cli.WORKDIR.value is not None:
-        raise UserError("tradeoff takes no --config and no --workdir: give --checkpoint=RUN.")
     if not OUT.value:
         raise UserError("--out is missing: the folder to write the plot and its numbers to.")
     from big_retrieval.retrieval import folder as folders
@@ -43,7 +43,7 @@ def main() -> None:
     from big_retrieval.train.logging import say
 
     wish = measuring.Wish(
-        checkpoints=CHECKPOINT.value,
+        checkpoints=RUN.value,
         evaluator=EVAL.value,
         queries=QUERIES.value,
         documents=DOCUMENTS.value,
@@ -67,7 +67,3 @@ def main() -> None:
             raise
     print((out / "tradeoff.md").read_text())
     say(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")
-
-
-if __name__ == "__main__":
-    cli.run(main, log=True)

@@ -1,8 +1,8 @@
-"""Searches an index that `python -m big_retrieval.index` made.
+"""Searches an index that `big-retrieval index` made.
 
-    python -m big_retrieval.search --index=FOLDER --query="words"
-    python -m big_retrieval.search --index=FOLDER                     # asks on the terminal
-    python -m big_retrieval.search --index=FOLDER --queries=FILE --out=run.trec
+    big-retrieval search --index=FOLDER --query="words"
+    big-retrieval search --index=FOLDER                     # asks on the terminal
+    big-retrieval search --index=FOLDER --queries=FILE --out=run.trec
 
 --mode=bag asks by the words of the query alone, with the index and without its model.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from big_retrieval.retrieval.documents import Chunk
     from big_retrieval.retrieval.searching import Searcher
 
+WITHOUT = ("config", "workdir")
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
 QUERY = flags.DEFINE_string("query", None, "One query")
 QUERIES = flags.DEFINE_string("queries", None, "Files of queries, as for documents")
@@ -33,7 +34,7 @@ DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most")
 MODE = flags.DEFINE_enum(
     "mode", None, ("parametric", "bag", "binary"), "How to ask; by default as the index was made"
 )
-CHECKPOINT = flags.DEFINE_string("checkpoint", "", "Of the model, where it has moved")
+RUN = flags.DEFINE_string("run", "", "The model's run or checkpoint folder, where it has moved")
 QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which queries are read")
 ENGINE = flags.DEFINE_enum("engine", "exact", ("exact", "faiss"), "Of dense indexes")
 VERIFY = flags.DEFINE_bool("verify", False, "Verify the checksums of all files first")
@@ -58,7 +59,7 @@ def _search() -> None:
     searcher = open_searcher(
         Path(str(INDEX.value)),
         mode=MODE.value,
-        checkpoint=CHECKPOINT.value,
+        checkpoint=RUN.value,
         field=QUERY_FIELD.value,
         engine=ENGINE.value,
         verify=VERIFY.value,
@@ -76,7 +77,7 @@ def _search() -> None:
 def _check_flags() -> None:
     """Raises a UserError for flags that are missing or do not go together."""
     if not INDEX.value:
-        raise UserError("--index is missing: the folder that python -m big_retrieval.index wrote.")
+        raise UserError("--index is missing: the folder that big-retrieval index wrote.")
     for flag in (DEPTH, BATCH):
         if flag.value < 1:
             raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
@@ -170,7 +171,3 @@ def converse(searcher: "Searcher") -> None:
             print(f"error: {problem}", file=sys.stderr, flush=True)
         if screen.closed():
             return
-
-
-if __name__ == "__main__":
-    cli.run(main)

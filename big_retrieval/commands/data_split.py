@@ -1,4 +1,4 @@
-"""`python -m big_retrieval.data split`: judged pairs into the four-way split of GCL."""
+"""`big-retrieval data split`: judged pairs into the four-way split of GCL."""
 
 import dataclasses
 import typing
