@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 import big_retrieval
-from big_retrieval import cli, evaluate, recipe, similarity
+from big_retrieval import cli, recipe, similarity
 from big_retrieval import config as configs
+from big_retrieval.commands import evaluate
 from big_retrieval.data import decoding
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.scenes import Scenes
@@ -182,9 +183,9 @@ def test_one_device(finished: Path, trained: TrainedModel, monkeypatch: pytest.M
 
 
 def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs `python -m big_retrieval.evaluate --workdir=FOLDER` in this process."""
+    """Runs `big-retrieval evaluate --run=FOLDER` in this process."""
     for holder, name, value in (
-        (cli, "WORKDIR", str(folder)), (cli, "CONFIG", None), (evaluate, "STEP", None)
+        (evaluate, "RUN", str(folder)), (cli, "CONFIG", None), (evaluate, "STEP", None)
     ):  # fmt: skip
         monkeypatch.setattr(holder, name, SimpleNamespace(value=value))
     evaluate.main()

@@ -609,13 +609,14 @@ def test_the_array_command(tmp_path: Path) -> None:
 def test_the_script_runs_one_run_a_task(tmp_path: Path) -> None:
     words = slurm.command([0, 1], sweep="s.py", workdir=tmp_path)
     script = words.index("launch/slurm.sbatch")
-    env = {**environment(), "DRY_RUN": "1", "MODULE": "big_retrieval.sweep"}
+    env = {**environment(), "DRY_RUN": "1", "COMMAND": "sweep"}
     env |= {"SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_ID": "7"}
     done = subprocess.run(
         ["bash", *words[script:]], env=env, capture_output=True, text=True, check=True
     )
     found = shlex.split(done.stdout)
-    assert found[found.index("-m") + 1] == "big_retrieval.sweep"
+    place = found.index("-m")
+    assert found[place + 1 : place + 3] == ["big_retrieval", "sweep"]
     assert found[-3:] == ["--sweep=s.py", f"--workdir={tmp_path}", "--only=1"]
 
 
@@ -680,7 +681,7 @@ def test_looking_without_running(tmp_path: Path) -> None:
     ]
     dry = in_process("sweep", *flags, "--dry-run", "--only=1")
     assert shlex.split(dry.stdout) == [
-        "python", "-m", "big_retrieval.main", "--config=configs/quickstart.py:runlocal",
+        "big-retrieval", "train", "--config=configs/quickstart.py:runlocal",
         f"--workdir={tmp_path / 'w'}/quickstart/seed_1", "--config.seed=1",
     ]  # fmt: skip
     assert not (tmp_path / "w").exists()

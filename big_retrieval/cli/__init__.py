@@ -34,13 +34,13 @@ from big_retrieval.io.space import FULL
 from big_retrieval.runtime import locks, screen
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Config file with an optional argument: configs/quickstart.py:runlocal"
+    "config",
+    None,
+    "Config file, or name of a shipped config, with an optional argument: quickstart:runlocal",
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
-PLUGINS = flags.DEFINE_multi_string(
-    "plugins", [], "Python file that defines parts of the run; may be given several times"
-)
+PLUGINS = flags.DEFINE_multi_string("plugins", [], "Python file that defines parts of the run")
 LENGTHS = ("total_steps", "total_examples", "total_epochs")
 REMEDIES = {  # what a message of jax says -> what to do about it
     "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
@@ -282,7 +282,7 @@ def load_config() -> Config:
       UserError: no --config, or something in it that does not belong there.
     """
     if CONFIG.value is None:
-        raise UserError("--config is missing, e.g. --config=configs/quickstart.py.")
+        raise UserError("--config is missing, e.g. --config=quickstart.")
     raw = CONFIG.value
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     given = [key for key in LENGTHS if key in overrides]

@@ -72,7 +72,10 @@ def _flag(flag: flags.Flag) -> str:
     if isinstance(default, list | tuple):
         default = ",".join(map(str, default))
     shown = "" if default in (None, "", False) else f" (default: {default})"
-    return f"{name}\n{_wrapped(f'{flag.help}{shown}')}"
+    about = re.sub(
+        r"^<[^>]*>: |;\s+repeat this option[^;]*$", "", str(flag.help)
+    )  # absl's additions
+    return f"{name}\n{_wrapped(f'{about}{shown}')}"
 
 
 def _wrapped(words: str) -> str:

@@ -98,7 +98,9 @@ def overview() -> str:
 def unknown(word: str) -> str:
     """What is said of a first word that is no command."""
     if word.startswith("-"):
-        return f"{word} stands before the command: write {PROGRAM} COMMAND {word}; --help lists all."
+        return (
+            f"{word} stands before the command: write {PROGRAM} COMMAND {word}; --help lists all."
+        )
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean {near[0]}?" if near else f"{PROGRAM} --help lists them."
     return f"there is no command {word!r}: {hint}"

@@ -17,9 +17,9 @@ from absl import flags
 
 from big_retrieval import cli, schema
 from big_retrieval.checks import check
+from big_retrieval.commands import data_split
 from big_retrieval.config import Config, Graded
 from big_retrieval.config.sources import Source as SourceConfig
-from big_retrieval.commands import data_split
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks
 
@@ -37,9 +37,7 @@ def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
     actions = {"inspect": inspect, "convert": convert, "split": split}
     if not words or words[0] not in actions:
-        raise UserError(
-            "say what to do: big-retrieval data inspect, ... convert, or ... split."
-        )
+        raise UserError("say what to do: big-retrieval data inspect, ... convert, or ... split.")
     if words[0] == "split" and cli.CONFIG.value is None:
         data_split.split(data_split.source_of_flags(), OUT.value)
         return

@@ -98,7 +98,7 @@ def main() -> None:
     check_all(sweep, chosen)
     if DRY_RUN.value:
         for run in chosen:
-            print(shlex.join(["python", "-m", "big_retrieval.main", *run.flags()]))
+            print(shlex.join(["big-retrieval", "train", *run.flags()]))
     elif SLURM.value:
         submit(chosen, folder)
     else:
@@ -119,6 +119,6 @@ def _load() -> Sweep:
     if int(os.environ.get("JAX_NUM_PROCESSES", "1") or 1) > 1:
         raise UserError(
             "JAX_NUM_PROCESSES is set, but the runs of a sweep have one process each: unset it, or "
-            "start big_retrieval.main for each run that --dry-run prints."
+            "start big-retrieval train for each run that --dry-run prints."
         )
     return spec.load(SWEEP.value)

@@ -1,4 +1,4 @@
-"""`python -m big_retrieval.data inspect` and `convert`."""
+"""`big-retrieval data inspect` and `convert`."""
 
 import json
 import subprocess

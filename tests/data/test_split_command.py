@@ -1,4 +1,4 @@
-"""`python -m big_retrieval.data split`: what is written is what was there, in four parts."""
+"""`big-retrieval data split`: what is written is what was there, in four parts."""
 
 import dataclasses
 import json

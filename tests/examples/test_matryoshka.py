@@ -113,7 +113,7 @@ def test_the_model_is_used_without_the_file(
     del registry._parts["loss"]["own_matryoshka"]
     model = load(moved)
     np.testing.assert_array_equal(model.encode_texts(["a small red circle"]), with_file)
-    done = in_process("evaluate", f"--workdir={moved}")
+    done = in_process("evaluate", f"--run={moved}")
     assert done.returncode == 0, done.stderr
     found = json.loads((moved / "evaluation.json").read_text())
     for name, value in results(run / "run").items():

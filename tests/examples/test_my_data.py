@@ -91,12 +91,12 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     model = load(run / "run")
     assert isinstance(model.config.data, ForeignSource)
     assert model.encode_texts(["a red circle"]).shape[0] == 1
-    done = in_process("evaluate", f"--workdir={run / 'run'}")
+    done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 2
     words = "a source of the type 'own_json_folder' is needed, which "
     assert words in done.stderr
     assert f"{run / 'own_my_data.py'} defines: give this file as --plugins=FILE." in done.stderr
-    done = in_process("evaluate", f"--workdir={run / 'run'}", f"--plugins={run / 'own_my_data.py'}")
+    done = in_process("evaluate", f"--run={run / 'run'}", f"--plugins={run / 'own_my_data.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((run / "run" / "evaluation.json").read_text())
     for name, value in results(run / "run").items():

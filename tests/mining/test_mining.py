@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import cli, mine, recipe
+from big_retrieval import cli, recipe
 from big_retrieval import config as configs
+from big_retrieval.commands import mine
 from big_retrieval.config import Dpr
 from big_retrieval.data.build import make_source
 from big_retrieval.data.collection import Collection
@@ -145,9 +146,9 @@ def folder(root: Path) -> str:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
+    """Runs `big-retrieval mine` in this process: (config or None, flags)."""
     usual = {
-        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
+        "RUN": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
         "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
         "SHARE": None, "DRAW": False, "SEED": 0,
     }  # fmt: skip
@@ -364,8 +365,8 @@ def test_documents_are_laid_out_once(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({}, "--checkpoint=RUN or --bm25"),
-        ({"BM25": True, "CHECKPOINT": "x"}, "one of them"),
+        ({}, "--run=RUN or --bm25"),
+        ({"BM25": True, "RUN": "x"}, "one of them"),
         ({"BM25": True, "DATA": "x"}, "--out is missing"),
         ({"BM25": True, "OUT": "x"}, "--bm25 needs --data"),
         ({"BM25": True, "OUT": "x", "DATA": "d", "SHARE": 1.5}, "--share is 1.5"),

@@ -18,7 +18,8 @@ from scipy import sparse
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import recipe, search
+from big_retrieval import recipe
+from big_retrieval.commands import search
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
@@ -333,7 +334,7 @@ def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_commands(place: Path, lexical: Path) -> None:
     """Index, ask, run files and exports as a user calls them."""
-    flags = [f"--checkpoint={place / 'lexical'}", f"--documents={place / 'documents.jsonl'}"]
+    flags = [f"--run={place / 'lexical'}", f"--data={place / 'documents.jsonl'}"]
     made = in_process("index", *flags, f"--out={place / 'asked'}", "--values=float16")
     assert made.returncode == 0, made.stderr
     assert re.search(r"60 documents, \d+\.\d values each", made.stdout)
@@ -475,9 +476,9 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
-        (["index", "--documents=a", "--out=b"], "--checkpoint is missing: the run or checkpoint"),
-        (["evaluate", "--checkpoint=nowhere"], "nowhere is no folder"),
-        (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
+        (["index", "--data=a", "--out=b"], "--run is missing: the run or checkpoint"),
+        (["evaluate", "--run=nowhere"], "nowhere is no folder"),
+        (["index", "--run=a", "--data=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):
         ended = in_process(*args)
         assert ended.returncode == 2

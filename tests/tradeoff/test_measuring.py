@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path) -> None:
     """Two models in one plot, from checkpoints to a page; and what it refuses."""
     for name in ("vdr", "dpr"):
         save(tmp_path / name, lexical=name == "vdr")
-    both = f"--checkpoint={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
+    both = f"--run={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
     flags = ["--queries=bag,3,all", "--documents=binary,all", "--limit=8", "--rounds=2"]
     done = in_process("tradeoff", both, f"--out={tmp_path / 'out'}", "--bm25", *flags)
     assert done.returncode == 0, done.stderr
@@ -267,7 +267,7 @@ def test_the_command(tmp_path: Path) -> None:
         taken["network_ms"],
     ]
     assert found["models"]["dpr"]["words_ms"] == 0
-    evaluated = in_process("evaluate", f"--checkpoint={tmp_path / 'dpr'}")
+    evaluated = in_process("evaluate", f"--run={tmp_path / 'dpr'}")
     assert evaluated.returncode == 0, evaluated.stderr
     known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())
     exact = found["points"][-2]["metrics"]
@@ -288,7 +288,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "is there and not empty; give a new folder" in again.stderr
     wish = measuring.Wish
     for wrong, words in (
-        (wish([]), "--checkpoint is missing"),
+        (wish([]), "--run is missing"),
         (wish([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
         (wish([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
         (wish([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
