@@ -2,8 +2,9 @@
 
     python -m big_retrieval.main --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=v]
 
-`big-retrieval train` is the same command. With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
-on devices that are not here; the same goes into plan.json of the run folder.
+`big-retrieval train` is the same command. With --plan it trains nothing and says what the run would
+need and cost, here or, with --topology, on devices that are not here; the same goes into plan.json
+of the run folder.
 
 Several processes (hosts) start the same command (launch/ does it for them). Where
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set they find each other by these;

@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 from absl import app, flags, logging
 
-from big_retrieval import __main__, cli, recipe
+from big_retrieval import __main__, cli, commands, recipe
 from big_retrieval import config as configs
 from big_retrieval.config import Config
 
@@ -205,12 +205,7 @@ def _run_command(name: str) -> None:
             runpy.run_module("big_retrieval.main", run_name="__main__")
         return
     sys.argv[1:1] = [name] if name else []
-    theirs = {  # the modules that tests have imported stay theirs
-        name: module for name, module in sys.modules.items()
-        if name.startswith("big_retrieval.commands.") or name == "big_retrieval.main"
-    }  # fmt: skip
-    for module in theirs:
-        del sys.modules[module]
+    theirs = commands.forget()  # the modules that tests have imported stay theirs
     try:
         __main__.main()
     finally:

@@ -36,7 +36,7 @@ from big_retrieval.runtime import locks, screen
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
-    "Config file, or name of a shipped config, with an optional argument: quickstart:runlocal",
+    "FILE.py or the name of a shipped config; with an argument: quickstart:runlocal",
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
 WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")

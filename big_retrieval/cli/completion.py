@@ -80,13 +80,11 @@ def _words(name: str) -> Sequence[str]:
 
 def flags_of(name: str) -> Mapping[str, bool]:
     """The flags of a command, and whether each takes a value."""
-    from big_retrieval import cli, main
+    from big_retrieval import cli
 
     with _no_flags():
         # Flags are defined by importing; what is imported already has to define them once more.
         importlib.reload(cli)
-        if name in ("train", "plan"):
-            importlib.reload(main)
         module = commands.load(name, again=True)
         for flag in module.WITHOUT:
             delattr(flags.FLAGS, flag)

@@ -72,9 +72,8 @@ def _flag(flag: flags.Flag) -> str:
     if isinstance(default, list | tuple):
         default = ",".join(map(str, default))
     shown = "" if default in (None, "", False) else f" (default: {default})"
-    about = re.sub(
-        r"^<[^>]*>: |;\s+repeat this option[^;]*$", "", str(flag.help)
-    )  # absl's additions
+    added_by_absl = r"^<[^>]*>: |;\s+repeat this option[^;]*$"
+    about = re.sub(added_by_absl, "", str(flag.help))
     return f"{name}\n{_wrapped(f'{about}{shown}')}"
 
 

@@ -73,9 +73,22 @@ def load(name: str, *, again: bool = False) -> ModuleType:
     """
     full = f"{__name__}.{COMMANDS[name].module}"
     if again:
-        for each in [each for each in sys.modules if each.startswith(full)]:
-            del sys.modules[each]
+        forget()
     return importlib.import_module(full)
+
+
+def forget() -> dict[str, ModuleType]:
+    """Undoes the imports of all modules that define flags of commands, and returns these modules."""
+    found = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.startswith(f"{__name__}.") or name == "big_retrieval.main"
+    }
+    for name in found:
+        package, _, last = name.rpartition(".")
+        del sys.modules[name]
+        vars(sys.modules[package]).pop(last, None)
+    return found
 
 
 def overview() -> str:
@@ -98,9 +111,7 @@ def overview() -> str:
 def unknown(word: str) -> str:
     """What is said of a first word that is no command."""
     if word.startswith("-"):
-        return (
-            f"{word} stands before the command: write {PROGRAM} COMMAND {word}; --help lists all."
-        )
+        return f"{word} stands before the command: write {PROGRAM} COMMAND {word}."
     near = difflib.get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean {near[0]}?" if near else f"{PROGRAM} --help lists them."
     return f"there is no command {word!r}: {hint}"

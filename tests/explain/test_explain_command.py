@@ -12,7 +12,7 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import explain
-from big_retrieval.commands import explain
+from big_retrieval.commands import explain as explain_command
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.scenes import Scenes
 from big_retrieval.errors import UserError
@@ -77,9 +77,9 @@ ONE = {"run": ["x"]}
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message: str) -> None:
-    importlib.reload(explain)  # its flags, whatever other commands defined since
+    importlib.reload(explain_command)  # its flags, whatever other commands defined since
     with flagsaver.flagsaver(**given), pytest.raises(UserError, match=re.escape(message)):
-        explain.main(*words)
+        explain_command.main(*words)
 
 
 # ---- In the report

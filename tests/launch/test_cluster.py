@@ -245,7 +245,11 @@ def test_an_array_takes_a_run_of_a_sweep_each(execute: Execute) -> None:
         (["--config=a.py"], {"SLURM_NTASKS": "2"}, "--workdir=DIR is missing"),
         (RUN, {"SLURM_ARRAY_TASK_ID": "1"}, "arrays are for sweeps"),
         (["--sweep=a.py"], {"COMMAND": "sweep", "SLURM_NTASKS": "2"}, "one process"),
-        (RUN, {"SLURM_SUBMIT_DIR": "/"}, "submit from the folder of the checkout"),
+        (
+            RUN,
+            {"SLURM_SUBMIT_DIR": "/", "PYTHON": "false"},
+            "submit from the folder of the checkout",
+        ),
     ],
 )
 def test_mistakes_under_slurm(
