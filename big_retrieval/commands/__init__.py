@@ -78,7 +78,7 @@ def load(name: str, *, again: bool = False) -> ModuleType:
 
 
 def forget() -> dict[str, ModuleType]:
-    """Undoes the imports of all modules that define flags of commands, and returns these modules."""
+    """Undoes the imports of all modules that define flags of commands, and returns them."""
     found = {
         name: module
         for name, module in sys.modules.items()
