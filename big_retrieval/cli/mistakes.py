@@ -96,7 +96,7 @@ def _not_here(name: str) -> str | None:
     command, key = sys.argv[0].rpartition(" ")[2], name.split(".")[0]
     if (command, key) in INSTEAD:
         return f"--{key} is not for {command}: {INSTEAD[command, key]}"
-    if RENAMED.get(key) in flags.FLAGS:
+    if RENAMED.get(key, "") in flags.FLAGS:
         return f"--{key} is now --{RENAMED[key]}."
     if key not in SHARED:
         return None
