@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check, mesh_shape
-from big_retrieval.checks.evals import metrics_of
-from big_retrieval.checks.fields import point_shape
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check, mesh_shape
+from big_retrieval.config.checks.evals import metrics_of
+from big_retrieval.config.checks.fields import point_shape
 from big_retrieval.config.data import SCENE_LABELS
-from big_retrieval.data import scenes
+from big_retrieval.data.synthetic import scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import summarise
 from tests.helpers import ROOT, lexical_texts, raw_config, tiny

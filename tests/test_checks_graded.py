@@ -3,8 +3,8 @@
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import in_process, tiny
 

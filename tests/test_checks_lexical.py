@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import lexical_texts, tiny
 from tests.train.test_vdr_training import pictures, splade, texts, weighed

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import Group, GroupRate, Phase, Schedule
+from big_retrieval.config import Group, GroupRate, Phase, Schedule, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.columns import Columns, check_rule, columns_of, columns_of_size
-from big_retrieval.data.text import clip_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.config import recipe
+from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizers import clip_tokenizer, wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.models.towers import lexical_columns
+from big_retrieval.sparse.terms import Columns, check_rule, columns_of, columns_of_size
 from tests.helpers import lexical_texts, tiny
 from tests.interop.test_towers import DATA
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe, schema
-from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe, schema
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, raw_config, tiny
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax
 import pytest
 
-from big_retrieval import distributed
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import distributed
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import gate
 from big_retrieval.plan import hlo
+from big_retrieval.sparse import gate
 
 ROWS, WIDTH, WORDS = 4, 9, 5
 TOPS = st.sampled_from([0, 1, 3, WIDTH - 1, WIDTH, WIDTH + 4])

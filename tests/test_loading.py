@@ -11,16 +11,17 @@ import pytest
 from PIL import Image
 
 import big_retrieval
-from big_retrieval import cli, recipe, similarity
+from big_retrieval import cli, similarity
 from big_retrieval import config as configs
 from big_retrieval.commands import evaluate
-from big_retrieval.data import decoding
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.images import decoding
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.load import TrainedModel, restore_params
 from big_retrieval.interop.folder import write
-from big_retrieval.loading import TrainedModel, restore_params
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from absl import flags
 
-from big_retrieval import schema
+from big_retrieval.config import schema
 
 ASKED = ("--help", "-help", "-h", "--helpfull", "--helpshort")
 WIDTH = 100

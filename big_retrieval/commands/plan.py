@@ -9,7 +9,7 @@ to the screen and into plan.json of the run folder, --workdir.
 
 from big_retrieval import cli
 from big_retrieval import main as training
-from big_retrieval.checks import check
+from big_retrieval.config.checks import check
 
 LOG = True
 WITHOUT = ("plan", "distributed")

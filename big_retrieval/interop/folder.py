@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from big_retrieval import schema
-from big_retrieval.loading import TrainedModel
-from big_retrieval.manifest import to_json
+from big_retrieval.config import schema
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.io.manifest import to_json
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import versions
 

@@ -6,7 +6,8 @@ import jax
 
 import big_retrieval
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.plan import chips, memory, report
+from big_retrieval.plan import memory, report
+from big_retrieval.runtime import chips
 from big_retrieval.train.averaging import describe
 from big_retrieval.train.logging import say
 from big_retrieval.train.phases import title

@@ -13,12 +13,11 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
-from big_retrieval import schema
-from big_retrieval.config import Config, registry
+from big_retrieval.config import Config, registry, schema
 from big_retrieval.config.optimizer import towers_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io.durable import make_folder, write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.parallel import fetch
 from big_retrieval.train import phases
 from big_retrieval.train.optimizer import names_of

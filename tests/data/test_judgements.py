@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data.judgements import (
-    Judgements,
-    distinct,
-    ranks_of_clicks,
-    scores_of_ranks,
-)
+from big_retrieval.data.judged.qrels import Judgements, distinct, ranks_of_clicks, scores_of_ranks
 from big_retrieval.errors import UserError
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing
 from big_retrieval.explain.usage import box, usage_of
+from big_retrieval.sparse import listing
 
 V = 9
 WORDS = [f"w{i}" for i in range(V)]

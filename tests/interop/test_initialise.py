@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.interop import fit, initialise
+from big_retrieval.inference.load import load
+from big_retrieval.interop import fit
 from big_retrieval.interop.read import read
-from big_retrieval.loading import load
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.models.towers import make_model
+from big_retrieval.train import imported
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import abstract_variables
@@ -61,9 +61,9 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return {name: x.shape for name, x in names_of(params).items()}
 
 
-def start(config: Config) -> initialise.Start:
+def start(config: Config) -> imported.Start:
     check(config)
-    return initialise.start(config, shapes(config), {})
+    return imported.start(config, shapes(config), {})
 
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -184,7 +184,7 @@ def test_another_architecture(changes: dict[str, Any], words: str) -> None:
     tower = dataclasses.replace(config.towers["image"], **changes)
     config = dataclasses.replace(config, towers={**config.towers, "image": tower})
     with pytest.raises(UserError, match=words):
-        initialise.start(config, shapes(config), {})
+        imported.start(config, shapes(config), {})
 
 
 def test_what_does_not_fit_is_named() -> None:

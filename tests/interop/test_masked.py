@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from big_retrieval.columns import columns_of_size
 from big_retrieval.config import Bert, Config, Init, Lexical, Projection, TextField
 from big_retrieval.errors import UserError
+from big_retrieval.inference.load import TrainedModel, load
 from big_retrieval.interop import folder
-from big_retrieval.interop.initialise import start
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import Source
-from big_retrieval.loading import TrainedModel, load
 from big_retrieval.models.towers import RetrievalModel
+from big_retrieval.sparse.terms import columns_of_size
+from big_retrieval.train.imported import start
 from big_retrieval.train.optimizer import names_of
 from tests.interop.test_towers import DATA, TOLERANCE, nested
 

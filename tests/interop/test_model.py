@@ -32,7 +32,7 @@ def with_words(name: str, folder: Path) -> Path:
 
 
 def tokens(folder: Path, texts: list[str], length: int) -> tuple[Any, Any]:
-    from big_retrieval.data.text import load_tokenizer
+    from big_retrieval.data.text.tokenizers import load_tokenizer
 
     ids, mask = load_tokenizer("auto", str(folder)).encode(texts, length)
     return jnp.asarray(ids), jnp.asarray(mask)
