@@ -28,7 +28,7 @@ from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.evals.evaluators import Runnable
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
 INIT = flags.DEFINE_string(
@@ -90,7 +90,7 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.evals.examples import Folder
     from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
     from big_retrieval.io.durable import write_bytes
-    from big_retrieval.manifest import to_json
+    from big_retrieval.io.manifest import to_json
     from big_retrieval.runtime.extras import Extras
     from big_retrieval.train.logging import say, table
 
@@ -165,8 +165,8 @@ def _folder(mode: str) -> Path | None:
 
 def _trained(say: Say) -> Subject:
     """The model of a run or checkpoint folder."""
-    from big_retrieval.loading import load
-    from big_retrieval.manifest import read_meta
+    from big_retrieval.inference.load import load
+    from big_retrieval.io.manifest import read_meta
 
     model = load(Path(str(cli.WORKDIR.value)), step=STEP.value, batch_size=BATCH)
     step = read_meta(model.folder)["step"]
@@ -175,7 +175,7 @@ def _trained(say: Say) -> Subject:
 
 def _imported(say: Say) -> Subject:
     """A model of another library with the evaluators of --config."""
-    from big_retrieval.checks import check
+    from big_retrieval.config.checks import check
     from big_retrieval.interop.model import import_model
 
     model = import_model(
@@ -203,7 +203,7 @@ def _untrained(say: Say) -> Subject:
 
 def _bm25(say: Say) -> Subject:
     """BM25 for the ranking evaluators of --config."""
-    from big_retrieval.checks import check
+    from big_retrieval.config.checks import check
     from big_retrieval.data.build import make_source
     from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
 

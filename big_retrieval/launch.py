@@ -22,9 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from big_retrieval.distributed import AGAIN
 from big_retrieval.errors import UserError
-from big_retrieval.processes import (
+from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime.distributed import AGAIN
+from big_retrieval.runtime.lease import Observer
+from big_retrieval.runtime.processes import (
     Group,
     Options,
     Signals,
@@ -35,8 +37,6 @@ from big_retrieval.processes import (
     variables,
     watch,
 )
-from big_retrieval.runtime import locks, screen
-from big_retrieval.runtime.lease import Observer
 
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 

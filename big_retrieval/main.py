@@ -17,12 +17,12 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval import cli, distributed
-from big_retrieval.checks import check, mesh_shape
+from big_retrieval import cli
 from big_retrieval.config import Config
+from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.errors import UserError
-from big_retrieval.plan import chips, environment
-from big_retrieval.runtime import locks
+from big_retrieval.plan import environment
+from big_retrieval.runtime import chips, distributed, locks
 
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")

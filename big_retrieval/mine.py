@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from big_retrieval import cli, schema
-from big_retrieval.config import Beir, Config, Dpr, TextField
+from big_retrieval import cli
+from big_retrieval.config import Beir, Config, Dpr, TextField, schema
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.config.sources import Source as SourceConfig
-    from big_retrieval.data.fields import Reader
+    from big_retrieval.data.fields.reader import Reader
     from big_retrieval.mining.choice import Wish
     from big_retrieval.mining.searchers import Searcher
     from big_retrieval.mining.task import Task
@@ -222,7 +222,7 @@ def _checked() -> Path:
 
 def _bm25() -> "tuple[Task, Searcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
-    from big_retrieval.data.beir import has_titles
+    from big_retrieval.data.passages.beir import has_titles
     from big_retrieval.evals.bm25_evaluator import text_columns
     from big_retrieval.mining.searchers import WordSearcher
 
@@ -242,8 +242,8 @@ def _bm25() -> "tuple[Task, Searcher, Config]":
 def _model() -> "tuple[Task, Searcher, Config]":
     """The model of --checkpoint."""
     from big_retrieval.data.build import make_readers, make_reading
+    from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
-    from big_retrieval.loading import load
     from big_retrieval.mining.searchers import ModelSearcher
 
     path = str(CHECKPOINT.value)
@@ -277,8 +277,8 @@ def _task(config: Config, tokenizer: Any) -> "Task":
       UserError: data that are missing, or a side without a text field.
     """
     from big_retrieval.data.build import make_readers, make_source
-    from big_retrieval.data.collection import Collection
-    from big_retrieval.data.judgements import JudgedSource
+    from big_retrieval.data.judged.qrels import JudgedSource
+    from big_retrieval.data.passages.collection import Collection
     from big_retrieval.mining.task import judged_task, pairs_task
 
     readers = make_readers(config, tokenizer)

@@ -90,7 +90,7 @@ def _check_flags() -> None:
 
 def run_file(searcher: "Searcher") -> None:
     """Answers all queries of files and writes a run file."""
-    from big_retrieval.data.left_out import LeftOut
+    from big_retrieval.data.skipped import LeftOut
     from big_retrieval.evals.trec import RunWriter
     from big_retrieval.retrieval.documents import Reader, open_records, read
     from big_retrieval.retrieval.encode import usable

@@ -5,7 +5,8 @@
 clipping, betas and dropout are those of its authors' code.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 TRAIN_QUERIES = 502_939  # of MS MARCO's, with a right passage
 ENCODERS = {"bert": "bert-base-uncased", "mbert": "bert-base-multilingual-uncased"}

@@ -4,7 +4,7 @@ The data and evaluations of emoji.py, towers a little shallower; representations
 vocabulary, most of whose columns never occur, or a dense vector (`model=clip`).
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from configs import emoji, scenes_vdr
 
 

@@ -5,7 +5,8 @@ medquad (corpus.jsonl of answers, queries.jsonl, qrels/train.tsv, val.tsv and te
 questions and answers) and liveqa (qrels/test.tsv; LiveQA's medical task, zero-shot).
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 METHODS = ("dpr", "splade", "vdr")
 

@@ -5,7 +5,8 @@
 vocabulary, nothing published, nothing downloaded. `clip` is the dense model of the same towers.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -6,7 +6,8 @@ regulariser, which grows with the square of the steps. Data as in dpr_msmarco.py
 regulariser are ours, as those of the paper go with its batch and its negatives.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import dpr_msmarco
 
 

@@ -5,7 +5,8 @@
 paper leaves open is marked "ours"; docs/VDR.md says where its authors' code differs.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import clip_bert_yfcc15m
 
 

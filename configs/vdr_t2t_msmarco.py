@@ -5,7 +5,8 @@
 recipe of dpr_msmarco.py. docs/VDR.md says where its authors' code differs.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import dpr_msmarco
 
 

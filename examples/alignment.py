@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 @config.register("evaluator")

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 @config.register("tower")

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.interop.fit import Fitted
 

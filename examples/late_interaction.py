@@ -25,7 +25,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.similarity import Topology, unit
 
 NOTHING = -1e30  # the score of a token with padding

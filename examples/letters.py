@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval import config, recipe
-from big_retrieval.data.fields import Drawing, Reader, Tools
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.data.fields.reader import Drawing, Reader, Tools
 from big_retrieval.data.sources import as_texts, column_of, place_of
 
 SIZE = 26  # letters

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.similarity import Topology, topology
 

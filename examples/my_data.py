@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from big_retrieval import config, recipe
-from big_retrieval.data.files.plain import json_object
-from big_retrieval.data.records import Records
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.data.formats.plain import json_object
+from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import UserError
 
 

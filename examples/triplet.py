@@ -20,7 +20,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.losses.cells import EXCLUDED, Axes, Cells, Saved, Side, own_rows
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction

@@ -20,9 +20,9 @@ from unittest import mock
 import numpy as np
 from absl import app, flags, logging
 
-from big_retrieval import cli, recipe
+from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from big_retrieval import cli, evaluate, recipe
+from big_retrieval import cli, evaluate
 from big_retrieval import config as configs
-from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes
+from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import clock
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import clock
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import holding, in_folder
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
@@ -778,7 +778,7 @@ def test_a_sweep_killed_at_any_moment(whole: Path, tmp_path: Path) -> None:
 
 def complete(folder: Path) -> list[int]:
     """Steps of the complete checkpoints of a run."""
-    from big_retrieval import manifest
+    from big_retrieval.io import manifest
 
     return manifest.complete_steps(folder / "checkpoints")
 

@@ -66,7 +66,7 @@ class Scenes(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import scenes
+        from big_retrieval.data.synthetic import scenes
 
         return scenes.Scenes(self.split, size=self.size, count=self.count, seed=self.seed)
 
@@ -101,7 +101,7 @@ class Pairs(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.pairs(self)
 
@@ -128,7 +128,7 @@ class Tar(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.tar(self)
 
@@ -153,7 +153,7 @@ class Tfds(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.tfds(self)
 
@@ -177,7 +177,7 @@ class Karpathy(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.karpathy(self)
 

@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.fields import Reader, Tools
+    from big_retrieval.data.fields.reader import Reader, Tools
 
 Side = Literal["query", "document", "target"]
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape of one row, type
@@ -22,7 +22,7 @@ class Field(Part):
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("field")`. The
     attributes below may be keys of it. How values are read and stacked is the business of the
-    `Reader` that `build` returns (`big_retrieval/data/fields.py`).
+    `Reader` that `build` returns (`big_retrieval/data/fields/reader.py`).
 
     Attributes:
       modality: what its values are: "text" (of a subclass of `TextField`; BM25, bags of words and
@@ -148,7 +148,7 @@ class ImageField(Field):
 
     def build(self, tools: "Tools") -> "Reader":
         """See `Field`."""
-        from big_retrieval.data.image_fields import ImageReader
+        from big_retrieval.data.fields.images import ImageReader
 
         return ImageReader(self, tools.loader.decoder, tools.loader.reduced)
 
@@ -211,7 +211,7 @@ class TextField(Field):
 
     def build(self, tools: "Tools") -> "Reader":
         """See `Field`."""
-        from big_retrieval.data.fields import TextReader
+        from big_retrieval.data.fields.reader import TextReader
 
         return TextReader(self, tools.tokenizer)
 

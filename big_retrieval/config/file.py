@@ -15,8 +15,7 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"

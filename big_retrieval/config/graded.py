@@ -114,7 +114,7 @@ class Graded(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data import open_graded
+        from big_retrieval.data.judged import open_graded
 
         return open_graded.graded(self)
 
@@ -153,7 +153,7 @@ class GradedScenes(Source):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data.graded_scenes import graded_scenes
+        from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 
         return graded_scenes(self.split, size=self.size, count=self.count, seed=self.seed)
 

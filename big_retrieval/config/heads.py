@@ -9,8 +9,8 @@ from big_retrieval.config.registry import Part, register, required
 from big_retrieval.config.towers import Activation, Tower
 
 if TYPE_CHECKING:
-    from big_retrieval.columns import Columns
     from big_retrieval.config.run import Config
+    from big_retrieval.sparse.terms import Columns
 
 LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
 # Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
@@ -206,7 +206,7 @@ class Lexical(Head):
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
         """See `Head`."""
-        from big_retrieval.columns import check_rule
+        from big_retrieval.sparse.terms import check_rule
 
         part = config.fields[field]
         alone = all(each.head.lexical for each in config.encoded.values())
@@ -238,7 +238,7 @@ class Lexical(Head):
 
     def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """(1, V), where V is 0 as long as nothing tells it."""
-        from big_retrieval.columns import columns_of_size
+        from big_retrieval.sparse.terms import columns_of_size
 
         # Images have as many columns as the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())

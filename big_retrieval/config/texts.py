@@ -78,7 +78,7 @@ class Dpr(TextSource):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data.dpr import dpr
+        from big_retrieval.data.passages.dpr import dpr
 
         return dpr(self)
 
@@ -115,7 +115,7 @@ class Triples(TextSource):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data.triples import triples
+        from big_retrieval.data.passages.triples import triples
 
         return triples(self)
 
@@ -159,6 +159,6 @@ class Beir(TextSource):
 
     def build(self) -> "OpenSource":
         """See `Source`."""
-        from big_retrieval.data.beir import as_graded
+        from big_retrieval.data.passages.beir import as_graded
 
         return as_graded(self).build()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval import cli, schema
-from big_retrieval.checks import check
-from big_retrieval.config import Config, Graded
+from big_retrieval import cli
+from big_retrieval.config import Config, Graded, schema
+from big_retrieval.config.checks import check
 from big_retrieval.config.sources import Source as SourceConfig
 from big_retrieval.data import split_command
 from big_retrieval.errors import Damaged, UserError
@@ -106,7 +106,7 @@ def convert(config: Config) -> None:
 def _convert(config: Config, folder: Path) -> None:
     from big_retrieval.data.build import make_source
     from big_retrieval.data.damage import Damage, note
-    from big_retrieval.data.files.shards import write_folder
+    from big_retrieval.data.formats.shards import write_folder
 
     asked = chosen(config)
     if any(each.graded for each in asked.inside()):

@@ -15,8 +15,8 @@ import numpy as np
 
 from big_retrieval.config import PairLabels
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import Drawing, Reader, stack
-from big_retrieval.data.labels import Label, label_types, read_labels
+from big_retrieval.data.fields.labels import Label, label_types, read_labels
+from big_retrieval.data.fields.reader import Drawing, Reader, stack
 from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
 from big_retrieval.data.sources import Record, Source, is_absent, place_of

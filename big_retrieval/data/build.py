@@ -7,13 +7,13 @@ from big_retrieval.config import Config, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
 from big_retrieval.config.sources import Source as SourceConfig
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Reader, Tools
+from big_retrieval.data.fields.reader import Reader, Tools
 from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import Tokenizer, load_tokenizer, wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 
 REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source

@@ -10,7 +10,7 @@ import numpy as np
 
 from big_retrieval.data.batches import Batch
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import Reader, counts, stack
+from big_retrieval.data.fields.reader import Reader, counts, stack
 from big_retrieval.data.sources import Source, place_of
 from big_retrieval.errors import Damaged
 

@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
-from big_retrieval.data.decoding import Encoded, picture
-from big_retrieval.data.fields import Reader, Text, source_texts
-from big_retrieval.data.images import resize
-from big_retrieval.data.inspection_graded import describe_judgements
+from big_retrieval.data.fields.reader import Reader, Text, source_texts
+from big_retrieval.data.images.decoding import Encoded, picture
+from big_retrieval.data.images.transforms import resize
+from big_retrieval.data.judged.inspection import describe_judgements
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.negatives import Negatives, read_negatives
 from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.sources import Source, place_of
 from big_retrieval.errors import Damaged
+from big_retrieval.runtime.clock import cpu_seconds
 
 SHOWN = 16  # examples in the picture
 TILE, CAPTION = 192, 60  # pixels: side of an example, height of the text below it

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import Reader, Text
+from big_retrieval.data.fields.reader import Reader, Text
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 

@@ -33,8 +33,8 @@ from big_retrieval.data.batches import (
 )
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.eval_batches import eval_batch, eval_items
+from big_retrieval.data.formats.open_files import warn
 from big_retrieval.data.negatives import Negatives
-from big_retrieval.data.open_files import warn
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged, UserError

@@ -73,8 +73,8 @@ def split(config: Graded, out: str | None) -> None:
     Raises:
       UserError: no folder is given, or as `split_files`.
     """
-    from big_retrieval.data.open_graded import graded
-    from big_retrieval.data.split_files import Wish, split_files
+    from big_retrieval.data.judged.open_graded import graded
+    from big_retrieval.data.judged.split_files import Wish, split_files
 
     if not out:
         raise UserError("--out is missing: the folder to write the split to.")

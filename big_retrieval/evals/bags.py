@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.columns import Columns, normalised
-from big_retrieval.data.fields import Reader, source_texts, stack
+from big_retrieval.data.fields.reader import Reader, source_texts, stack
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Points, concatenate
 from big_retrieval.errors import UserError
 from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
+from big_retrieval.inference.encoder import Points, concatenate
+from big_retrieval.sparse.terms import Columns, normalised
 
 CHUNK = 4096  # texts tokenised at a time
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import Source, texts_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import examples

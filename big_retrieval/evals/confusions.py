@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.sources import Source
 from big_retrieval.evals.examples import TOP, best_first, spread, worst
 from big_retrieval.evals.thumbnails import MOST_CHARACTERS, show_item

@@ -11,14 +11,14 @@ import numpy as np
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, Field
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.ranking import traffic
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Topology
 

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import Side
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.explain.listing import shared
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.extras import Extras
+from big_retrieval.sparse.listing import shared
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example

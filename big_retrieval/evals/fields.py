@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.sides import encode_first
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.similarity import Topology
 
 

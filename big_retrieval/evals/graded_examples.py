@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.fields.reader import Reader, source_texts
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import Source, is_absent
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, spread
 from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up

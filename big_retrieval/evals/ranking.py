@@ -14,10 +14,9 @@ import scipy.sparse
 from big_retrieval import config as configs
 from big_retrieval.config import Field
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.fields.reader import Reader
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples, graded_examples
 from big_retrieval.evals.bags import bags_of, fields_in_mode
 from big_retrieval.evals.fields import EncodedFields, average, encode_fields, placed
@@ -28,6 +27,7 @@ from big_retrieval.evals.own import depth_with_own, left_out, own_documents, wit
 from big_retrieval.evals.rankings import OptionalRankings, Rankings, open_rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Topology
 

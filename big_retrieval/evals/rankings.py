@@ -16,7 +16,7 @@ from types import TracebackType
 
 import numpy as np
 
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter

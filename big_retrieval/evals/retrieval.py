@@ -9,15 +9,15 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.sides import Side, check_group, encode_side, group_numbers
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import Topology
 
 STRONGEST = 5  # words of an image that are looked at

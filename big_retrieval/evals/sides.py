@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields import Reader, Text, source_texts
+from big_retrieval.data.fields.reader import Reader, Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import Source, value_of
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.inference.encoder import Encoder, Points
 
 
 def encode_source(

@@ -12,15 +12,15 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import Source, Texts, value_of
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.similarity import Topology
 
 CHUNK = 1024  # images scored at a time

@@ -87,7 +87,7 @@ def main(*words: str) -> None:
 
 def _explain() -> None:
     from big_retrieval.explain import command
-    from big_retrieval.loading import load
+    from big_retrieval.inference.load import load
 
     if not TEXT.value and not IMAGE.value:
         raise UserError("there is nothing to explain: give --text=... or --image=FILE.")
@@ -116,7 +116,7 @@ def _explain() -> None:
 def _examples() -> None:
     from big_retrieval.explain import gallery
     from big_retrieval.explain.examples import Wanted, examples
-    from big_retrieval.loading import load
+    from big_retrieval.inference.load import load
 
     if not DATA.value or OUT.value is None:
         lost = "--out" if DATA.value else "--data"
@@ -135,7 +135,7 @@ def _examples() -> None:
 
 def _vocabulary() -> None:
     from big_retrieval.explain.vocabulary import vocabulary
-    from big_retrieval.loading import load
+    from big_retrieval.inference.load import load
 
     if not DATA.value:
         raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
@@ -147,7 +147,7 @@ def _vocabulary() -> None:
 
 def _sheet() -> None:
     from big_retrieval.explain import sheet
-    from big_retrieval.loading import load
+    from big_retrieval.inference.load import load
 
     if not DATA.value or not OUT.value:
         lost = "--out" if DATA.value else "--data"

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing, pictures
+from big_retrieval.explain import pictures
 from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
 from big_retrieval.explain.patches import Patches, check_word, look, rectangle
 from big_retrieval.explain.show import Part
@@ -22,9 +22,10 @@ from big_retrieval.explain.words import (
     words_of,
 )
 from big_retrieval.report.numbers import count_of, number
+from big_retrieval.sparse import listing
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 FAINT = 4  # a word is drawn at full strength from this part of the picture's strongest value on
 MAPS = 4  # words that are drawn on an image unless named

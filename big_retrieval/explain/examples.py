@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.fields import source_texts
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.fields.reader import source_texts
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import Source
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.explain import listing
 from big_retrieval.explain.items import open_data, reader_of, values_of
-from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import bags_of, check_mode
 from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
+from big_retrieval.sparse import listing
+from big_retrieval.sparse.listing import Listed, Shared
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 TOP = 5  # strongest words of which the share of own words is told, as `words@5` of evaluations
 TEXTS = 3  # texts of a record that are compared with it

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config, Pairs
-from big_retrieval.data import images
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.fields.reader import Reader, source_texts
+from big_retrieval.data.images import transforms
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import Source, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 
 def open_data(config: Config, data: str, *, texts: bool = True) -> Source:
@@ -95,4 +95,4 @@ def _values(source: Source, reader: Reader, record: int) -> Sequence[Any]:
     if reader.field.modality == "text":
         return source_texts(source, record, reader)
     value = column_of(source[record], reader.field.column, source.name)
-    return (images.picture(value, place_of(source, record)),)
+    return (transforms.picture(value, place_of(source, record)),)

@@ -14,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval.vocabulary import Vocabulary, document_bags
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 Side = Literal["query", "document"]
 BAGS: dict[str, Side | None] = {"parametric": None, "bag": "query", "binary": "document"}

@@ -16,20 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval import gate
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields import stack
-from big_retrieval.data.images import evaluation_view
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing
-from big_retrieval.explain.listing import Listed
 from big_retrieval.explain.words import check_field, words_of
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.towers import DTYPES, make_model, variables
+from big_retrieval.sparse import gate, listing
+from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 _RUNNERS: weakref.WeakKeyDictionary[Encoder, Callable[..., Any]] = weakref.WeakKeyDictionary()
 _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import UserError
 from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.words import check_field, lexical_fields, strongest
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 TOP = 5  # words of an item and model
 PICTURE = 512  # pixels of the longer side at most

@@ -12,9 +12,9 @@ from PIL import Image
 
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
-from big_retrieval.explain.listing import Listed
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.html import Html, document, tag
+from big_retrieval.sparse.listing import Listed
 
 PAGE = "explain.html"
 _OWN_CSS = """

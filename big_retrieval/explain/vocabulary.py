@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.explain import pictures
 from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
 from big_retrieval.explain.show import Part
@@ -13,7 +13,7 @@ from big_retrieval.explain.words import check_field, lexical_fields, usage, word
 from big_retrieval.report.numbers import count_of, number
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 BOX = (
     "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, Tower
-from big_retrieval.data.text import load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import Part, Source
 

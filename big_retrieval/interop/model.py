@@ -10,15 +10,15 @@ from flax import traverse_util
 
 from big_retrieval.config import Bert, Config, Contrastive, ImageField, Temperature, TextField
 from big_retrieval.config import Tokenizer as TokenizerConfig
-from big_retrieval.data.text import load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import Flat, Source
-from big_retrieval.loading import TrainedModel, load, put_together
 
 LOSS = Contrastive(temperature=Temperature(max=None))  # what it holds of a loss: a temperature
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
@@ -124,8 +124,8 @@ def _pooled(source: Source, pool: str) -> Source:
 def _tokenizer(source: Source, path: str) -> Tokenizer:
     """The checkpoint's tokenizer or the given one, whose ids the word table must have."""
     if "text" not in source.parts:
-        from big_retrieval.data.text import wordpiece_tokenizer
-        from big_retrieval.data.wordpiece import SPECIALS
+        from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+        from big_retrieval.data.text.wordpiece import SPECIALS
 
         return wordpiece_tokenizer(SPECIALS)  # nothing is read with it
     place = path or (str(source.settings.tokenizer) if source.settings.tokenizer else "")

@@ -6,7 +6,6 @@ from typing import Any
 
 from flax import traverse_util
 
-from big_retrieval import hub, manifest
 from big_retrieval.errors import UserError
 from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
@@ -14,6 +13,7 @@ from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import Table
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
 from big_retrieval.interop.source import OUR_TEMPERATURE, Part, Source, below, understand
+from big_retrieval.io import hub, manifest
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
 _TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
@@ -87,7 +87,7 @@ def _download(name: str) -> Path:
 
 def _ours(folder: Path) -> Source:
     """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
-    from big_retrieval.loading import read_config, restore_weights
+    from big_retrieval.inference.load import read_config, restore_weights
 
     root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     found = manifest.newest_intact(root)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import gate
+from big_retrieval.sparse import gate
 
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active

@@ -22,7 +22,7 @@ from big_retrieval.losses.cells import (
     classify,
 )
 from big_retrieval.similarity import Topology
-from big_retrieval.spreading import columns_here, spread_locally
+from big_retrieval.sparse.sharded import columns_here, spread_locally
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one block's cells: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels

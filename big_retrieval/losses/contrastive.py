@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.gate import Compact
 from big_retrieval.losses.cells import Sigmoid, Softmax, positive_cost
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, There, accuracy, mean
 from big_retrieval.similarity import Topology
+from big_retrieval.sparse.gate import Compact
 
 
 def contrastive_loss(

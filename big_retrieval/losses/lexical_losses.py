@@ -14,7 +14,7 @@ from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import Lexical, vdr_loss
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse.sharded import column_axis
 
 
 def lexical_side(

@@ -16,7 +16,7 @@ from big_retrieval.losses.fields import Sides, make_sides, pair_weights
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
 from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.temperature import LearnedTemperature
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse.sharded import column_axis
 
 P = TypeVar("P", bound=PairLoss)
 

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
-from big_retrieval.gate import Compact
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.cells import Reduction
 from big_retrieval.losses.core import Inputs, Labels, make_core
 from big_retrieval.similarity import Topology
-from big_retrieval.spreading import pad_columns
+from big_retrieval.sparse.gate import Compact
+from big_retrieval.sparse.sharded import pad_columns
 
 There = tuple[jax.Array | None, jax.Array | None]
 

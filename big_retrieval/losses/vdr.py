@@ -25,13 +25,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import gate
 from big_retrieval.config.vdr import Vdr, top_of_documents
-from big_retrieval.gate import Compact
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import Negatives
 from big_retrieval.similarity import Product, unit
+from big_retrieval.sparse import gate
+from big_retrieval.sparse.gate import Compact
 
 
 @flax.struct.dataclass

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.collection import Collection
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.files.picked import Renamed
-from big_retrieval.data.files.tables import Chain, Rows, Table
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.fields.reader import Reader, source_texts
+from big_retrieval.data.formats.picked import Renamed
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Chain, Rows, Table
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.records import Records
+from big_retrieval.data.passages.collection import Collection
 from big_retrieval.data.sources import Source, is_absent, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.rankings import id_of

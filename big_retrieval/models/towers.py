@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
-from big_retrieval.columns import Columns, Words, columns_of, columns_of_size
 from big_retrieval.config import Config, Field, Tower
 from big_retrieval.models.flops import head_flops, tower_flops
+from big_retrieval.sparse.terms import Columns, Words, columns_of, columns_of_size
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 

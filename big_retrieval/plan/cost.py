@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.models.flops import head_flops, tower_flops
 from big_retrieval.models.towers import DTYPES, lexical_columns
-from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.loss_cost import loss_flops, loss_wire
 from big_retrieval.plan.memory import arrays_bytes, groups
+from big_retrieval.runtime.chips import Chip
 from big_retrieval.train.build import Model
 from big_retrieval.train.optimizer import names_of
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config, negatives_field
+from big_retrieval.config.checks.fields import point_shape
 from big_retrieval.losses.function import Context
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.plan.liveness import peak_bytes

@@ -20,11 +20,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.columns import Columns
 from big_retrieval.config import Config
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
+from big_retrieval.sparse.terms import Columns
 from big_retrieval.train.build import Model
 from big_retrieval.train.step import abstract_batch
 

@@ -21,10 +21,11 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
-from big_retrieval.plan import chips, cost, fit, hlo, loss_cost, memory, report
-from big_retrieval.plan.chips import Chip
+from big_retrieval.io.manifest import to_json
+from big_retrieval.plan import cost, fit, hlo, loss_cost, memory, report
 from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
+from big_retrieval.runtime import chips
+from big_retrieval.runtime.chips import Chip
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 

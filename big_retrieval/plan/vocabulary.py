@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
-from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 
 PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
     (r"xlm-roberta", 250_002),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import complete_steps
+from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import is_number
 
 SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run

@@ -18,10 +18,10 @@ import numpy as np
 from big_retrieval import similarity
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import best_of
+from big_retrieval.evals.top_k import check_depth
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
 from big_retrieval.retrieval.folder import AGAIN, DENSE, About
-from big_retrieval.top import check_depth
 
 CHUNK = 256  # queries at a time
 CELLS = 2**24  # numbers that a block of scores may hold

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data import open_files
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.files.cells import Cells
-from big_retrieval.data.files.columns import as_text
-from big_retrieval.data.files.tables import Table, check_columns
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.records import IMAGE, Records
+from big_retrieval.data.formats import open_files
+from big_retrieval.data.formats.cells import Cells
+from big_retrieval.data.formats.columns import as_text
+from big_retrieval.data.formats.records import IMAGE, Records
+from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular

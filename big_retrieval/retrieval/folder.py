@@ -17,9 +17,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
-from big_retrieval.io import durable
+from big_retrieval.io import durable, manifest
 from big_retrieval.runtime import locks
 
 ABOUT = "index.json"

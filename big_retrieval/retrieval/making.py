@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval import loading
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import Tokenizer
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.text.tokenizers import Tokenizer
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.inference import load
 from big_retrieval.retrieval import dense, exports, folder, inverted
 from big_retrieval.retrieval.documents import Chunk, Reader, open_records, read
 from big_retrieval.retrieval.encode import (
@@ -95,7 +95,7 @@ class _Work:
     reader: Reader
     records: Records
     words: Vocabulary | None
-    model: "loading.TrainedModel | None"
+    model: "load.TrainedModel | None"
 
 
 def make(wish: Wish, say: Say = print) -> Path:
@@ -135,8 +135,8 @@ def make(wish: Wish, say: Say = print) -> Path:
 
 def _prepare(wish: Wish) -> _Work:
     """Opens the checkpoint and the documents, the cheap things first."""
-    found = loading.find(wish.checkpoint)
-    config = loading.read_config(found)
+    found = load.find(wish.checkpoint)
+    config = load.read_config(found)
     fields = document_fields(config, wish.field)
     lexical = is_lexical(config, next(iter(fields)))
     if not lexical and (wish.format != "index" or wish.binary or wish.values != "float32"):
@@ -156,8 +156,8 @@ def _prepare(wish: Wish) -> _Work:
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None
     if not wish.binary:
-        weights = loading.restore_weights(found, config)
-        model = loading.put_together(found, config, tokenizer, weights, wish.batch_size)
+        weights = load.restore_weights(found, config)
+        model = load.put_together(found, config, tokenizer, weights, wish.batch_size)
     return _Work(wish, found, config, fields, reader, records, words, model)
 
 
@@ -291,9 +291,9 @@ def _export(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -
         exports.write_csr(partial, batches, work.words.words)
 
 
-def fingerprint(model: "loading.TrainedModel") -> str:
+def fingerprint(model: "load.TrainedModel") -> str:
     """SHA-256 of a model's parameters."""
-    from big_retrieval.train.identity import params_sha256
+    from big_retrieval.inference.fingerprint import params_sha256
 
     return params_sha256(model.weights)
 

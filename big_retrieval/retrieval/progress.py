@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TextIO
 
-from big_retrieval.clock import duration
+from big_retrieval.runtime.clock import duration
 
 EVERY = 2.0  # seconds between lines
 

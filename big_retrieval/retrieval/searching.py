@@ -23,7 +23,7 @@ from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
     from big_retrieval.retrieval.dense import DenseIndex
 
 MODES = ("parametric", "bag", "binary")
@@ -184,7 +184,7 @@ def _by_model(
     index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int
 ) -> Searcher:
     """A searcher that encodes queries by a model."""
-    from big_retrieval import loading
+    from big_retrieval.inference import load
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
@@ -193,7 +193,7 @@ def _by_model(
             f"the model {path} of the index {index.folder} is not there: give --checkpoint=RUN, or "
             "search by words alone with --mode=bag."
         )
-    model = loading.load(path, batch_size=batch_size)
+    model = load.load(path, batch_size=batch_size)
     name = query_field(model.config, field or index.about.query_field)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]

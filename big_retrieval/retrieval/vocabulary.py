@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from big_retrieval.columns import Columns, normalised
 from big_retrieval.config import Config, is_lexical, lexical_head
-from big_retrieval.data.text import Tokenizer
+from big_retrieval.data.text.tokenizers import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
+from big_retrieval.sparse.terms import Columns, normalised
 
 FILE, TOKENIZER = "columns.npy", "tokenizer.json"
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval import cli, manifest
+from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.sweep import runner, slurm, spec
 from big_retrieval.sweep.check import check_all
 from big_retrieval.sweep.spec import Run, Sweep

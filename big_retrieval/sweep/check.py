@@ -16,12 +16,13 @@ from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
 from typing import Any
 
-from big_retrieval import cli, schema
+from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.checks import check
-from big_retrieval.checks.evals import metrics_of_all
+from big_retrieval.config import schema
+from big_retrieval.config.checks import check
+from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.sweep.spec import Run, Sweep
 
 EVALUATORS = ("retrieval/", "zeroshot/")  # how the names of evaluators' metrics begin

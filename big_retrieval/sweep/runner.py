@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Literal
 
-from big_retrieval.clock import duration
+from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import in_folder
 from big_retrieval.sweep.screen import Screen, last_lines

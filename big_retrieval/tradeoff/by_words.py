@@ -9,13 +9,13 @@ import numpy as np
 
 from big_retrieval.config import Config, Ranking
 from big_retrieval.data.build import make_source
-from big_retrieval.encoding import Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own, own_documents
 from big_retrieval.evals.ranking import chosen_queries
+from big_retrieval.inference.encoder import Points
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import BM25, Gate
 from big_retrieval.tradeoff.judges import Graded

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.loading import find, load, read_config
+from big_retrieval.inference.load import find, load, read_config
 from big_retrieval.tradeoff.asking import Encoding, Job, Setting, one_thread
 from big_retrieval.tradeoff.building import build, entries, save
 from big_retrieval.tradeoff.by_words import make_bm25_subject, ranking_of

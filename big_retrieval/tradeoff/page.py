@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.report.html import document, tag
 from big_retrieval.report.numbers import labelled, number
 from big_retrieval.report.scatter import Dot, Group, Scatter, draw

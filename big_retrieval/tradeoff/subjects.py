@@ -9,9 +9,8 @@ import numpy as np
 
 from big_retrieval.config import Config, Ranking, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
-from big_retrieval.data.fields import Reader, Text, source_texts
+from big_retrieval.data.fields.reader import Reader, Text, source_texts
 from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import fields_in_mode, in_mode
 from big_retrieval.evals.evaluators import make_evaluators
@@ -21,7 +20,8 @@ from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own
 from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.encoder import Points
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import Gate, gates_of
 from big_retrieval.tradeoff.judges import Graded, Judge, Paired

@@ -6,11 +6,11 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from big_retrieval.columns import Words
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
+from big_retrieval.sparse.terms import Words
 from big_retrieval.train.averaging import Average
 from big_retrieval.train.optimizer import Updates, make_updates
 from big_retrieval.train.schedules import Timeline

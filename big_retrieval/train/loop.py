@@ -15,17 +15,18 @@ from typing import Any
 
 import jax
 
-from big_retrieval import distributed, parallel, pulse
+from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
+from big_retrieval.runtime import distributed, heartbeat
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
-from big_retrieval.train.identity import params_sha256
 from big_retrieval.train.logging import Alarms, Metrics, Progress, say, table, write_results
 from big_retrieval.train.setup import Run, set_up
 from big_retrieval.train.state import TrainState
@@ -127,7 +128,7 @@ def _steps(
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             state, out = step_of(step)(state, next(batches))
             jax.block_until_ready(previous)  # at most two steps under way
-            pulse.beat(step)
+            heartbeat.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
             due = evals.due(config, step, run.total_steps)

@@ -10,7 +10,7 @@ import optax
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import complete_steps, to_json
+from big_retrieval.io.manifest import complete_steps, to_json
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.phases import at, model_of
 from big_retrieval.train.setup import Run

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval import parallel, schema
+from big_retrieval import parallel
 from big_retrieval.batch import Batch
-from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
+from big_retrieval.config.checks import check
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import (
     make_eval_sources,
@@ -25,19 +25,20 @@ from big_retrieval.data.build import (
     make_tokenizer,
 )
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import Reader
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
 from big_retrieval.data.sources import Source
-from big_retrieval.data.text import Tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.text.tokenizers import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import Runnable, make_evaluators
+from big_retrieval.inference.encoder import Encoder
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.identity import claim, versions
+from big_retrieval.train.identity import claim
 from big_retrieval.train.logging import keep_old, say
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits

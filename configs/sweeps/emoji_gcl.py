@@ -3,7 +3,7 @@
 python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_gcl.py:data=FOLDER --workdir=runs/gcl
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 WEIGHTS = ("constant", "linear", "inverse", "inverse_sqrt", "piecewise")

@@ -3,7 +3,7 @@
 python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_seeds.py:data=FOLDER
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 

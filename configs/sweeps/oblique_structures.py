@@ -6,7 +6,7 @@
     python -m big_retrieval.sweep --sweep=configs/sweeps/oblique_structures.py:runlocal
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 STRUCTURES = (

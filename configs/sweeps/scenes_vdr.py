@@ -3,7 +3,7 @@
 python -m big_retrieval.sweep --sweep=configs/sweeps/scenes_vdr.py --workdir=runs/scenes_vdr
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 RUNS = {

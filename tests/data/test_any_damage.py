@@ -7,13 +7,13 @@ import pytest
 
 from big_retrieval.data.batches import Wanted, train_batch, try_record
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.decoding import Encoded
+from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.sources import as_texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import reading as notes
 from tests.fuzz import cases

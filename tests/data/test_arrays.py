@@ -14,15 +14,15 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import ArrayField, TextField
-from big_retrieval.data.array_fields import as_values, open_store
 from big_retrieval.data.batches import Wanted, train_batch, try_record
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Tools
+from big_retrieval.data.fields.arrays import as_values, open_store
+from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.sources import Source
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import tiny
 
@@ -232,7 +232,7 @@ CHECKS = [
 
 @pytest.mark.parametrize(("keys", "words"), CHECKS)
 def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
-    from big_retrieval.checks.fields import fields
+    from big_retrieval.config.checks.fields import fields
 
     given: dict[str, Any] = {"shape": (2,), "column": "a", **keys}
     config, field = tiny(), ArrayField(**given)

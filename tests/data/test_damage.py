@@ -22,11 +22,11 @@ from big_retrieval import config
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.files.shards import write_folder
+from big_retrieval.data.formats.shards import write_folder
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.readers import image_reader, text_reader
 

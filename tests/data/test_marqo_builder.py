@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data import split_files
 from big_retrieval.data.build import make_source
 from big_retrieval.data.builders import marqo_gs_10m
-from big_retrieval.data.decoding import decode, picture
-from big_retrieval.data.files.prepared import Prepared
-from big_retrieval.data.open_graded import graded
+from big_retrieval.data.formats.prepared import Prepared
+from big_retrieval.data.images.decoding import decode, picture
+from big_retrieval.data.judged import split_files
+from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.errors import UserError
 
 COLUMNS = ["query", "product_id", "title", "image_local", "score_linear", "position"]

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts, texts_of, value_of
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 
 SIZES = {"a": 30, "b": 6, "c": 100}

@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
-from big_retrieval.checks import check
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_negatives
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.inspection import describe, take
 from big_retrieval.data.negatives import Negatives, draw_negatives, read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts, tiny

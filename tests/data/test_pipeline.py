@@ -12,13 +12,13 @@ import pytest
 
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.image_fields import has_word
+from big_retrieval.data.fields.images import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
-from big_retrieval.data.scenes import Scenes
 from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.readers import changed, image_reader, text_reader
 

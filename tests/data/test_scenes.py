@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data import scenes as scenes_module
-from big_retrieval.data import shapes
-from big_retrieval.data.scenes import COLOURS, COUNTS, RELATIONS, SHAPES, SIZES, Scenes, pairs_of
+from big_retrieval.data.synthetic import scenes as scenes_module
+from big_retrieval.data.synthetic import shapes
+from big_retrieval.data.synthetic.scenes import (
+    COLOURS,
+    COUNTS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    Scenes,
+    pairs_of,
+)
 from big_retrieval.errors import UserError
 
 PHRASE = rf"({'|'.join(SIZES)}) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"

@@ -5,8 +5,7 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import as_array
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.images.decoding import as_array
 from big_retrieval.data.sources import (
     Source,
     Texts,
@@ -15,6 +14,7 @@ from big_retrieval.data.sources import (
     texts_of,
     value_of,
 )
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import Damaged, UserError
 
 

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from big_retrieval.config import Graded
-from big_retrieval.data import split_files
-from big_retrieval.data.decoding import picture
-from big_retrieval.data.four_way import SPLITS, draw
-from big_retrieval.data.open_graded import graded
+from big_retrieval.data.images.decoding import picture
+from big_retrieval.data.judged import split_files
+from big_retrieval.data.judged.four_way import SPLITS, draw
+from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.errors import UserError
 from tests.helpers import in_process
 

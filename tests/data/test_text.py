@@ -11,11 +11,11 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval import hub
-from big_retrieval.data import text as text_module
-from big_retrieval.data.text import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text import tokenizers as text_module
+from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizers import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.io import hub
 
 VOCAB = [
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cafe", "cat", "##s", "un", "##aff",

@@ -8,15 +8,15 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields import source_texts, stack
-from big_retrieval.data.files.tables import Rows
+from big_retrieval.data.fields.reader import source_texts, stack
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.mixture import Mixture
 from big_retrieval.data.negatives import Negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches, train_batches
-from big_retrieval.data.records import Records
 from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from tests.helpers import lexical_texts, tiny

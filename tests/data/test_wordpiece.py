@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import SPECIALS, learn_wordpiece
+from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import SPECIALS, learn_wordpiece
 from big_retrieval.errors import UserError
 
 
@@ -83,8 +83,8 @@ def test_depends_on_the_multiset_of_texts_alone():
 
 def test_is_the_same_whatever_the_hash_seed():
     program = (
-        "import hashlib; from big_retrieval.data.scenes import Scenes;"
-        "from big_retrieval.data.wordpiece import learn_wordpiece;"
+        "import hashlib; from big_retrieval.data.synthetic.scenes import Scenes;"
+        "from big_retrieval.data.text.wordpiece import learn_wordpiece;"
         "v = learn_wordpiece(Scenes('train', count=200).captions(), 120);"
         "import sys; assert 'jax' not in sys.modules;"
         "print(len(v), hashlib.sha256(repr(v).encode()).hexdigest())"

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
 from big_retrieval.evals import examples
 from big_retrieval.evals.confusions import Confusions, predictions
@@ -30,6 +29,7 @@ from big_retrieval.evals.thumbnails import (
     shrink,
     unreadable,
 )
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny

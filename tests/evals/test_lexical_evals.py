@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.columns import Columns, columns_of
-from big_retrieval.data.fields import stack
-from big_retrieval.data.graded_scenes import graded_scenes
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.fields.reader import stack
 from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.ranks import best, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.evals.zeroshot import class_scores
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.matched import has_matched
 from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.sparse.terms import Columns, columns_of
 from big_retrieval.train.build import build_model
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny

@@ -13,9 +13,9 @@ from scipy import stats
 
 from big_retrieval import compare
 from big_retrieval.config import Ranking
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.judgements import Judgements
-from big_retrieval.data.records import Records
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.judged.qrels import Judgements
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals import paired

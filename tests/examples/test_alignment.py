@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, results
 

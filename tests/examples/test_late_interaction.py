@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
 from tests.examples.helpers import SHALLOW, copied, example, trained

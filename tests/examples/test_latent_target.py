@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, rows
 

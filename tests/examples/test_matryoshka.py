@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import registry
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pairwise import Negatives

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe, schema
-from big_retrieval.config import registry
+from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.sources import ForeignSource
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.train.identity import difference
 from tests.examples.helpers import copied, example
 from tests.helpers import in_process, results, tiny

@@ -9,7 +9,7 @@ import pytest
 from big_retrieval.config import registry
 from big_retrieval.config.update_rules import ForeignRule
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.helpers import in_process, losses, results
 
 FILE = '''
@@ -18,7 +18,8 @@ FILE = '''
 from dataclasses import dataclass
 from typing import Literal
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import quickstart
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import schema
-from big_retrieval.config import registry
-from big_retrieval.data.fields import Tools
+from big_retrieval.config import registry, schema
+from big_retrieval.data.fields.reader import Tools
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.helpers import ROOT, in_process, results
 
 TAGS = ("bag_of_words", "letters", "dense_layer", "two_layers")

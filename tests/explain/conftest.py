@@ -9,11 +9,10 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_tokenizer
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.loading import TrainedModel, put_together
+from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
 from tests.helpers import drawn, raw_config
 

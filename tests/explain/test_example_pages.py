@@ -8,14 +8,14 @@ import pytest
 import scipy.sparse
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import words_shared
 from big_retrieval.explain import gallery
 from big_retrieval.explain.examples import TEXTS, TOP, Example, Wanted, examples
-from big_retrieval.explain.listing import Shared
 from big_retrieval.explain.modes import bags_of
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.sparse.listing import Shared
 from tests.helpers import tiny
 from tests.report.test_report import check
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval import explain, loading
-from big_retrieval.data.scenes import Scenes
+from big_retrieval import explain
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.explain import command
 from big_retrieval.explain.modes import bags_of
-from big_retrieval.interop.folder import write
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference import load
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import Found, open_searcher
+from big_retrieval.train.import_folder import write
 from tests.explain.conftest import lexical_config
 
 ASK = "a big red circle left of a small blue star"
@@ -26,7 +27,7 @@ DOCUMENTS = 6
 def saved(model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The model as a checkpoint that is opened without compiling it again."""
     write(model, tmp_path / "model")
-    monkeypatch.setattr(loading, "load", lambda path, **how: model)
+    monkeypatch.setattr(load, "load", lambda path, **how: model)
     return tmp_path / "model"
 
 

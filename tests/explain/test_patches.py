@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.explain import patch_list, rectangle
 from big_retrieval.explain.words import represent
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from tests.explain.conftest import TOP, make
 
 R = 4

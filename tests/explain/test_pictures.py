@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.explain import command, pictures, show
 from big_retrieval.explain.show import Part
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.vocabulary import vocabulary
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report.matched import matched
 from tests.helpers import tiny
 from tests.report.test_report import check

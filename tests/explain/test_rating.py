@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.explain.agreement import cohen, fleiss
 from big_retrieval.explain.sheet import TOP, Wanted, write
 from big_retrieval.explain.tally import tally
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from tests.explain.conftest import make
 
 COUNT = 4

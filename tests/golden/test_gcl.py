@@ -16,7 +16,7 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, PairLabels, Temperature
-from big_retrieval.data.weights import make_weight
+from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.fields import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of, order

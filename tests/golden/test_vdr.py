@@ -17,17 +17,16 @@ import pytest
 from flax import traverse_util
 from scipy import sparse
 
-from big_retrieval import gate
-from big_retrieval.columns import columns_of
 from big_retrieval.config import ColumnMask, Schedule, Vdr
-from big_retrieval.data.text import load_tokenizer, wordpiece_tokenizer
-from big_retrieval.explain import listing
+from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse import gate, listing
+from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.terms import columns_of
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.schedules import make_schedule
 from tests.golden.conftest import golden_folder

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval import gate
 from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
 from big_retrieval.interop.names import Entry, Table
 from big_retrieval.interop.text_names import BERT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.vit import VisionTransformer
+from big_retrieval.sparse import gate
 
 Case = Mapping[str, np.ndarray]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import transformers
 
-from big_retrieval.data.clean import clip_text
-from big_retrieval.data.text import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.clean import clip_text
+from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizers import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
 from tests.interop.hard_texts import BROKEN, TEXTS
 from tests.interop.test_towers import DATA
 

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval.config.vdr import ColumnMask, Vdr, top_of_documents
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import Lexical, vdr_loss
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse.sharded import column_axis
 from big_retrieval.train.microbatch import in_slices
 
 ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6

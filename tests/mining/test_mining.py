@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import cli, mine, recipe
+from big_retrieval import cli, mine
 from big_retrieval import config as configs
-from big_retrieval.config import Dpr
+from big_retrieval.config import Dpr, recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.collection import Collection
+from big_retrieval.data.passages.collection import Collection
 from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25, bm25_rankings
-from big_retrieval.loading import put_together
+from big_retrieval.inference.load import put_together
 from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
 from big_retrieval.mining.choice import Found, Wish, ceiling, choose

@@ -7,7 +7,8 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
+from big_retrieval.config import recipe
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.plan import cost, hlo, memory
 from big_retrieval.plan.plan import make

@@ -11,9 +11,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
 from big_retrieval.batch import Reps
-from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr
+from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr, recipe
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words

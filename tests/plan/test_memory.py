@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import parallel, recipe
-from big_retrieval.config import ColumnMask, Config, Vdr
+from big_retrieval import parallel
+from big_retrieval.config import ColumnMask, Config, Vdr, recipe
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan import loss_cost, memory

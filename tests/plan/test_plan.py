@@ -16,9 +16,10 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.plan import chips, environment, fit, memory, report
+from big_retrieval.plan import environment, fit, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
+from big_retrieval.runtime import chips
 from big_retrieval.train import announce
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.setup import set_up

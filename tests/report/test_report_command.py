@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval import recipe
-from big_retrieval.config import Retrieval, Scenes, ZeroShot
+from big_retrieval.config import Retrieval, Scenes, ZeroShot, recipe
 from big_retrieval.report import page
 from big_retrieval.report.read import read_run
 from big_retrieval.train.loop import train

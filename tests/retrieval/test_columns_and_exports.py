@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from big_retrieval.columns import Columns, columns_of
-from big_retrieval.data.text import Tokenizer, wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import Tokenizer, wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.exports import write_csr, write_lucene
 from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.sparse.terms import Columns, columns_of
 from tests.retrieval.index_cases import cut, random_rows
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["red circle blue star"] * 9, 200))

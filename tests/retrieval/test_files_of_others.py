@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.documents import Reader, open_records, read
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import ArrayWriter, Texts, TextsWriter, open_array

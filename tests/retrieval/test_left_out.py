@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged
 from big_retrieval.retrieval import making
 from big_retrieval.retrieval.documents import Chunk

@@ -18,16 +18,17 @@ from scipy import sparse
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import recipe, search
-from big_retrieval.data.scenes import Scenes
+from big_retrieval import search
+from big_retrieval.config import recipe
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.interop.folder import write
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
@@ -265,7 +266,7 @@ def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path)
 
 
 def test_a_tokenizer_of_another_index(lexical: Path, tmp_path: Path) -> None:
-    from big_retrieval import manifest
+    from big_retrieval.io import manifest
 
     shutil.copytree(lexical, tmp_path / "index")
     path = tmp_path / "index" / "tokenizer.json"

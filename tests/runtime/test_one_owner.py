@@ -28,11 +28,11 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the lock comes first")
 
     for place in (
-        "big_retrieval.loading.load",
-        "big_retrieval.loading.find",
+        "big_retrieval.inference.load.load",
+        "big_retrieval.inference.load.find",
         "big_retrieval.data.build.make_source",
         "big_retrieval.train.setup.make_source",
-        "big_retrieval.data.open_graded.graded",
+        "big_retrieval.data.judged.open_graded.graded",
         "big_retrieval.interop.model.import_model",
         "big_retrieval.tradeoff.measuring.check",
         "big_retrieval.retrieval.searching.open_searcher",

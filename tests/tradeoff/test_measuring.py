@@ -11,20 +11,19 @@ import pytest
 from scipy import sparse
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.interop.folder import write
-from big_retrieval.loading import find, read_config
+from big_retrieval.inference.load import find, read_config
 from big_retrieval.tradeoff import asking, building, measuring, page, subjects
 from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
 from big_retrieval.tradeoff.gates import parse_gate
 from big_retrieval.tradeoff.judges import Graded, Paired
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
     CAPTIONS,

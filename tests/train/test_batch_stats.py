@@ -13,11 +13,12 @@ from flax import traverse_util
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
-from big_retrieval.checks import check
-from big_retrieval.data.scenes import Scenes
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
-from big_retrieval.loading import restore_params
+from big_retrieval.inference.load import restore_params
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.build import build_model
 from big_retrieval.train.checkpoint import Checkpoints

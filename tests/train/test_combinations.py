@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.train.loop import train
 from tests.examples.helpers import example
 from tests.helpers import rows, tiny

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
 from big_retrieval.batch import Batch
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.step import make_loss
 from tests.helpers import drawn, tiny

@@ -8,11 +8,10 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import ColumnMask, Config
+from big_retrieval.config import ColumnMask, Config, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
 from tests.train.test_graded_training import graded
