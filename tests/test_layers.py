@@ -14,7 +14,7 @@ LAYERS = (
     ("io", "batch"),
     ("runtime", "sparse"),
     ("config",),
-    ("similarity", "parallel"),
+    ("similarity", "parallel", "cli"),
     ("data", "models"),
     ("losses", "inference"),
     ("evals", "interop", "sweep"),
@@ -23,7 +23,6 @@ LAYERS = (
     ("plan", "retrieval", "mining"),
     ("explain",),
     ("tradeoff",),
-    ("cli",),
     ("commands", "launch", "main"),
     ("__main__",),
 )
