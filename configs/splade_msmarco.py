@@ -29,7 +29,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers = {"text": recipe.bert(pool="none", remat="block", scan=True)}
     weights = dpr_msmarco.ENCODERS[args.encoder]
     c.init = {"text": recipe.entry(config.Init(), path=weights)}
-    head = config.Lexical(transform="gelu", epsilon=1e-12, use_bias=True, own_words=False)
+    head = config.Lexical(transform="gelu", epsilon=1e-12, use_bias=True, keep_input_terms=False)
     for field in ("query", "passage"):
         c.fields[field].tower, c.fields[field].head = "text", recipe.entry(head)
     c.fields.passage.shares_head = "query"

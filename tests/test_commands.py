@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from big_retrieval import __version__, commands
-from big_retrieval.cli import completion
 from big_retrieval.cli import help as manual
+from big_retrieval.commands import shells
 from big_retrieval.config import Config, shipped
 from big_retrieval.config.optimizer import Schedule
 from tests.helpers import ROOT, command, environment, in_process
@@ -250,7 +250,7 @@ def test_bash_completes(
 def test_completion_knows_the_flags_of_help() -> None:
     for name in NAMES:
         text = in_process(name, "--help").stdout
-        for flag, value in completion.flags_of(name).items():
+        for flag, value in shells.flags_of(name).items():
             assert (f"--{flag}=" if value else f"--[no]{flag}") in text
 
 

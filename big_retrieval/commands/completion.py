@@ -14,7 +14,7 @@ WITHOUT = ("config", "workdir", "wait", "plugins")
 
 def main(*words: str) -> None:
     """Prints the script of the shell that the word names."""
-    from big_retrieval.cli.completion import SHELLS, script
+    from big_retrieval.commands.shells import SHELLS, script
 
     if not words or words[0] not in SHELLS:
         given = f"{words[0]!r} is no shell that is known" if words else "the shell is missing"

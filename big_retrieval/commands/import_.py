@@ -42,8 +42,8 @@ def main() -> None:
 
 
 def _import(out: Path) -> None:
-    from big_retrieval.interop.folder import write
     from big_retrieval.interop.model import import_model
+    from big_retrieval.train.import_folder import write
 
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is there and not empty; give a new folder.")

@@ -117,7 +117,7 @@ class Retrieval(Evaluator):
     recall_at: tuple[int, ...] = (1, 5, 10)
     group: str = ""  # column; records with the same value are right answers to each other
     # of lexical models, further ways to search: "bag" (queries as bags of words, without a
-    # network), "binary" (documents), "top=64" or "top=64/128" (so many columns; see evals/modes.py)
+    # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
     chunk: int = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
@@ -314,14 +314,14 @@ def _mode(
     config: "Config", path: str, sides: Mapping[str, Sequence[str]], mode: "Mode"
 ) -> Iterator[str]:
     """What keeps a lexical model from searching in one way."""
-    from big_retrieval.evals.modes import Side, own_top
+    from big_retrieval.evals.modes import Side, own_top_k
 
     both: tuple[Side, Side] = ("query", "document")
     for side in both:
         names = [name for name in sides[side] if name in config.fields]
         if mode.bags == side and any(config.fields[x].modality == "image" for x in names):
             yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
-        own, wanted = own_top(config.fields, names), mode.top[side]
+        own, wanted = own_top_k(config.fields, names), mode.top_k[side]
         if own is not None and wanted is not None and wanted > own:
             yield (
                 f"{path}.modes has {mode.name!r}, but the model's own gate leaves {own} columns of "

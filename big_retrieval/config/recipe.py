@@ -2,7 +2,7 @@
 
 A config file starts from `base()`, changes what it wants and returns the ConfigDict:
 
-    from big_retrieval import recipe
+    from big_retrieval.config import recipe
 
     def get_config(arg: str = ""):
         args = recipe.parse_arg(arg, batch=4096)

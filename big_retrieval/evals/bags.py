@@ -35,8 +35,8 @@ def in_mode(
         if words is None:
             raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
         return words
-    top = mode.top[side]
-    return points if top is None else narrowed(points, top, words)
+    top_k = mode.top_k[side]
+    return points if top_k is None else narrowed(points, top_k, words)
 
 
 def fields_in_mode(
@@ -57,13 +57,13 @@ def fields_in_mode(
 
 
 def narrowed(
-    points: scipy.sparse.csr_array, top: int, words: scipy.sparse.csr_array | None = None
+    points: scipy.sparse.csr_array, top_k: int, words: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Rows with their `top` largest entries, of equal ones the lower column, and their own words.
+    """Rows with their `top_k` largest entries, of equal ones the lower column, and their own words.
 
     Args:
       points: CSR [n, V], not negative.
-      top: entries of a row.
+      top_k: entries of a row.
       words: bags of words [n, V], whose columns stay, too.
     """
     rows_of: Any = scipy.sparse.csr_array(points)
@@ -74,7 +74,7 @@ def narrowed(
     order = np.lexsort((rows_of.indices, -rows_of.data, rows))
     place = np.empty(len(order), np.int64)  # of an entry in its row, strongest first
     place[order] = np.arange(len(order)) - np.repeat(starts[:-1], counts)
-    kept = place < top
+    kept = place < top_k
     if words is not None:
         numbers = rows_of.copy()
         numbers.data = np.arange(1, len(order) + 1, dtype=np.float64)

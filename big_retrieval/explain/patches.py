@@ -45,7 +45,7 @@ class Patches:
       hidden: outputs of the tower, [R * R, D].
       head: the lexical head.
       params: its parameters.
-      top: columns that the gate leaves; None: all.
+      top_k: columns that the gate leaves; None: all.
     """
 
     picture: np.ndarray
@@ -54,7 +54,7 @@ class Patches:
     hidden: jax.Array
     head: LexicalHead
     params: Any
-    top: int | None
+    top_k: int | None
 
     def dense(self, groups: np.ndarray) -> np.ndarray:
         """V(x) of some patch groups, float32 [G, V], in front of the gate.
@@ -88,8 +88,8 @@ class Patches:
           UserError: as `dense`.
         """
         row = jnp.asarray(self.dense(chosen[None]))
-        if self.top is not None:
-            row = gate.spread(gate.compact(row, self.top), len(self.words))
+        if self.top_k is not None:
+            row = gate.spread(gate.compact(row, self.top_k), len(self.words))
         return listing.strongest(np.asarray(row), self.words, count)
 
     def map(self, word: str) -> np.ndarray:
@@ -157,7 +157,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         hidden,
         head,
         weights["params"][f"{owner}_head"],
-        part.head.top,
+        part.head.top_k,
     )
 
 

@@ -60,9 +60,9 @@ class Encoder:
                 continue
             dense = points[name][:, 0]  # [B, V]
             points[name] = dense
-            if head.top is not None:
-                words = reps.words.get(name) if head.own_words else None
-                points[name] = gate.compact(dense, head.top, words)
+            if head.top_k is not None:
+                words = reps.words.get(name) if head.keep_input_terms else None
+                points[name] = gate.compact(dense, head.top_k, words)
         return points, batch.valid, batch.document_id
 
     def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:

@@ -15,7 +15,7 @@ WATCHED = ("active", "used", "neglected", "effective")
 
 
 def activity(
-    points: jax.Array, words: jax.Array | None, valid: jax.Array, top: int | None
+    points: jax.Array, words: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
     """What the gate leaves of one side of a batch.
 
@@ -23,7 +23,7 @@ def activity(
       points: dense V(x), [B, V].
       words: int32 [B, L], columns of the rows' own words; None: they have none.
       valid: bool [B].
-      top: k of the gate; None: there is none, and a column above 0 is active.
+      top_k: k of the gate; None: there is none, and a column above 0 is active.
 
     Returns:
       `active`, columns a row has active, on average; `used`, |T(B)|, columns that some row has
@@ -33,10 +33,10 @@ def activity(
     """
     points = jax.lax.stop_gradient(points)
     width = points.shape[1]
-    if top is None:
+    if top_k is None:
         active = points > 0
     else:
-        active = gate.spread_words(gate.compact(points, top, words).columns, width) & (points > 0)
+        active = gate.spread_words(gate.compact(points, top_k, words).columns, width) & (points > 0)
     active &= valid[:, None]
     rows = jnp.maximum(jnp.sum(valid), 1)
     total = jnp.sum(active.astype(jnp.float32))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Sparsity, Vdr
-from big_retrieval.config.vdr import top_of_documents
+from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses import activity
 from big_retrieval.losses.fields import Sides, pair_weights
 from big_retrieval.losses.function import Context, Result
@@ -38,11 +38,11 @@ def lexical_side(
 
 
 def _active(
-    name: str, side: Lexical, batch: Batch, there: jax.Array | None, top: int | None
+    name: str, side: Lexical, batch: Batch, there: jax.Array | None, top_k: int | None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
     valid = batch.valid if there is None else batch.valid & there
-    found = activity.activity(side.points, side.words, valid, top)
+    found = activity.activity(side.points, side.words, valid, top_k)
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 
@@ -108,8 +108,8 @@ class VdrLoss(PairLossFunction[Vdr]):
     @property
     def _gates(self) -> dict[str, int]:
         """k of both sides; of documents only watched where they are compared dense."""
-        tops = {"query": self.part.top, "document": top_of_documents(self.part)}
-        return {side: activity.ALL if top is None else top for side, top in tops.items()}
+        tops = {"query": self.part.top_k, "document": top_k_of_documents(self.part)}
+        return {side: activity.ALL if top_k is None else top_k for side, top_k in tops.items()}
 
     def _lexical_negatives(self, reps: Reps) -> Lexical | None:
         if reps.negatives is None:

@@ -25,7 +25,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.config.vdr import Vdr, top_of_documents
+from big_retrieval.config.vdr import Vdr, top_k_of_documents
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import Negatives
@@ -51,20 +51,20 @@ class Lexical:
         """V."""
         return self.points.shape[-1]
 
-    def gated(self, top: int | None, more: jax.Array | None = None) -> Compact:
+    def gated(self, top_k: int | None, more: jax.Array | None = None) -> Compact:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
         words = [each for each in (self.words, more) if each is not None]
         together = jnp.concatenate(words, axis=1) if words else None
-        return gate.compact(self.points, self.width if top is None else top, together)
+        return gate.compact(self.points, self.width if top_k is None else top_k, together)
 
     def bag(self, normalise: bool) -> Compact:
         """bow(x)."""
         assert self.words is not None
         return gate.bag_of_words(self.words, normalise)
 
-    def active(self, source: Literal["gate", "bag"], top: int | None) -> jax.Array:
+    def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
         """bool [V]: the columns that some row has active, T(B)."""
-        rows = self.gated(top).columns if source == "gate" else self.words
+        rows = self.gated(top_k).columns if source == "gate" else self.words
         assert rows is not None
         return jnp.any(gate.spread_words(rows, self.width), axis=0)
 
@@ -189,14 +189,14 @@ class Terms:
     @functools.cached_property
     def active(self) -> jax.Array:
         """bool [V]: the columns that the mask leaves where they are."""
-        return self.query.active(self.config.mask.source, self.config.top)
+        return self.query.active(self.config.mask.source, self.config.top_k)
 
     def _gated(self) -> Operands:
         """SCE(E_q, V_p): the parametric term."""
-        top, rows = self.config.top, len(self.query.points)
+        top_k, rows = self.config.top_k, len(self.query.points)
         if not self._masked("gated"):
-            return self.query.gated(top), self.document.points, self._others
-        query = self.query.gated(top, claims(self.active, rows))
+            return self.query.gated(top_k), self.document.points, self._others
+        query = self.query.gated(top_k, claims(self.active, rows))
         return query, self._without(unclaimed(self.active, rows)), self._others
 
     def _bag(self) -> Operands:
@@ -221,12 +221,12 @@ class Terms:
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """E_p of the positives and of the hard negatives, dense."""
-        width, top = self.document.width, top_of_documents(self.config)
-        own = gate.spread(self.document.gated(top), width)
+        width, top_k = self.document.width, top_k_of_documents(self.config)
+        own = gate.spread(self.document.gated(top_k), width)
         if self.negatives is None:
             return own, None
         flat = _flat(self.negatives)
-        others = gate.spread(flat.gated(top), width)
+        others = gate.spread(flat.gated(top_k), width)
         return own, others.reshape(self.negatives.points.shape)
 
     def _bag_documents(self) -> Operands:

@@ -17,8 +17,8 @@ from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
 from big_retrieval.evals.ranks import best_of_whole, on_devices
 from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.mining.task import Task
-from big_retrieval.train.identity import params_sha256
 
 PAIRS = 4096  # whose scores are computed at a time
 CHUNK = 256  # queries that are scored against all documents at a time

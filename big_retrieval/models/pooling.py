@@ -104,7 +104,7 @@ def mean_pool(
     mask: jax.Array | None = None,
     *,
     activation: Callable[[jax.Array], jax.Array],
-    top: int | None = None,
+    top_k: int | None = None,
     columns: Sequence[int] | None = None,
     dtype: Dtype | None = None,
     options: Options | None = None,
@@ -120,17 +120,19 @@ def mean_pool(
       bias: [V], or None.
       mask: [B, L] or None. Rows without any position give 0.
       activation: elementwise and non-decreasing; a named function, which jit knows again.
-      top: average only so many of the largest values of each column; None: all.
+      top_k: average only so many of the largest values of each column; None: all.
       columns: as in `max_pool`.
       dtype: as in `max_pool`.
       options: `backward` has no meaning here.
 
     Raises:
-      UserError: as in `max_pool`, or `top` is not positive.
+      UserError: as in `max_pool`, or `top_k` is not positive.
     """
-    if top is not None and top < 1:
-        raise UserError(f"pooling_top is {top}: it must be at least 1, or None for all positions.")
-    rule = Mean(activation, top)
+    if top_k is not None and top_k < 1:
+        raise UserError(
+            f"pooling_top_k is {top_k}: it must be at least 1, or None for all positions."
+        )
+    rule = Mean(activation, top_k)
     inputs = jax.tree.map(jnp.asarray, Inputs(hidden, kernel, bias))
     return _pool(rule, inputs, mask, columns, dtype, options or Options())[0]
 

@@ -78,12 +78,12 @@ class Max:
         """See `Rule`; saves the positions of the maxima, [B, C]. Without any, about -1e30."""
         tile = _logits(block, mask)  # [B, L, C]
         length = tile.shape[1]
-        top = jnp.max(tile, axis=1)  # [B, C]
+        largest = jnp.max(tile, axis=1)  # [B, C]
         # A second pass over the tile costs less than argmax does on a CPU. NaN equals nothing:
         # the last position is then the one.
         number = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
-        first = jnp.min(jnp.where(tile == top[:, None], number, length - 1), axis=1)  # [B, C]
-        return _biased(top, block), first.astype(position_dtype(length))
+        first = jnp.min(jnp.where(tile == largest[:, None], number, length - 1), axis=1)  # [B, C]
+        return _biased(largest, block), first.astype(position_dtype(length))
 
     def backward(
         self,
@@ -146,19 +146,19 @@ class Mean:
 
     Attributes:
       activation: elementwise, non-decreasing.
-      top: only so many of the largest values of each column are averaged; None: all.
+      top_k: only so many of the largest values of each column are averaged; None: all.
     """
 
     activation: Callable[[jax.Array], jax.Array]
-    top: int | None = None
+    top_k: int | None = None
 
     def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
         """See `Rule`; saves nothing. 0 where no position takes part."""
         tile = _biased(_logits(block, mask), block)  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
-        if self.top is not None and self.top < tile.shape[1]:
-            tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top)[0]  # [B, C, top]
-            tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top)
+        if self.top_k is not None and self.top_k < tile.shape[1]:
+            tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top_k)[0]  # [B, C, K]
+            tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top_k)
         values = jnp.where(tile > EXCLUDED / 2, self.activation(tile), 0)
         return jnp.sum(values, axis=1) / jnp.maximum(count, 1)[:, None], None
 

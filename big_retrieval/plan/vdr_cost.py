@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from big_retrieval.config import Vdr
-from big_retrieval.config.vdr import top_of_documents
+from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses.fields import Term, make_sides
 from big_retrieval.plan.loss_cost import LossCost, Travel
 
@@ -29,7 +29,7 @@ class VdrCost(LossCost):
         """
         dense = 4 * math.prod(self.shape())  # of a device's columns of a row
         words, width = self.words("query"), self.whole_shape()[1]
-        gated, more = _kept(self.loss.top, width) + words, -(-width // self.config.batch_size)
+        gated, more = _kept(self.loss.top_k, width) + words, -(-width // self.config.batch_size)
 
         def sparse(name: str, entries: int, has_gradient: int) -> Travel:
             """Compact where that is smaller."""
@@ -71,10 +71,10 @@ class VdrCost(LossCost):
         loss, tensor, batch = self.loss, self.tensor, self.config.batch_size
         share, mine, width = (tensor - 1) / tensor, batch // rows_over, self.shape()[1]
         out = super().columns_wire(rows_over)
-        tops = loss.top, top_of_documents(loss)
-        kept = sum(_kept(top, width) for top in tops)
+        tops = loss.top_k, top_k_of_documents(loss)
+        kept = sum(_kept(top_k, width) for top_k in tops)
         out["all-gather"] = (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
-        query, document = (_kept(top, tensor * width) for top in tops)
+        query, document = (_kept(top_k, tensor * width) for top_k in tops)
         taken = query + self.words("query")
         more = -(-tensor * width // batch)  # what a mask shares out, looked up and taken
         taken += more * self._masked("gated")
@@ -92,6 +92,6 @@ class VdrCost(LossCost):
         return self.whole_shape()[1] * (2 + (mask != "none") + both)
 
 
-def _kept(top: int | None, width: int) -> int:
+def _kept(top_k: int | None, width: int) -> int:
     """Columns of `width` that a gate leaves."""
-    return width if top is None else min(top, width)
+    return width if top_k is None else min(top_k, width)

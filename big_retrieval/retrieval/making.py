@@ -95,7 +95,7 @@ class _Work:
     reader: Reader
     records: Records
     words: Vocabulary | None
-    model: "loading.TrainedModel | None"
+    model: "load.TrainedModel | None"
 
 
 def make(wish: Wish, say: Say = print) -> Path:
@@ -291,9 +291,9 @@ def _export(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -
         exports.write_csr(partial, batches, work.words.words)
 
 
-def fingerprint(model: "loading.TrainedModel") -> str:
+def fingerprint(model: "load.TrainedModel") -> str:
     """SHA-256 of a model's parameters."""
-    from big_retrieval.train.identity import params_sha256
+    from big_retrieval.inference.fingerprint import params_sha256
 
     return params_sha256(model.weights)
 

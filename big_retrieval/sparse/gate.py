@@ -30,20 +30,20 @@ class Compact:
     columns: jax.Array
 
 
-def compact(points: jax.Array, top: int, words: jax.Array | None = None) -> Compact:
+def compact(points: jax.Array, top_k: int, words: jax.Array | None = None) -> Compact:
     """The gated representations E(x) of dense ones V(x), in compact form.
 
     Args:
       points: V(x), [n, V].
-      top: k, columns that stay of each row: exactly so many, of equal ones the first; V or more is
-        all of them, 0 none.
+      top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
+        keeps all of them, 0 none.
       words: int32 [n, L], columns of the row's own words, which stay, too; -1 where there is none,
         and a word may be there twice. None: there are no words.
 
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    columns = sharded.strongest(points, min(top, points.shape[-1]))  # [n, k]
+    columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
     if words is not None:
         with_words = functools.partial(_with_words, width=points.shape[-1])
         columns = by_rows(with_words, columns, words)  # [n, k + L]

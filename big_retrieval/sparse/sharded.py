@@ -61,32 +61,32 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
     return _on_devices(function, P(axes), P(axes))(*arrays)
 
 
-def strongest(points: jax.Array, top: int) -> jax.Array:
-    """int32 [n, top], the largest columns of each row of [n, V], of equal ones the first.
+def strongest(points: jax.Array, top_k: int) -> jax.Array:
+    """int32 [n, top_k], the largest columns of each row of [n, V], of equal ones the first.
 
-    Of spread columns, every device sends its `top` largest ones only.
+    Of spread columns, every device sends its `top_k` largest ones only.
     """
-    if not top:
+    if not top_k:
         return jnp.zeros((len(points), 0), jnp.int32)
     points, axis = jax.lax.stop_gradient(points), column_axis()
     if axis is None:
-        return by_rows(functools.partial(_strongest, top=top), points)
+        return by_rows(functools.partial(_strongest, top_k=top_k), points)
     rows = _row_axes(len(points)) or None
-    merged = functools.partial(_strongest_of_all, top=top, axis=axis)
+    merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
     return _on_devices(merged, P(rows, axis), P(rows))(pad_columns(points, axis, -jnp.inf))
 
 
-def _strongest(points: jax.Array, top: int) -> jax.Array:
-    return jax.lax.top_k(points, top)[1].astype(jnp.int32)
+def _strongest(points: jax.Array, top_k: int) -> jax.Array:
+    return jax.lax.top_k(points, top_k)[1].astype(jnp.int32)
 
 
-def _strongest_of_all(points: jax.Array, top: int, axis: str) -> jax.Array:
+def _strongest_of_all(points: jax.Array, top_k: int, axis: str) -> jax.Array:
     """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
     width = points.shape[-1]
-    values, columns = jax.lax.top_k(points, min(top, width))
+    values, columns = jax.lax.top_k(points, min(top_k, width))
     columns = columns.astype(jnp.int32) + jax.lax.axis_index(axis) * width
     values, columns = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, columns))
-    return jnp.take_along_axis(columns, _strongest(values, top), axis=1)
+    return jnp.take_along_axis(columns, _strongest(values, top_k), axis=1)
 
 
 def take(points: jax.Array, columns: jax.Array) -> jax.Array:

@@ -27,7 +27,7 @@ from big_retrieval.tradeoff.gates import Gate, gates_of
 from big_retrieval.tradeoff.judges import Graded, Judge, Paired
 
 SIDES: tuple[Side, Side] = ("query", "document")
-WHOLE = parse_mode("top=all", "")  # everything, as the model gave it
+WHOLE = parse_mode("top_k=all", "")  # everything, as the model gave it
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import jax
 
 import big_retrieval
 from big_retrieval.data.mixture import Mixture
-from big_retrieval.plan import memory, report
 from big_retrieval.runtime import chips
 from big_retrieval.train.averaging import describe
 from big_retrieval.train.logging import say
@@ -86,6 +85,8 @@ def _data(run: Run) -> dict[str, str]:
 
 def _memory(run: Run) -> dict[str, str]:
     """What a device has to hold, against what it has where the table of chips knows that."""
+    from big_retrieval.plan import memory, report  # plans are made of the trainer's own step
+
     device = run.parts.mesh.devices.flat[0]
     chip = chips.of_kind(device.device_kind, jax.local_device_count())
     per_device = memory.per_device(run.parts, device.platform)

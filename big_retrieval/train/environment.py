@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.train.identity import versions
 from big_retrieval.train.setup import Run
 
 MOST_STARTS = 50  # that are kept, the newest ones

@@ -20,13 +20,13 @@ from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
 from big_retrieval.runtime import distributed, heartbeat
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
-from big_retrieval.train.identity import params_sha256
 from big_retrieval.train.logging import Alarms, Metrics, Progress, say, table, write_results
 from big_retrieval.train.setup import Run, set_up
 from big_retrieval.train.state import TrainState

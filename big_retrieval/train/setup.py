@@ -33,11 +33,12 @@ from big_retrieval.data.text.tokenizers import Tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import Runnable, make_evaluators
 from big_retrieval.inference.encoder import Encoder
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.train.build import Model, build_model
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.identity import claim, versions
+from big_retrieval.train.identity import claim
 from big_retrieval.train.logging import keep_old, say
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits

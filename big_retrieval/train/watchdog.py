@@ -2,8 +2,8 @@
 
 A collective operation waits for all processes, so one that hangs (in a file system, a data worker,
 a device) makes all of them wait, without an error and for ever. Each process therefore watches its
-own count of finished work (`big_retrieval.runtime.heartbeat`) and exits when that stands still for too long.
-Who is late they tell by files in the run folder, which all processes of a run share anyway. The
+own count of finished work (`runtime.heartbeat`) and exits when that stands still for too long.
+Processes tell each other who is late by files in the run folder, which they share anyway. The
 key-value store of jax.distributed would serve too, but it has no public interface, and it goes
 with process 0.
 """

@@ -84,7 +84,7 @@ def test_a_turned_part_in_bands_is_that_of_the_whole(orientation, monkeypatch):
 PEAK = """
 import re, sys
 from pathlib import Path
-from big_retrieval.data import decoding
+from big_retrieval.data.images import decoding
 
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -18,7 +18,8 @@ FILE = '''
 from dataclasses import dataclass
 from typing import Literal
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import quickstart
 
 

@@ -18,9 +18,9 @@ from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.interop.folder import write
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.train.import_folder import write
 from tests.helpers import ROOT, command, environment, in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of

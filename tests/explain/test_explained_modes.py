@@ -14,9 +14,9 @@ from big_retrieval.explain import command
 from big_retrieval.explain.modes import bags_of
 from big_retrieval.inference import load
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.interop.folder import write
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import Found, open_searcher
+from big_retrieval.train.import_folder import write
 from tests.explain.conftest import lexical_config
 
 ASK = "a big red circle left of a small blue star"

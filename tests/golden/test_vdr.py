@@ -102,10 +102,10 @@ def run_head(case: Case, head: LexicalHead) -> None:
 
 @pytest.mark.golden("vdr", "dst_head_text.npz", **each_case)
 def test_head(case: Case) -> None:
-    top = int(case["pooling_topk"]) if str(case["pooling"]) == "mean" else None
+    top_k = int(case["pooling_topk"]) if str(case["pooling"]) == "mean" else None
     columns = range(int(case["shift"]), len(case["word_embeddings"]))
     pooling: Any = str(case["pooling"])
-    how: Any = {"pooling": pooling, "pooling_top": top, "normalise": bool(case["norm"])}
+    how: Any = {"pooling": pooling, "pooling_top_k": top_k, "normalise": bool(case["norm"])}
     run_head(case, LexicalHead(columns, tied=True, **how))
 
 
@@ -184,7 +184,7 @@ def test_crossmodal_text_encoder(case: Case) -> None:
 @pytest.mark.golden("vdr", "image_encoder.npz")
 def test_image_encoder(case: Case) -> None:
     encoder = ImageEncoder(case)
-    width, top = encoder.width, int(case["topk"])
+    width, top_k = encoder.width, int(case["topk"])
     assert width == len(case["valid_token_ids"])
     assert case["pixels_nchw"].shape[-1] == int(case["resolution"])
     params, pixels = encoder.params, jnp.asarray(case["pixels_nchw"])
@@ -193,7 +193,7 @@ def test_image_encoder(case: Case) -> None:
     def run(params: Any, pixels: Any) -> Any:
         def weighed(params: Any, pixels: Any) -> Any:
             points = encoder(params, pixels)
-            found = gate.spread(gate.compact(points, top), width)
+            found = gate.spread(gate.compact(points, top_k), width)
             return jnp.sum(found * case["cotangent"]), (points, found)
 
         grads, found = jax.grad(weighed, (0, 1), has_aux=True)(params, pixels)
@@ -202,7 +202,7 @@ def test_image_encoder(case: Case) -> None:
     patches, points, found, of_params, of_pixels = run(params, pixels)
     close(patches, case["patch_states"], rtol=1e-4)
     close(points, case["v_dense_l2"], rtol=1e-4)
-    close(found, case[f"emb_top{top}"], rtol=1e-4)
+    close(found, case[f"emb_top{top_k}"], rtol=1e-4)
     for name, k in tops_in(case).items():
         close(gated(points, k, width), case[name], rtol=1e-4, name=name)
     close(of_pixels, case["grad_pixels"], rtol=1e-4, share=2e-5)
@@ -331,7 +331,7 @@ def rows_of_a_slice(n: int, groups: int) -> int:
 def config_of(case: Case, mode: str) -> Vdr:
     """Means of directions and terms, as the reference takes them."""
     normed = bool(np.any((case["q_bow"] > 0) & (case["q_bow"] < 1)))
-    how = {"top": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
+    how = {"top_k": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
     return Vdr(**how, reduction="mean")  # type: ignore
 
 
@@ -443,7 +443,7 @@ def test_training(case: Case) -> None:
     q_words, p_words = (columns_in(case, ids, chosen) for ids in (q_ids, p_ids))
     for words, bow in ((q_words, case["q_bow"]), (p_words, case["p_bow"])):
         np.testing.assert_array_equal(bag(words, len(chosen)), bow)
-    config = Vdr(top=int(case["topk"]), reduction="mean")
+    config = Vdr(top_k=int(case["topk"]), reduction="mean")
 
     def loss(params: Any) -> Any:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
@@ -462,7 +462,7 @@ def test_training(case: Case) -> None:
     close(q, case["q_v_dense"], rtol=1e-4)
     close(p, case["p_v_dense"], rtol=1e-4)
     for name, query in (
-        ("parametric", gated(q, config.top, len(chosen), q_words)),
+        ("parametric", gated(q, config.top_k, len(chosen), q_words)),
         ("semiparametric", case["q_bow"]),
     ):
         assert np.sum(np.argmax(query @ p.T, axis=1) == np.arange(n)) == case[f"num_correct_{name}"]
@@ -542,7 +542,7 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     path = golden_folder(request.config) / "vdr" / "text_encoder_crossmodal.npz"
     with np.load(path, allow_pickle=False) as arrays:
         texts = dict(arrays)
-    chosen, top = texts["valid_token_ids"].tolist(), int(case["explain_topk"])
+    chosen, top_k = texts["valid_token_ids"].tolist(), int(case["explain_topk"])
     np.testing.assert_array_equal(case["valid_token_ids"], texts["valid_token_ids"])
     words, width = words_in(texts), len(chosen)
     strongest, listed = case[f"emb_top{int(case['topk'])}"][0], len(case["dst_image0_tokens"])
@@ -553,17 +553,17 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     params = {"params": {"kernel": jnp.asarray(case["w/proj"])}}
     patches = jnp.asarray(case["patch_states"][:1])
     dense: Any = jax.jit(head.apply)(params, patches, jnp.ones(patches.shape[:2], bool))
-    image = gated(dense, top, width)
+    image = gated(dense, top_k, width)
     close(image, case["explain_image0_emb"], rtol=1e-4)
 
     assert str(case["explain_text0"]) == str(texts["texts"][0])
     encoder = TextEncoder(texts, "w/", tuple(chosen), normalise=True)
     ids = texts["input_ids"][:1]
     points = encoder(encoder.params, ids, texts["attention_mask"][:1].astype(bool))
-    text = gated(points, top, width, columns_in(texts, ids, chosen))
+    text = gated(points, top_k, width, columns_in(texts, ids, chosen))
     close(text, case["explain_text0_emb"], rtol=1e-4)
 
-    found = listing.shared(np.asarray(text)[0], np.asarray(image)[0], words, top)
+    found = listing.shared(np.asarray(text)[0], np.asarray(image)[0], words, top_k)
     check_words([(word, value) for word, value, _ in found.words], case, "explain_text0_image0")
     close(found.score, case["explain_text0_emb"][0] @ case["explain_image0_emb"][0], rtol=1e-4)
 

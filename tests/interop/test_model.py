@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 import big_retrieval
 from big_retrieval.errors import UserError
-from big_retrieval.interop.folder import write
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
+from big_retrieval.train.import_folder import write
 from tests.helpers import command, in_process, tiny
 from tests.interop.test_towers import DATA, run
 

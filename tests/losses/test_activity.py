@@ -48,19 +48,19 @@ def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
-def test_activity_against_sets(seed: int, top: int | None, with_words: bool) -> None:
+def test_activity_against_sets(seed: int, top_k: int | None, with_words: bool) -> None:
     """A loop over rows that holds the active columns of each as a set."""
     points, words, valid = arrays(seed)
     own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
     active = []
     for row, mine in zip(points, own, strict=True):
-        first = np.argsort(-row, kind="stable")[: WIDTH if top is None else top].tolist()
-        kept = set(first) if top is None else set(first) | mine
+        first = np.argsort(-row, kind="stable")[: WIDTH if top_k is None else top_k].tolist()
+        kept = set(first) if top_k is None else set(first) | mine
         active.append({c for c in kept if row[c] > 0})
     active = [a for a, counts in zip(active, valid, strict=True) if counts]
     mine = [m for m, counts in zip(own, valid, strict=True) if counts]
     given_words = jnp.asarray(words) if with_words else None
-    found = activity(jnp.asarray(points), given_words, jnp.asarray(valid), top)
+    found = activity(jnp.asarray(points), given_words, jnp.asarray(valid), top_k)
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
@@ -118,7 +118,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     """Of both objectives: whatever these rows hold, loss and metrics are the same."""
     objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrLoss(Vdr(top=2), SIDES, TEMPERATURE, False, True)
+        objective = VdrLoss(Vdr(top_k=2), SIDES, TEMPERATURE, False, True)
     valid = np.array([True, True, False, True, True])
     there = np.array([True, False, True, True, True])
     found = []
@@ -154,12 +154,12 @@ def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
 
 
-def metrics_of(points: np.ndarray, top: int | None = None) -> dict[str, float]:
+def metrics_of(points: np.ndarray, top_k: int | None = None) -> dict[str, float]:
     """Of both sides, the document's healthy."""
     healthy = np.eye(len(points), 40, dtype=np.float32) + np.eye(len(points), 40, 5)
     out = {}
     for side, x in (("query", points), ("document", healthy)):
-        found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top)
+        found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top_k)
         out |= {f"{name}_{side}": float(value) for name, value in found.items()}
     return out
 
@@ -194,7 +194,7 @@ def test_warnings(points: np.ndarray, gates: dict[str, int], words: list[str]) -
 def test_no_warning_where_all_is_well() -> None:
     healthy = np.eye(10, 40, 3, dtype=np.float32) + np.eye(10, 40)
     assert not [*warnings(metrics_of(healthy), NO_GATE)]
-    assert not [*warnings(metrics_of(healthy, top=2), GATED)]
+    assert not [*warnings(metrics_of(healthy, top_k=2), GATED)]
     assert not [*warnings({"loss": 1.0, "accuracy": 0.5}, NO_GATE)]
 
 
@@ -202,6 +202,6 @@ def test_no_warning_of_what_the_gate_itself_does() -> None:
     """One that leaves everything, or of images, which have no words, nothing."""
     rng = np.random.default_rng(0)
     points = rng.exponential(size=(10, 40)).astype(np.float32) ** 3
-    assert not [*warnings(metrics_of(points, top=40), {"query": 40, "document": 40})]
-    assert not [*warnings(metrics_of(points, top=None), {"query": ALL, "document": ALL})]
-    assert not [*warnings(metrics_of(points, top=0), {"query": 0, "document": 0})]
+    assert not [*warnings(metrics_of(points, top_k=40), {"query": 40, "document": 40})]
+    assert not [*warnings(metrics_of(points, top_k=None), {"query": ALL, "document": ALL})]
+    assert not [*warnings(metrics_of(points, top_k=0), {"query": 0, "document": 0})]

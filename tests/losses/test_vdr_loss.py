@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config.vdr import ColumnMask, Vdr, top_of_documents
+from big_retrieval.config.vdr import ColumnMask, Vdr, top_k_of_documents
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import Lexical, vdr_loss
 from big_retrieval.sparse.sharded import column_axis
@@ -24,12 +24,14 @@ ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6
 VALID = np.arange(ROWS) % 7 != 4
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 KINDS = {
-    "paper": Vdr(top=TOP),
-    "no bag": Vdr(top=TOP, bag=False),
-    "mask": Vdr(top=TOP, mask=ColumnMask("gated", "gate")),
-    "normed": Vdr(top=TOP, bag_norm=True, directions="query", reduction="mean"),
-    "code": Vdr(top=TOP, symmetric=True, top_document=9, mask=ColumnMask("both", "bag", 0.5, True)),
-    "all": Vdr(top=None, symmetric=True, bag=False),
+    "paper": Vdr(top_k=TOP),
+    "no bag": Vdr(top_k=TOP, bag=False),
+    "mask": Vdr(top_k=TOP, mask=ColumnMask("gated", "gate")),
+    "normed": Vdr(top_k=TOP, bag_norm=True, directions="query", reduction="mean"),
+    "code": Vdr(
+        top_k=TOP, symmetric=True, top_k_document=9, mask=ColumnMask("both", "bag", 0.5, True)
+    ),
+    "all": Vdr(top_k=None, symmetric=True, bag=False),
 }
 # Devices along data, fsdp and tensor, exchange, block, rows of a slice.
 TERMS = ("gated", "bag")
@@ -122,7 +124,7 @@ def matrices(
 ) -> list[tuple[Any, Any]]:
     """Queries [B, V] and documents [N, V] of each term, by the definitions of the paper."""
     bag, their_bag = (sown(each) for each in (words, their_words))
-    gate_of_query = bag | strongest(query, config.top)
+    gate_of_query = bag | strongest(query, config.top_k)
     mask = config.mask
     active = (gate_of_query if mask.source == "gate" else bag).any(axis=0)
     claimed = {where: shared_out(active, ROWS, mask.apply in (where, "both")) for where in TERMS}
@@ -132,7 +134,7 @@ def matrices(
         entry = weighed(config, bag, claimed["bag"])
         out.append((entry, documents * ~own["bag"]))
     if config.symmetric:
-        gated = their_bag | strongest(documents, top_of_documents(config))
+        gated = their_bag | strongest(documents, top_k_of_documents(config))
         out.append((query, jnp.where(gated, documents, 0)))
     if config.symmetric and config.bag:
         active = their_bag.any(axis=0)
@@ -146,9 +148,9 @@ def sown(words: np.ndarray) -> np.ndarray:
     return (words[:, :, None] == np.arange(WIDTH)).any(axis=1)
 
 
-def strongest(points: Any, top: int | None) -> Any:
+def strongest(points: Any, top_k: int | None) -> Any:
     order = jnp.argsort(jnp.argsort(-jax.lax.stop_gradient(points), axis=1), axis=1)
-    return order < (WIDTH if top is None else top)
+    return order < (WIDTH if top_k is None else top_k)
 
 
 def shared_out(active: Any, rows: int, there: bool) -> Any:
@@ -207,8 +209,8 @@ def run(
 
 def test_queries_travel_in_compact_form() -> None:
     """No device receives, or holds, the dense queries of the others."""
-    rows, width, top, length = 64, 4096, 16, 8
-    config = Vdr(top=top)
+    rows, width, top_k, length = 64, 4096, 16, 8
+    config = Vdr(top_k=top_k)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     spread = NamedSharding(mesh, P("data"))
     points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
@@ -222,7 +224,7 @@ def test_queries_travel_in_compact_form() -> None:
         program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(points, points, columns)
         text = program.compile().as_text()
     assert text is not None
-    assert f"f32[{rows},{top + length}]" in text  # gathered
+    assert f"f32[{rows},{top_k + length}]" in text  # gathered
     for line in text.splitlines():
         gathers = any(word in line for word in ("all-gather(", "all-to-all(", "all-reduce("))
         assert not (gathers and f",{width}]" in line.split(" = ")[-1].split("(")[0]), line
@@ -231,8 +233,8 @@ def test_queries_travel_in_compact_form() -> None:
 def test_mask_needs_unclaimed_columns() -> None:
     """Where every column is active there is nothing to share out, and the loss is the plain one."""
     x, columns = arrays(), words()
-    wide = Vdr(top=WIDTH, mask=ColumnMask("gated", "gate"))
-    plain = Vdr(top=WIDTH)
+    wide = Vdr(top_k=WIDTH, mask=ColumnMask("gated", "gate"))
+    plain = Vdr(top_k=WIDTH)
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
     values = [
         jax.jit(lambda x, config=config: loss(x, columns, config, Execution(), None))(single)

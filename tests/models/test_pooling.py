@@ -31,14 +31,14 @@ def test_max_agrees_with_its_definition(shape: Any, block: int | None, backward:
     assert_close(found(x, maximum(block=block, backward=backward)), by_definition(x))
 
 
-@pytest.mark.parametrize("top", [None, 1, 3, 100])
-def test_mean_agrees_with_its_definition(top: int | None) -> None:
+@pytest.mark.parametrize("top_k", [None, 1, 3, 100])
+def test_mean_agrees_with_its_definition(top_k: int | None) -> None:
     x = draw()
 
     def pool(*arrays: Any) -> jax.Array:
-        return mean_pool(*arrays, activation=elu1p, top=top, options=Options(block=8))
+        return mean_pool(*arrays, activation=elu1p, top_k=top_k, options=Options(block=8))
 
-    assert_close(found(x, pool), by_definition(x, "mean", top))
+    assert_close(found(x, pool), by_definition(x, "mean", top_k))
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_user_errors(change: dict[str, Any], message: str) -> None:
 
 def test_user_errors_of_the_mean() -> None:
     x = draw()
-    with pytest.raises(UserError, match="pooling_top is 0"):
-        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top=0)
+    with pytest.raises(UserError, match="pooling_top_k is 0"):
+        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top_k=0)

@@ -42,12 +42,12 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]
 MASK = ColumnMask("gated", "gate")
 CODE = ColumnMask("both", "bag", 0.5, True)
 LOSSES = {
-    "paper": Vdr(top=TOP),
-    "ring": Vdr(top=TOP, exchange="ring"),
-    "mask": Vdr(top=TOP, mask=MASK),
-    "four terms": Vdr(top=TOP, symmetric=True),
-    "code": Vdr(top=TOP, symmetric=True, mask=CODE),
-    "wide": Vdr(top=WIDTH // 2),
+    "paper": Vdr(top_k=TOP),
+    "ring": Vdr(top_k=TOP, exchange="ring"),
+    "mask": Vdr(top_k=TOP, mask=MASK),
+    "four terms": Vdr(top_k=TOP, symmetric=True),
+    "code": Vdr(top_k=TOP, symmetric=True, mask=CODE),
+    "wide": Vdr(top_k=WIDTH // 2),
     "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),
 }
 

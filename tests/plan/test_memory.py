@@ -140,12 +140,12 @@ def test_formulas_agree_with_the_compiler(case: str) -> None:
     assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
 
 
-CODE = Vdr(top=64, symmetric=True, mask=ColumnMask("both", "bag", 0.5))
+CODE = Vdr(top_k=64, symmetric=True, mask=ColumnMask("both", "bag", 0.5))
 LEXICAL: dict[str, tuple[int, str, Any]] = {  # length, pooling, loss; short texts: the loss is most
     "max": (60, "max", None),
     "mean": (60, "mean", None),
-    "two terms": (16, "max", Vdr(top=64)),
-    "four terms": (16, "max", Vdr(top=64, symmetric=True)),
+    "two terms": (16, "max", Vdr(top_k=64)),
+    "four terms": (16, "max", Vdr(top_k=64, symmetric=True)),
     "code": (16, "max", CODE),
 }
 

@@ -23,12 +23,12 @@ from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.interop.folder import write
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import Wish, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
@@ -182,9 +182,9 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
 @pytest.mark.slow
 def test_words_find_images(place: Path) -> None:
     """A lexical head behind an image tower: gated images, asked by words or by texts."""
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     text = changes["fields"]["query"]
-    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
+    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     towers = {
@@ -450,8 +450,8 @@ def test_faiss_is_not_for_words(lexical: Path) -> None:
 def test_documents_none_of_which_can_be_encoded(place: Path) -> None:
     path = place / "bad.jsonl"
     path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
-    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     save(

@@ -19,11 +19,11 @@ from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import find, read_config
-from big_retrieval.interop.folder import write
 from big_retrieval.tradeoff import asking, building, measuring, page, subjects
 from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
 from big_retrieval.tradeoff.gates import parse_gate
 from big_retrieval.tradeoff.judges import Graded, Paired
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
     CAPTIONS,
@@ -79,7 +79,7 @@ def gates() -> Any:
 def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     source = graded_scenes("in_domain", size=16, count=40)
     query, title = values(0, len(source.queries)), values(1, len(source.documents))
-    modes = ("bag", "binary", "top=2/all", "top=2/5", "top=all/5")
+    modes = ("bag", "binary", "top_k=2/all", "top_k=2/5", "top_k=all/5")
     task = configs.Ranking(metrics=("nDCG@10", "MRR", "R@5"), modes=modes)
     encoder = Preset(query=query, title=title)
     evaluator = RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder)
@@ -88,13 +88,13 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     subject = subjects.ranked("test", evaluator, {}, config, gates())
     assert (subject.depth, subject.records) == (1000, len(source.documents))
     found = searched(tmp_path, subject)
-    same = {"bag": ("bag", "all"), "top=2/all": ("2", "all"), "": ("all", "all")}
-    same |= {"top=all/5": ("all", "5")}
+    same = {"bag": ("bag", "all"), "top_k=2/all": ("2", "all"), "": ("all", "all")}
+    same |= {"top_k=all/5": ("all", "5")}
     for mode, name in same.items():  # every document shares a column with every query
         for metric, value in found[name].items():
             assert value == pytest.approx(wanted[f"{mode}/{metric}".lstrip("/")]), name
     for metric in task.metrics:  # here some do not, which ranks them last or leaves them out
-        for mode, name in (("binary", ("all", "binary")), ("top=2/5", ("2", "5"))):
+        for mode, name in (("binary", ("all", "binary")), ("top_k=2/5", ("2", "5"))):
             assert found[name][metric] == pytest.approx(wanted[f"{mode}/{metric}"], abs=0.02)
     assert len(found) == 9
     assert len({tuple(each.values()) for each in found.values()}) == 9
@@ -103,7 +103,7 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
 
 def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     text, image = values(2, len(CAPTIONS)), values(3, 9)
-    task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top=2/5"))
+    task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top_k=2/5"))
     specs = {"image": IMAGE, "text": TEXT}
     encoder = Preset(text=text, image=image)
     evaluator = RetrievalEvaluator(task, SCENES, specs, INNER, encoder)
@@ -113,7 +113,11 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     subject = subjects.paired("test", evaluator, {}, Config(topology="inner"), some)
     assert (subject.title, subject.depth) == ("test (text to image)", 3)
     found = searched(tmp_path, subject)
-    for mode, name in {"bag/": ("bag", "all"), "top=2/5/": ("2", "5"), "": ("all", "all")}.items():
+    for mode, name in {
+        "bag/": ("bag", "all"),
+        "top_k=2/5/": ("2", "5"),
+        "": ("all", "all"),
+    }.items():
         for metric, value in found[name].items():
             close = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
             assert value == pytest.approx(wanted[f"{mode}text_to_image/{metric}"], **close)
@@ -225,7 +229,7 @@ def test_the_files_hold_every_setting(tmp_path: Path) -> None:
 
 def save(folder: Path, *, lexical: bool) -> None:
     """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     for name, column in (("query", "query"), ("document", "title")):
         changes["fields"][name].column = column
         if not lexical:

@@ -19,7 +19,7 @@ from tests.helpers import drawn, tiny
 ROWS, EXTRA, LENGTH, VOCAB = 6, 3, 8, 40
 VALID = np.arange(ROWS) != 2
 EXTRA_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 4 != 1
-LEXICAL = configs.Lexical(activation="elu1p", top=4, own_words=True)
+LEXICAL = configs.Lexical(activation="elu1p", top_k=4, keep_input_terms=True)
 
 
 def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
@@ -41,7 +41,7 @@ def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
 
 
 DPR = config(configs.Contrastive(), configs.Projection(dim=None), "first")
-VDR = config(configs.Vdr(top=4, symmetric=True), LEXICAL, "none")
+VDR = config(configs.Vdr(top_k=4, symmetric=True), LEXICAL, "none")
 CONFIGS = {"dpr": DPR, "vdr": VDR}
 
 

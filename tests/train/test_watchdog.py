@@ -161,13 +161,13 @@ def test_a_warning_comes_first_and_once(tmp_path: Path, capfd: pytest.CaptureFix
 CHILD = """
 import re, sys, time
 from pathlib import Path
-from big_retrieval import pulse
+from big_retrieval.runtime import heartbeat
 from big_retrieval.runtime.reading import reading
 from big_retrieval.train import watchdog
 
 watchdog.STUCK = 0.5
 with watchdog.Watchdog(Path(sys.argv[1]), 0.5):
-    pulse.beat(3)
+    heartbeat.beat(3)
     if sys.argv[2] == "sleep":
         time.sleep(600)
     time.sleep(0.3)

@@ -6,7 +6,6 @@ import numpy as np
 
 from big_retrieval.config import Config
 from big_retrieval.config.labels import PairLabels
-from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.errors import UserError
 
 TRIED = 10_000  # scores at most
@@ -40,6 +39,8 @@ def check_weight(labels: PairLabels) -> Iterator[str]:
             f"config.labels.table is set, but config.labels.weight is {labels.weight!r}; set the "
             "weight to 'table', or leave the table empty."
         )
+    from big_retrieval.data.judged.weights import make_weight
+
     try:
         weights = make_weight(labels)(scores_to_try(labels.s_max))
     except UserError as problem:

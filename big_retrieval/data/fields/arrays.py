@@ -1,4 +1,4 @@
-"""How arrays are taken from records, or from a memory-mapped file beside them; see fields.py."""
+"""How arrays are taken from records, or from a memory-mapped file beside them; see reader.py."""
 
 import functools
 from collections.abc import Sequence

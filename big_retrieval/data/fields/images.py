@@ -1,4 +1,4 @@
-"""How images are taken from records; see fields.py."""
+"""How images are taken from records; see reader.py."""
 
 import re
 from collections.abc import Sequence

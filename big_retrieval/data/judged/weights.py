@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from big_retrieval.config.expression import Formula, compile_formula
 from big_retrieval.config.labels import PairLabels
-from big_retrieval.data.judged.expression import Formula, compile_formula
 from big_retrieval.errors import UserError
 
 Weight = Callable[[np.ndarray], np.ndarray]

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from big_retrieval.config import schema
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.io.manifest import to_json
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.identity import versions
 
 
 def write(model: TrainedModel, folder: Path) -> None:

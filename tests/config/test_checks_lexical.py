@@ -71,16 +71,20 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         ["config.topology to 'inner' instead of 'sphere'"],
     ),
     (pictures, {HEAD + "tied": True}, ["config.fields.image.head.tied", "no word table"]),
-    (pictures, {HEAD + "top": 0}, ["config.fields.image.head.top is 0", "set it to 1 or more."]),
+    (
+        pictures,
+        {HEAD + "top_k": 0},
+        ["config.fields.image.head.top_k is 0", "set it to 1 or more."],
+    ),
     (pictures, {HEAD + "epsilon": -1.0}, ["config.fields.image.head.epsilon is -1.0"]),
-    (pictures, {HEAD + "pooling_top": 3}, ["pooling_top is 3", "for pooling 'mean'"]),
+    (pictures, {HEAD + "pooling_top_k": 3}, ["pooling_top_k is 3", "for pooling 'mean'"]),
     (pictures, {HEAD + "bias_init": -2.0}, ["bias_init is -2.0", "set use_bias to True"]),
     (
         pictures,
-        {HEAD + "pooling_top": 0, HEAD + "pooling": "mean"},
-        ["config.fields.image.head.pooling_top is 0", "at least 1"],
+        {HEAD + "pooling_top_k": 0, HEAD + "pooling": "mean"},
+        ["config.fields.image.head.pooling_top_k is 0", "at least 1"],
     ),
-    (two, {QUERY + "top": -1}, ["config.fields.query.head.top is -1", "or None"]),
+    (two, {QUERY + "top_k": -1}, ["config.fields.query.head.top_k is -1", "or None"]),
     (
         pictures,
         {HEAD + "columns": "wrds"},
@@ -128,7 +132,7 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         {"losses__main__sparsity__warmup_steps": -1},
         ["config.losses.main.sparsity.warmup_steps is -1"],
     ),
-    (texts, {"losses__main__top": -1}, ["config.losses.main.top is -1"]),
+    (texts, {"losses__main__top_k": -1}, ["config.losses.main.top_k is -1"]),
     (
         pictures,
         {"losses__main__false_negatives": "positives"},
@@ -147,8 +151,8 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     ),
     (
         turned,
-        {"losses__main__top": 0, **NO_BAG},
-        ["query side", "set config.losses.main.top above 0."],
+        {"losses__main__top_k": 0, **NO_BAG},
+        ["query side", "set config.losses.main.top_k above 0."],
     ),
     (
         turned,
@@ -171,16 +175,16 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
         retrieval("bag", "binary"),
         ["config.evals.a.modes has 'binary'", "the document side has images"],
     ),
-    (texts, ranking("top=-3"), ["config.evals.a.modes has 'top=-3'"]),
+    (texts, ranking("top_k=-3"), ["config.evals.a.modes has 'top_k=-3'"]),
     (
         texts,
-        ranking("top=6", "top=7/5"),
-        ["config.evals.a.modes has 'top=7/5'", "leaves 6 columns of the query side", "take 6 at"],
+        ranking("top_k=6", "top_k=7/5"),
+        ["config.evals.a.modes has 'top_k=7/5'", "leaves 6 columns of the query side", "take 6 at"],
     ),
     (
         pictures,
-        retrieval("top=all/6", "top=all/5000"),
-        ["config.evals.a.modes has 'top=all/5000'", "leaves 6 columns of the document side"],
+        retrieval("top_k=all/6", "top_k=all/5000"),
+        ["config.evals.a.modes has 'top_k=all/5000'", "leaves 6 columns of the document side"],
     ),
 ]
 
@@ -210,12 +214,12 @@ def test_images_of_ranked_documents_have_no_words() -> None:
     [
         (texts, {}),
         (texts, {"losses__main__symmetric": True, "losses__main__mask__apply": "both"}),
-        (texts, {"losses__main__top": 0}),
-        (texts, ranking("bag", "binary", "top=3", "top=all/2")),
+        (texts, {"losses__main__top_k": 0}),
+        (texts, ranking("bag", "binary", "top_k=3", "top_k=all/2")),
         (splade, {}),
         (weighed, {}),
-        (pictures, retrieval("bag", "top=2")),
-        (pictures, {HEAD + "pooling": "mean", HEAD + "pooling_top": 2}),
+        (pictures, retrieval("bag", "top_k=2")),
+        (pictures, {HEAD + "pooling": "mean", HEAD + "pooling_top_k": 2}),
         (turned, NO_BAG),
         (turned, {"losses__main__mask__source": "bag", **NO_BAG}),  # nothing applies it
         (two, {"losses__main": recipe.entry(configs.Sigmoid())}),

@@ -28,22 +28,22 @@ def arrays(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     return points, words
 
 
-def kept(row: np.ndarray, top: int, words: np.ndarray) -> tuple[list[int], set[int]]:
+def kept(row: np.ndarray, top_k: int, words: np.ndarray) -> tuple[list[int], set[int]]:
     """The strongest columns of a row in order, of equal ones the first, and its words."""
     order = sorted(range(len(row)), key=lambda column: (-row[column], column))
-    return order[:top], {word for word in words.tolist() if word >= 0}
+    return order[:top_k], {word for word in words.tolist() if word >= 0}
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), TOPS, st.booleans())
-def test_against_sets(seed: int, top: int, with_words: bool) -> None:
+def test_against_sets(seed: int, top_k: int, with_words: bool) -> None:
     points, words = arrays(seed)
-    found = compact(jnp.asarray(points), top, jnp.asarray(words) if with_words else None)
-    first = min(top, WIDTH)
+    found = compact(jnp.asarray(points), top_k, jnp.asarray(words) if with_words else None)
+    first = min(top_k, WIDTH)
     assert found.columns.shape == found.values.shape == (ROWS, first + WORDS * with_words)
     assert found.columns.dtype == jnp.int32
     for n, (row, own) in enumerate(zip(points, words, strict=True)):
-        strongest, mine = kept(row, top, own if with_words else own[:0])
+        strongest, mine = kept(row, top_k, own if with_words else own[:0])
         columns, values = np.asarray(found.columns[n]), np.asarray(found.values[n])
         assert columns[:first].tolist() == strongest  # exactly k, strongest first
         there = columns[columns >= 0]
@@ -54,12 +54,12 @@ def test_against_sets(seed: int, top: int, with_words: bool) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), TOPS)
-def test_dense_again_and_csr(seed: int, top: int) -> None:
+def test_dense_again_and_csr(seed: int, top_k: int) -> None:
     points, words = arrays(seed)
-    found = jax.device_get(compact(jnp.asarray(points), top, jnp.asarray(words)))
+    found = jax.device_get(compact(jnp.asarray(points), top_k, jnp.asarray(words)))
     expected = np.zeros_like(points)
     for n, (row, own) in enumerate(zip(points, words, strict=True)):
-        strongest, mine = kept(row, top, own)
+        strongest, mine = kept(row, top_k, own)
         columns = [*strongest, *mine]
         expected[n, columns] = row[columns]
     np.testing.assert_array_equal(gate.spread(found, WIDTH), expected)
@@ -127,16 +127,16 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
         assert word not in text
 
 
-@pytest.mark.parametrize("top", [0, 3, 5, 9])
+@pytest.mark.parametrize("top_k", [0, 3, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 2, 4)])
-def test_spread_columns(shape: tuple[int, ...], top: int) -> None:
+def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
     """The same, ties included, from 9 columns that no mesh divides; gradients, too."""
     points, words = arrays(7, rows=16)
     mesh = jax.make_mesh(shape, ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
 
     def all_of_it(x: Any, words: Any) -> Any:
         def total(x: Any) -> Any:
-            found = gate.compact(x, top, words)
+            found = gate.compact(x, top_k, words)
             dense = gate.spread(found, WIDTH)
             return jnp.sum(jnp.square(dense)), (found, dense, gate.spread_words(words, WIDTH))
 
@@ -151,16 +151,16 @@ def test_spread_columns(shape: tuple[int, ...], top: int) -> None:
 
 def test_devices_send_their_largest_columns_only() -> None:
     """Of 512 columns on 4 devices, each sends k values and their numbers, and adds K values up."""
-    rows, width, top, length = 8, 512, 6, 3
+    rows, width, top_k, length = 8, 512, 6, 3
     mesh = jax.make_mesh((2, 1, 4), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
     rows_on, all_on = (NamedSharding(mesh, spec) for spec in (P("data"), P("data", "tensor")))
     points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
     words = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
     with jax.set_mesh(mesh):
-        program = jax.jit(lambda x, w: gate.compact(x, top, w)).lower(points, words).compile()
+        program = jax.jit(lambda x, w: gate.compact(x, top_k, w)).lower(points, words).compile()
     found = sorted((c.kind, c.bytes) for c in hlo.collectives(program.as_text() or ""))
-    gathered = ("all-gather", rows // 2 * 4 * top * 4)
-    assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top + length) * 4)]
+    gathered = ("all-gather", rows // 2 * 4 * top_k * 4)
+    assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top_k + length) * 4)]
 
 
 def test_rows_that_do_not_divide_over_the_devices() -> None:

@@ -267,7 +267,7 @@ def test_known_metrics_are_those_that_evaluators_give() -> None:
 def test_checks_need_no_jax() -> None:
     code = (
         "import json, sys; from configs import quickstart;"
-        "from big_retrieval import config, checks;"
+        "from big_retrieval import config; from big_retrieval.config import checks;"
         "checks.check(config.load(quickstart.get_config('runlocal')));"
         "print(json.dumps(sorted({'jax', 'flax', 'orbax'} & set(sys.modules))))"
     )

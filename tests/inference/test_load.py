@@ -21,7 +21,7 @@ from big_retrieval.data.synthetic.scenes import Scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.load import TrainedModel, restore_params
-from big_retrieval.interop.folder import write
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained
