@@ -61,10 +61,10 @@ def main() -> None:
 
 
 def _make(out: Path) -> None:
-    from big_retrieval.retrieval.making import Wish, make
+    from big_retrieval.retrieval.making import IndexOptions, make
 
     make(
-        Wish(
+        IndexOptions(
             checkpoint=Path(str(CHECKPOINT.value)),
             documents=str(DOCUMENTS.value),
             out=out,

@@ -42,7 +42,7 @@ def main() -> None:
     from big_retrieval.tradeoff import measuring, page
     from big_retrieval.train.logging import say
 
-    wish = measuring.Wish(
+    wish = measuring.TradeoffOptions(
         checkpoints=CHECKPOINT.value,
         evaluator=EVAL.value,
         queries=QUERIES.value,
