@@ -1,6 +1,7 @@
 """The layers of the package, read from its imports: each imports only what lies below it."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,15 @@ def room(path: Path) -> str:
 def test_every_folder_and_module_has_a_layer() -> None:
     found = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
     assert found == set(LEVEL)
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 def test_at_most_ten_modules_lie_at_the_root() -> None:

@@ -473,9 +473,9 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
 
 
 def test_the_line_of_a_run_is_understood() -> None:
-    from big_retrieval.train.logging import Progress  # jax is nothing for the writers below
+    from big_retrieval.train.logging import TrainingProgress  # jax is nothing for the writers below
 
-    progress = Progress(total=200, batch_size=8, flops_per_example=1.0, devices=1)
+    progress = TrainingProgress(total=200, batch_size=8, flops_per_example=1.0, devices=1)
     row = {"loss": 1.5, "examples_per_second": 16.0, "data_wait": 0.01}
     line = progress.line(20, row)
     assert screen.Screen().left([line, "evaluating"], 10.0, 3) == pytest.approx(90 + 3 * 100)
@@ -499,7 +499,7 @@ def csv_rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def fill(run: spec.Run, **values: Any) -> None:
+def fill(run: spec.SweepRun, **values: Any) -> None:
     """Makes a run a finished one; its results are there whole or not at all, as a run's own are."""
     run.folder.mkdir(parents=True, exist_ok=True)
     write_bytes(run.folder / "results.json", to_json(values))

@@ -19,7 +19,7 @@ from big_retrieval import cli
 from big_retrieval.commands import data_split
 from big_retrieval.config import Config, Graded, schema
 from big_retrieval.config.checks import check
-from big_retrieval.config.sources import Source as SourceConfig
+from big_retrieval.config.sources import Source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks
 
@@ -46,7 +46,7 @@ def main(*words: str) -> None:
     actions[words[0]](config)
 
 
-def chosen(config: Config) -> SourceConfig:
+def chosen(config: Config) -> Source:
     """The source that --source names.
 
     Raises:

@@ -74,17 +74,19 @@ def split(config: Graded, out: str | None) -> None:
       UserError: no folder is given, or as `split_files`.
     """
     from big_retrieval.data.judged.open_graded import graded
-    from big_retrieval.data.judged.split_files import Wish, split_files
+    from big_retrieval.data.judged.split_files import SplitOptions, split_files
 
     if not out:
         raise UserError("--out is missing: the folder to write the split to.")
     for flag in (QUERY_SHARE, DOCUMENT_SHARE, DEV_SHARE):
         if not 0 < flag.value < 1:
             raise UserError(f"--{flag.name} is {flag.value}; it must be above 0 and below 1.")
-    wish = Wish(SEED.value, QUERY_SHARE.value, DOCUMENT_SHARE.value, DEV_SHARE.value, GROUP.value)
+    options = SplitOptions(
+        SEED.value, QUERY_SHARE.value, DOCUMENT_SHARE.value, DEV_SHARE.value, GROUP.value
+    )
     folder = Path(out)
     with cli.owning(locks.in_folder(folder), folder):
-        summary = split_files(graded(config), config, wish, folder)
+        summary = split_files(graded(config), config, options, folder)
     for line in describe(summary):
         print(line)
 

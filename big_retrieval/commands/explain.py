@@ -115,7 +115,7 @@ def _explain() -> None:
 
 def _examples() -> None:
     from big_retrieval.explain import gallery
-    from big_retrieval.explain.examples import Wanted, examples
+    from big_retrieval.explain.examples import ExampleOptions, examples
     from big_retrieval.inference.load import load
 
     if not DATA.value or OUT.value is None:
@@ -123,7 +123,7 @@ def _examples() -> None:
         raise UserError(f"{lost} is missing: --data is evals.NAME, --out the page's folder.")
     model = load(RUN.value[0])
     which = {"count": COUNT.value or EXAMPLES, "seed": SEED.value, "mode": MODE.value}
-    wanted = Wanted(DATA.value, FIELD.value, WITH_FIELD.value, **which)
+    wanted = ExampleOptions(DATA.value, FIELD.value, WITH_FIELD.value, **which)
     source, found = examples(model, wanted)
     drawn = f"{len(found):,} of {len(source):,} records of {source.name}"
     note = f"{drawn}, drawn with seed {SEED.value}; model {model.folder}, mode {MODE.value}."
@@ -155,7 +155,9 @@ def _sheet() -> None:
     models = {path: load(path) for path in RUN.value}
     if len(models) < len(RUN.value):
         raise UserError("--run names a folder twice; give each model once.")
-    wanted = sheet.Wanted(DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value)
+    wanted = sheet.SheetOptions(
+        DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value
+    )
     for path in sheet.write(models, wanted, Path(OUT.value)):
         print(f"written to {path}")
 

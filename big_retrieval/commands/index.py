@@ -63,10 +63,10 @@ def main() -> None:
 
 
 def _make(out: Path) -> None:
-    from big_retrieval.retrieval.making import Wish, make
+    from big_retrieval.retrieval.making import IndexOptions, make
 
     make(
-        Wish(
+        IndexOptions(
             checkpoint=Path(str(RUN.value)),
             documents=str(DATA.value),
             out=out,

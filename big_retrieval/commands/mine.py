@@ -33,10 +33,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
-    from big_retrieval.config.sources import Source as SourceConfig
-    from big_retrieval.data.fields.reader import Reader
-    from big_retrieval.mining.choice import Wish
-    from big_retrieval.mining.searchers import Searcher
+    from big_retrieval.config.sources import Source
+    from big_retrieval.data.fields.reader import FieldReader
+    from big_retrieval.mining.choice import MiningOptions
+    from big_retrieval.mining.searchers import CandidateSearcher
     from big_retrieval.mining.task import Task
 
 LOG = True
@@ -73,22 +73,24 @@ def main() -> None:
 
 def _mine(out: Path) -> None:
     """Mines what the flags ask for."""
-    from big_retrieval.mining.choice import Wish
+    from big_retrieval.mining.choice import MiningOptions
     from big_retrieval.mining.output import Output
-    from big_retrieval.retrieval.progress import Progress
+    from big_retrieval.retrieval.progress import ProgressCounter
 
-    wish = Wish(COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value)
+    options = MiningOptions(
+        COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value
+    )
     task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     say(f"{len(asked):,} queries, {len(task.documents):,} documents")
-    file = Output(out, made_of(task, searcher, config, asked, wish))
+    file = Output(out, made_of(task, searcher, config, asked, options))
     if file.done:
         say(f"goes on after the {file.done:,} queries that {out}.partial has")
     try:
-        progress = Progress("queries", len(asked) - file.done)
+        progress = ProgressCounter("queries", len(asked) - file.done)
         for start in range(file.done, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
-            file.add(rows(task, searcher, part, wish, DEPTH.value, file.dropped), len(part))
+            file.add(rows(task, searcher, part, options, DEPTH.value, file.dropped), len(part))
             progress.add(len(part))
         progress.close()
         file.finish()
@@ -103,9 +105,9 @@ def _mine(out: Path) -> None:
 
 def rows(
     task: "Task",
-    searcher: "Searcher",
+    searcher: "CandidateSearcher",
     asked: np.ndarray,
-    wish: "Wish",
+    options: "MiningOptions",
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
@@ -115,16 +117,16 @@ def rows(
       task: queries and documents.
       searcher: finds documents.
       asked: numbers of the queries, [q].
-      wish: which of those found become negatives.
+      options: which of those found become negatives.
       depth: documents that are found for a query.
       dropped: counts what was left out, by reason.
     """
-    from big_retrieval.mining.choice import Found, choose
+    from big_retrieval.mining.choice import QueryResults, choose
 
     found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
     for place, number in enumerate(asked.tolist()):
         there = found[place] >= 0
-        ranking = Found(
+        ranking = QueryResults(
             number,
             found[place][there].tolist(),
             scores[place][there].tolist(),
@@ -136,12 +138,16 @@ def rows(
             dropped["query without a text"] += 1
             continue
         itself = functools.partial(task.itself, number)
-        chosen = choose(ranking, wish, task.whole_text, answers, dropped, itself)
+        chosen = choose(ranking, options, task.whole_text, answers, dropped, itself)
         yield _row(task, number, answers, chosen)
 
 
 def made_of(
-    task: "Task", searcher: "Searcher", config: Config, asked: np.ndarray, wish: "Wish"
+    task: "Task",
+    searcher: "CandidateSearcher",
+    config: Config,
+    asked: np.ndarray,
+    options: "MiningOptions",
 ) -> dict[str, Any]:
     """All that what is written follows from.
 
@@ -150,7 +156,7 @@ def made_of(
       searcher: finds documents.
       config: has the fields.
       asked: numbers of the queries, [q].
-      wish: which of those found become negatives.
+      options: which of those found become negatives.
     """
     from big_retrieval.mining.output import data_sha256
 
@@ -159,7 +165,7 @@ def made_of(
         "config": schema.to_plain(config),
         "data": data_sha256(task, asked),
         "depth": DEPTH.value,
-        **dataclasses.asdict(wish),
+        **dataclasses.asdict(options),
     }
 
 
@@ -222,7 +228,7 @@ def _checked() -> Path:
     return Path(OUT.value)
 
 
-def _bm25() -> "tuple[Task, Searcher, Config]":
+def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
     from big_retrieval.data.passages.beir import has_titles
     from big_retrieval.evals.bm25_evaluator import text_columns
@@ -241,7 +247,7 @@ def _bm25() -> "tuple[Task, Searcher, Config]":
     return task, WordSearcher(task, text_columns(config)), config
 
 
-def _model() -> "tuple[Task, Searcher, Config]":
+def _model() -> "tuple[Task, CandidateSearcher, Config]":
     """The model of --run."""
     from big_retrieval.data.build import make_readers, make_reading
     from big_retrieval.inference.load import load
@@ -263,7 +269,7 @@ def _model() -> "tuple[Task, Searcher, Config]":
     return task, searcher, config
 
 
-def _source(other: "SourceConfig") -> "SourceConfig":
+def _source(other: "Source") -> "Source":
     """The data of --data, or others."""
     if not DATA.value:
         return other
@@ -284,7 +290,7 @@ def _task(config: Config, tokenizer: Any) -> "Task":
     from big_retrieval.mining.task import judged_task, pairs_task
 
     readers = make_readers(config, tokenizer)
-    texts: list[Reader] = []
+    texts: list[FieldReader] = []
     for side in ("query", "document"):
         names = [n for n, f in config.fields.items() if f.side == side and f.modality == "text"]
         if not names:

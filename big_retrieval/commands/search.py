@@ -19,7 +19,7 @@ from big_retrieval.runtime import locks, screen
 
 if TYPE_CHECKING:
     from big_retrieval.retrieval.documents import Chunk
-    from big_retrieval.retrieval.searching import Searcher
+    from big_retrieval.retrieval.searching import IndexSearcher
 
 WITHOUT = ("config", "workdir")
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
@@ -89,20 +89,20 @@ def _check_flags() -> None:
         raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
 
 
-def run_file(searcher: "Searcher") -> None:
+def run_file(searcher: "IndexSearcher") -> None:
     """Answers all queries of files and writes a run file."""
     from big_retrieval.data.skipped import LeftOut
     from big_retrieval.evals.trec import RunWriter
-    from big_retrieval.retrieval.documents import Reader, open_records, read
+    from big_retrieval.retrieval.documents import DocumentReader, open_records, read
     from big_retrieval.retrieval.encode import usable
-    from big_retrieval.retrieval.progress import Progress
+    from big_retrieval.retrieval.progress import ProgressCounter
 
     column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
     texts = {} if searcher.image else {searcher.field: column.split(",")}
     images = {searcher.field: column} if searcher.image else {}
-    reader = Reader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
+    reader = DocumentReader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
     records, reader = open_records("queries", str(QUERIES.value), reader)
-    left_out, progress = LeftOut("queries"), Progress("queries", len(records))
+    left_out, progress = LeftOut("queries"), ProgressCounter("queries", len(records))
 
     def encode(part: "Chunk") -> object:
         return searcher.encode(part.values[searcher.field])
@@ -125,7 +125,7 @@ def run_file(searcher: "Searcher") -> None:
     print(f"written to {OUT.value}")
 
 
-def answer(searcher: "Searcher", query: str) -> None:
+def answer(searcher: "IndexSearcher", query: str) -> None:
     """Prints the best documents of one query.
 
     Raises:
@@ -145,7 +145,7 @@ def answer(searcher: "Searcher", query: str) -> None:
     sys.stdout.flush()
 
 
-def converse(searcher: "Searcher") -> None:
+def converse(searcher: "IndexSearcher") -> None:
     """Answers one line after the other, from a terminal or a pipe, to its end.
 
     What is wrong with a line is said, and the next one read. Once nobody reads the answers any more

@@ -22,7 +22,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.sweep import runner, slurm, spec
 from big_retrieval.sweep.check import check_all
-from big_retrieval.sweep.spec import Run, Sweep
+from big_retrieval.sweep.spec import Sweep, SweepRun
 from big_retrieval.sweep.table import read_results, write_tables
 
 LOG = True
@@ -47,7 +47,7 @@ def workdir() -> Path:
     return Path("runs") / (f"{Path(file).stem}-{arg}" if arg else Path(file).stem)
 
 
-def state(run: Run) -> str:
+def state(run: SweepRun) -> str:
     """How far a run is, in a word or two."""
     if read_results(run) is not None:
         return "finished"
@@ -55,14 +55,14 @@ def state(run: Run) -> str:
     return f"at step {steps[-1]}" if steps else "new"
 
 
-def show(runs: Sequence[Run]) -> None:
+def show(runs: Sequence[SweepRun]) -> None:
     """A line for each run: number, name, state, configuration."""
     width = max(len(run.name) for run in runs)
     for run in runs:
         print(f"{run.number:>4}  {run.name:<{width}}  {state(run):<13}  {run.entry.config}")
 
 
-def submit(runs: Sequence[Run], folder: Path) -> None:
+def submit(runs: Sequence[SweepRun], folder: Path) -> None:
     """Prints the sbatch command of the runs that are not finished; with --submit, runs it."""
     left = [run.number for run in runs if read_results(run) is None]
     if not left:

@@ -42,7 +42,7 @@ def main() -> None:
     from big_retrieval.tradeoff import measuring, page
     from big_retrieval.train.logging import say
 
-    wish = measuring.Wish(
+    options = measuring.TradeoffOptions(
         checkpoints=RUN.value,
         evaluator=EVAL.value,
         queries=QUERIES.value,
@@ -54,11 +54,11 @@ def main() -> None:
     )
     out = Path(OUT.value)
     with cli.owning(locks.beside(out), out):
-        evaluators = measuring.check(wish)
+        evaluators = measuring.check(options)
         partial = folders.begin(out)
         try:
             (partial / WORK).mkdir()
-            report = measuring.measure(wish, evaluators, partial / WORK, say)
+            report = measuring.measure(options, evaluators, partial / WORK, say)
             shutil.rmtree(partial / WORK)
             page.write(report, partial)
             folders.give_name(partial, out)

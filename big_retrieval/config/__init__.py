@@ -11,8 +11,8 @@ from big_retrieval.config.data import (
     Karpathy,
     Loader,
     Mixture,
+    MixturePart,
     Pairs,
-    Part,
     Scenes,
     SceneSplit,
     Tar,
@@ -36,10 +36,10 @@ from big_retrieval.config.loss import (
 )
 from big_retrieval.config.optimizer import (
     Ema,
-    Group,
     GroupRate,
     NoAveraging,
     Optimizer,
+    ParameterGroup,
     Phase,
     Schedule,
     Swa,

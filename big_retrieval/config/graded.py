@@ -10,7 +10,7 @@ from big_retrieval.config.sources import Source, check_drawn, check_least, check
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 MOST_DOCUMENTS = 1_000_000  # every query is compared with all of them at the start
 SCENE_TEXTS = ("query", "title")
@@ -112,7 +112,7 @@ class Graded(Source):
                     "image in 'image'."
                 )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data.judged import open_graded
 
@@ -151,7 +151,7 @@ class GradedScenes(Source):
                     f"{words} in {' and '.join(map(repr, columns))}."
                 )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 

@@ -23,9 +23,9 @@ from big_retrieval.config import (
     VIT_SIZES,
     Bert,
     Config,
-    Group,
     ImageField,
     Loss,
+    ParameterGroup,
     Phase,
     Projection,
     ResNet,
@@ -93,7 +93,7 @@ def group(pattern: str, **changes: Any) -> Editable:
       pattern: regular expression over whole names.
       **changes: keys of `config.Group`.
     """
-    return entry(Group(), pattern=pattern, **changes)
+    return entry(ParameterGroup(), pattern=pattern, **changes)
 
 
 def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:

@@ -14,7 +14,7 @@ from big_retrieval.config.sources import Source, check_least, not_empty
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 COLUMNS = ("query", "text", "title")
 
@@ -76,7 +76,7 @@ class Dpr(TextSource):
                 "lists that they come from, such as ('hard_negative_ctxs',)."
             )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data.passages.dpr import dpr
 
@@ -113,7 +113,7 @@ class Triples(TextSource):
                 "none."
             )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data.passages.triples import triples
 
@@ -157,7 +157,7 @@ class Beir(TextSource):
             )
         yield from super().check_training(config)
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data.passages.beir import as_graded
 

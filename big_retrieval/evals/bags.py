@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields.reader import Reader, source_texts, stack
-from big_retrieval.data.sources import Source
+from big_retrieval.data.fields.reader import FieldReader, source_texts, stack
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
@@ -86,8 +86,8 @@ def narrowed(
 
 def bags_of(
     columns: Columns,
-    source: Source,
-    reader: Reader,
+    source: RecordSource,
+    reader: FieldReader,
     items: np.ndarray,
     normalise: bool = False,
 ) -> scipy.sparse.csr_array:

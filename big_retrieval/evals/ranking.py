@@ -14,7 +14,7 @@ import scipy.sparse
 from big_retrieval import config as configs
 from big_retrieval.config import Field
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields.reader import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.evals import examples, graded_examples
@@ -29,7 +29,7 @@ from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 QUERIES = 4096  # whose rankings are held at a time
 
@@ -55,8 +55,8 @@ class RankingEvaluator:
     config: configs.Ranking
     source: JudgedSource
     fields: Mapping[str, Field]
-    readers: Mapping[str, Reader]
-    topology: Topology
+    readers: Mapping[str, FieldReader]
+    topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
 
@@ -180,7 +180,7 @@ class RankingEvaluator:
         source = self.source.queries if side == "query" else self.source.documents
         return encode_fields(self.encoder, weights, source, self.specs_of(side), self.reading)
 
-    def specs_of(self, side: Side) -> dict[str, Reader]:
+    def specs_of(self, side: Side) -> dict[str, FieldReader]:
         """How the fields of a side are read."""
         return {name: self.readers[name] for name, f in self.fields.items() if f.side == side}
 

@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from big_retrieval.data.judged.qrels import JudgedSource
-from big_retrieval.data.sources import Source
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
 from big_retrieval.io.durable import publish
@@ -148,7 +148,7 @@ def open_rankings(
     return Rankings(folder, source) if extras is None else OptionalRankings(folder, source, extras)
 
 
-def id_of(source: Source, number: int) -> str:
+def id_of(source: RecordSource, number: int) -> str:
     """The id of a query or a document; its number where the source knows none."""
     known = getattr(source, "id", None)
     return str(number) if known is None else known(number)

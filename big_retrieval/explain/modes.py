@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import scipy.sparse
 
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.vocabulary import Vocabulary, document_bags
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, document_bags
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -66,7 +66,7 @@ def bags_of(
       field: a text field.
       side: of the pair; documents have norm 1 where the field's representations have it.
     """
-    words = Vocabulary(model.columns(field), model.tokenizer)
+    words = BagOfWordsEncoder(model.columns(field), model.tokenizer)
     pairs = [("", item) if isinstance(item, str) else item for item in items]
     texts = [text for _, text in pairs]
     titles = [title for title, _ in pairs] if any(title for title, _ in pairs) else ()

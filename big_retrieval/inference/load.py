@@ -19,8 +19,8 @@ from big_retrieval.config import Config, Mesh, registry
 from big_retrieval.data.at_hand import Images, Values
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.pipeline import eval_batches
-from big_retrieval.data.sources import Texts
-from big_retrieval.data.text.tokenizers import Tokenizer
+from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.io import manifest
@@ -43,7 +43,7 @@ class TrainedModel:
 
     folder: Path
     config: Config
-    tokenizer: Tokenizer
+    tokenizer: FixedLengthTokenizer
     weights: Any
     encoder: Encoder
 
@@ -67,7 +67,7 @@ class TrainedModel:
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
             raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
-        ordered = Texts(
+        ordered = TextRecords(
             [texts[i] for i in order],
             column=column,
             titles=[titles[i] for i in order] if titles else (),
@@ -170,7 +170,7 @@ def load(
         registry.import_file(Path(plugin))
     folder = find(path, step)
     config = read_config(folder)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
     return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
 
 
@@ -192,7 +192,7 @@ def find(path: str | Path, step: int | None = None) -> Path:
 
 
 def put_together(
-    folder: Path, config: Config, tokenizer: Tokenizer, weights: Any, batch_size: int
+    folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
 ) -> TrainedModel:
     """A model on all devices of this machine.
 

@@ -35,7 +35,7 @@ from big_retrieval.sparse.gate import Compact
 
 
 @flax.struct.dataclass
-class Lexical:
+class LexicalBatch:
     """One side of a batch.
 
     Attributes:
@@ -71,9 +71,9 @@ class Lexical:
 
 def vdr_loss(
     config: Vdr,
-    query: Lexical,
-    document: Lexical,
-    negatives: Lexical | None = None,
+    query: LexicalBatch,
+    document: LexicalBatch,
+    negatives: LexicalBatch | None = None,
     **common: Any,
 ) -> Result:
     """The loss of a global batch.
@@ -162,9 +162,9 @@ class Terms:
     """What the terms of a batch compare; the attributes are arguments of `vdr_loss`."""
 
     config: Vdr
-    query: Lexical
-    document: Lexical
-    negatives: Lexical | None = None
+    query: LexicalBatch
+    document: LexicalBatch
+    negatives: LexicalBatch | None = None
 
     def operands(self) -> dict[str, Operands]:
         """Term -> queries [B, V] or compact, documents [B, V], hard negatives [B, K, V] or None."""
@@ -252,6 +252,6 @@ class Terms:
         return query, own, others
 
 
-def _flat(side: Lexical) -> Lexical:
+def _flat(side: LexicalBatch) -> LexicalBatch:
     """[B, K, ...] -> [B K, ...]."""
     return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), side)

@@ -18,7 +18,7 @@ from jax.nn import initializers
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
-from big_retrieval.models.pooling import Options, max_pool, mean_pool
+from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.similarity import unit
 
 Pooling = Literal["max", "mean"]
@@ -88,7 +88,7 @@ class LexicalHead(nn.Module):
     use_bias: bool = False
     bias_init: float = 0.0
     normalise: bool = False
-    options: Options = Options()
+    options: PoolingOptions = PoolingOptions()
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 

@@ -22,7 +22,7 @@ EXCLUDED = -1e30
 
 
 @flax.struct.dataclass
-class Inputs:
+class PoolingInputs:
     """What is projected and pooled.
 
     Attributes:
@@ -38,7 +38,7 @@ class Inputs:
 
 @flax.struct.dataclass
 class Gradient:
-    """Gradient with respect to `Inputs`, in float32 or wider; `bias` is there in any case."""
+    """Gradient with respect to `PoolingInputs`, in float32 or wider; it always has `bias`."""
 
     hidden: jax.Array
     kernel: jax.Array
@@ -48,13 +48,13 @@ class Gradient:
 class Rule(Protocol):
     """How the positions of a block are pooled; static and hashable."""
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
         """A block and mask [B, L] -> pooled [B, C] and what `backward` needs, [B, C] or None."""
         ...
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: Any,
         g: jax.Array,
@@ -74,7 +74,7 @@ class Max:
 
     dense: bool
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """See `Rule`; saves the positions of the maxima, [B, C]. Without any, about -1e30."""
         tile = _logits(block, mask)  # [B, L, C]
         length = tile.shape[1]
@@ -87,7 +87,7 @@ class Max:
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: jax.Array,
         g: jax.Array,
@@ -106,7 +106,7 @@ def position_dtype(length: int) -> Dtype:
 
 
 def _dense(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
+    block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Two products with the tile that holds g where a position has won and 0 elsewhere."""
     number = jnp.arange(d_hidden.shape[1], dtype=position.dtype)[:, None]  # [L, 1]
@@ -118,7 +118,7 @@ def _dense(
 
 
 def _sparse(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
+    block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """C rows gathered and C rows added for each sample.
 
@@ -152,7 +152,7 @@ class Mean:
     activation: Callable[[jax.Array], jax.Array]
     top_k: int | None = None
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
         """See `Rule`; saves nothing. 0 where no position takes part."""
         tile = _biased(_logits(block, mask), block)  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
@@ -164,7 +164,7 @@ class Mean:
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: None,
         g: jax.Array,
@@ -179,7 +179,7 @@ class Mean:
         return Gradient(d_hidden, found.kernel.astype(d_hidden.dtype), bias.astype(d_hidden.dtype))
 
 
-def _logits(block: Inputs, mask: jax.Array | None) -> jax.Array:
+def _logits(block: PoolingInputs, mask: jax.Array | None) -> jax.Array:
     """Without bias, [B, L, C]; about -1e30 where the mask is false."""
     batch, length, width = block.hidden.shape
     flat = matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
@@ -187,7 +187,7 @@ def _logits(block: Inputs, mask: jax.Array | None) -> jax.Array:
     return tile if mask is None else jnp.where(mask[:, :, None], tile, EXCLUDED)
 
 
-def _biased(x: jax.Array, block: Inputs) -> jax.Array:
+def _biased(x: jax.Array, block: PoolingInputs) -> jax.Array:
     return x if block.bias is None else x + block.bias.astype(x.dtype)
 
 

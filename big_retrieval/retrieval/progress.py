@@ -9,7 +9,7 @@ from big_retrieval.runtime.clock import duration
 EVERY = 2.0  # seconds between lines
 
 
-class Progress:
+class ProgressCounter:
     """Counts, and says how fast it goes and how long it will take.
 
     Args:

@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent
 
 
 @dataclass(frozen=True)
-class Options:
+class LaunchOptions:
     """What to start.
 
     Attributes:
@@ -49,7 +49,9 @@ class Options:
     dry_run: bool
 
 
-def variables(options: Options, number: int, port: int, env: Mapping[str, str]) -> dict[str, str]:
+def variables(
+    options: LaunchOptions, number: int, port: int, env: Mapping[str, str]
+) -> dict[str, str]:
     """What process `number` gets besides the environment `env` of the launcher."""
     out = {"PYTHONUNBUFFERED": "1"}
     if options.processes > 1:
@@ -79,12 +81,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def arguments(options: Options) -> list[str]:
+def arguments(options: LaunchOptions) -> list[str]:
     """The command line of every process."""
     return [sys.executable, "-m", options.module, *options.command]
 
 
-def log_file(options: Options, number: int) -> Path:
+def log_file(options: LaunchOptions, number: int) -> Path:
     """Where the output of process `number` goes."""
     return options.logs / f"process_{number}.log"
 
@@ -126,10 +128,10 @@ class Signals:
         self.count += 1
 
 
-class Group:
+class ProcessGroup:
     """The processes of one start."""
 
-    def __init__(self, options: Options, header: str) -> None:
+    def __init__(self, options: LaunchOptions, header: str) -> None:
         """Starts all of them.
 
         Args:
@@ -221,7 +223,7 @@ def _end_with_parent() -> Callable[[], None] | None:
     return guard
 
 
-def watch(group: Group, signals: Signals) -> tuple[int, ...]:
+def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
     """Waits until all have ended, and ends the rest when one fails.
 
     Returns:
@@ -255,7 +257,7 @@ def watch(group: Group, signals: Signals) -> tuple[int, ...]:
     return first or tuple(code for code in codes if code)
 
 
-def _tell(group: Group, codes: Sequence[int | None]) -> None:
+def _tell(group: ProcessGroup, codes: Sequence[int | None]) -> None:
     """Says who failed, how, and with which last words."""
     for number, code in enumerate(codes):
         if code:

@@ -13,12 +13,12 @@ import jax
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.train.setup import Run
+from big_retrieval.train.setup import TrainingRun
 
 MOST_STARTS = 50  # that are kept, the newest ones
 
 
-def record_start(run: Run, restored: int | None) -> None:
+def record_start(run: TrainingRun, restored: int | None) -> None:
     """Adds this start of a run to environment.json, on the first process.
 
     Args:
@@ -32,7 +32,7 @@ def record_start(run: Run, restored: int | None) -> None:
     write_bytes(path, to_json({"starts": starts[-MOST_STARTS:]}))
 
 
-def describe(run: Run) -> dict[str, Any]:
+def describe(run: TrainingRun) -> dict[str, Any]:
     """Time, command, versions, devices, and what of the data and the model no config says."""
     mesh = run.parts.mesh
     return {

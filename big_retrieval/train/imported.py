@@ -9,12 +9,18 @@ import jax
 import numpy as np
 
 from big_retrieval.config import Config, Init, Tower
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import OUR_TEMPERATURE, Flat, Part, Source, below
+from big_retrieval.interop.source import (
+    OUR_TEMPERATURE,
+    CheckpointContents,
+    CheckpointTower,
+    Flat,
+    below,
+)
 
 WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
 
@@ -47,7 +53,7 @@ def start(
     config: Config,
     shapes: Mapping[str, tuple[int, ...]],
     stats: Mapping[str, Any],
-    tokenizer: Tokenizer | None = None,
+    tokenizer: FixedLengthTokenizer | None = None,
 ) -> Start:
     """Reads what `config.init` names and fits it to the model.
 
@@ -60,7 +66,7 @@ def start(
     Raises:
       UserError: a checkpoint that cannot be read or does not fit, with what to change.
     """
-    read_once: dict[str, Source] = {}
+    read_once: dict[str, CheckpointContents] = {}
     params: Flat = {}
     averages: Flat = {}
     notes: list[str] = []
@@ -94,7 +100,7 @@ def start(
     return Start(params, notes, averages)
 
 
-def _reads_words(config: Config, tower: str, source: Source) -> bool:
+def _reads_words(config: Config, tower: str, source: CheckpointContents) -> bool:
     """Whether the masked-language head of a checkpoint is wanted behind a tower."""
     heads = [field.head for field in config.fields.values() if field.tower == tower]
     wanted = any(head.lexical for head in heads)
@@ -105,7 +111,7 @@ def _count(params: Flat) -> str:
     return f"{sum(x.size for x in params.values()):,} parameters"
 
 
-def _part(tower: Tower, source: Source, init: Init, key: str) -> Part:
+def _part(tower: Tower, source: CheckpointContents, init: Init, key: str) -> CheckpointTower:
     """The part of a checkpoint that a tower starts from."""
     if init.tower:
         if init.tower not in source.parts:
@@ -126,7 +132,7 @@ def _heads(
     config: Config,
     tower: str,
     init: Init,
-    part: Part,
+    part: CheckpointTower,
     shapes: Mapping[str, tuple[int, ...]],
     params: Flat,
     origin: str,
@@ -159,7 +165,7 @@ def _heads(
 
 
 def _temperature(
-    config: Config, source: Source, shapes: Mapping[str, Any], params: Flat
+    config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
 ) -> list[str]:
     """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
     if source.temperature is None:

@@ -227,7 +227,7 @@ def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
             write_bytes(workdir / "results.json", to_json(dict(values)))
 
 
-class Progress:
+class TrainingProgress:
     """Throughput between two log lines, and the line itself."""
 
     def __init__(

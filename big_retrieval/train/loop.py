@@ -27,8 +27,8 @@ from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
-from big_retrieval.train.logging import Alarms, Metrics, Progress, say, table, write_results
-from big_retrieval.train.setup import Run, set_up
+from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, say, table, write_results
+from big_retrieval.train.setup import TrainingRun, set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.stop import StopSignal
 
@@ -99,7 +99,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 
 
 def _steps(
-    run: Run,
+    run: TrainingRun,
     state: TrainState,
     steps: range,
     metrics: Metrics,
@@ -114,7 +114,7 @@ def _steps(
     step_of = run.compile_steps(steps)
     distributed.meet("the step is compiled")
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
-    progress = Progress(
+    progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
@@ -156,7 +156,7 @@ def _steps(
 
 
 def _read(
-    run: Run, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
+    run: TrainingRun, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
 ) -> dict[str, float]:
     """A step's metrics from the device; ends a run whose loss or gradient was not finite."""
     values = {name: value.item() for name, value in jax.device_get(out).items()}
@@ -168,7 +168,7 @@ def _read(
 
 
 def _evaluate(
-    run: Run, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
+    run: TrainingRun, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
 ) -> dict[str, float]:
     """Runs the evaluators that are due after this step."""
     if not due:

@@ -11,18 +11,18 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source, make_tokenizer
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, any_mesh, put_together
 from big_retrieval.train import averaging
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import TrainState
 
 Say = Callable[[str], None]
 
 
-def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
+def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) -> TrainState:
     """The state of step 0: drawn from the seed, then filled by towers and from `config.init`.
 
     Args:
@@ -53,7 +53,7 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
 
 
 def _given_by_towers(
-    config: Config, params: Any, tokenizer: Tokenizer, say: Say
+    config: Config, params: Any, tokenizer: FixedLengthTokenizer, say: Say
 ) -> dict[str, np.ndarray]:
     """Path -> array, of the parameters that towers themselves start from something else."""
     leaves, found = names_of(params), {}

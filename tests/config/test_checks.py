@@ -27,7 +27,7 @@ OWN = configs.Pairs(path="pairs.jsonl")
 def mixture(*weights: float | None, path: str = "pairs.jsonl") -> recipe.Editable:
     """A mixture of as many parts."""
     parts = {
-        f"part{n}": configs.Part(source=configs.Pairs(path=path), weight=weight)
+        f"part{n}": configs.MixturePart(source=configs.Pairs(path=path), weight=weight)
         for n, weight in enumerate(weights)
     }
     return recipe.entry(configs.Mixture(parts=parts))
@@ -251,9 +251,9 @@ def test_point_shape() -> None:
 
 def test_scene_labels_are_those_of_the_scenes() -> None:
     for split, (label, count) in SCENE_LABELS.items():
-        found = scenes.Scenes(split, count=1).classes
+        found = scenes.SceneRecords(split, count=1).classes
         assert {name: len(classes) for name, classes in found.items()} == {label: count}
-    assert not scenes.Scenes("test", count=1).classes
+    assert not scenes.SceneRecords("test", count=1).classes
 
 
 def test_known_metrics_are_those_that_evaluators_give() -> None:

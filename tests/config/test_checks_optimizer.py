@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import Group, GroupRate, Phase, Schedule, recipe
+from big_retrieval.config import GroupRate, ParameterGroup, Phase, Schedule, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, ema, raw_config, tiny
@@ -18,12 +18,12 @@ def optimizer(**changes: Any) -> recipe.Editable:
     return recipe.entry(tiny().optimizer, **changes)
 
 
-def of_groups(**groups: Group) -> recipe.Editable:
+def of_groups(**groups: ParameterGroup) -> recipe.Editable:
     return optimizer(groups=groups)
 
 
 def of_phases(**phases: Phase) -> recipe.Editable:
-    return optimizer(groups={"a": Group("image/.*")}, phases=phases)
+    return optimizer(groups={"a": ParameterGroup("image/.*")}, phases=phases)
 
 
 IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
@@ -34,18 +34,27 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
     (optimizer(averaging=configs.Ema(decay=1.0)), ["averaging.decay is 1.0", "below 1"]),
     (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "share of an epoch"]),
     (optimizer(averaging=configs.Swa(count=0)), ["averaging.count is 0", "at least 1"]),
-    (of_groups(a=Group("")), ["groups.a.pattern is empty", "'image/.*'"]),
-    (of_groups(a=Group("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
-    (of_groups(a=Group("x", lr=0.0)), ["groups.a.lr is 0.0", "positive"]),
-    (of_groups(a=Group("x", lr_factor=-1.0)), ["groups.a.lr_factor is -1.0"]),
-    (of_groups(a=Group("x", lr=1.0, lr_factor=2.0)), ["a.lr and", "a.lr_factor", "keep one"]),
-    (of_groups(a=Group("x", weight_decay=-1.0)), ["groups.a.weight_decay is -1.0"]),
-    (of_groups(a=Group("x", schedule=Schedule("linear", end=2.0))), ["groups.a.schedule.end"]),
+    (of_groups(a=ParameterGroup("")), ["groups.a.pattern is empty", "'image/.*'"]),
+    (of_groups(a=ParameterGroup("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
+    (of_groups(a=ParameterGroup("x", lr=0.0)), ["groups.a.lr is 0.0", "positive"]),
+    (of_groups(a=ParameterGroup("x", lr_factor=-1.0)), ["groups.a.lr_factor is -1.0"]),
     (
-        of_groups(a=Group("x", schedule=Schedule("same", warmup_steps=5))),
+        of_groups(a=ParameterGroup("x", lr=1.0, lr_factor=2.0)),
+        ["a.lr and", "a.lr_factor", "keep one"],
+    ),
+    (of_groups(a=ParameterGroup("x", weight_decay=-1.0)), ["groups.a.weight_decay is -1.0"]),
+    (
+        of_groups(a=ParameterGroup("x", schedule=Schedule("linear", end=2.0))),
+        ["groups.a.schedule.end"],
+    ),
+    (
+        of_groups(a=ParameterGroup("x", schedule=Schedule("same", warmup_steps=5))),
         ["groups.a.schedule.warmup_steps is set", "schedule.type is 'same'", "'cosine'"],
     ),
-    (of_groups(a=Group("x", rule=configs.Sgd(momentum=2.0))), ["config.optimizer.groups.a.rule"]),
+    (
+        of_groups(a=ParameterGroup("x", rule=configs.Sgd(momentum=2.0))),
+        ["config.optimizer.groups.a.rule"],
+    ),
     (of_phases(p=Phase()), ["phases.p.start_step", "phases.p.start_epoch", "give one of them"]),
     (of_phases(p=Phase(1, 1.0)), ["phases.p.start_epoch", "keep one of them"]),
     (of_phases(p=Phase(-1)), ["phases.p.start_step is -1"]),

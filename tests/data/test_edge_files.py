@@ -234,6 +234,6 @@ def test_a_csv_file_that_is_not_utf8_is_named(tmp_path, data):
 def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     path = tmp_path / "documents.tsv"
     os.mkfifo(path)
-    reader = documents.Reader("documents", {"text": ["text"]}, own=True)
+    reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
         documents._open(path, reader)

@@ -147,8 +147,8 @@ def test_splitting_it(folder, tmp_path) -> None:
         path=f"tfds:{builder.data_path}/in_domain", document="product_id", score="score_linear",
         image="image",
     )  # fmt: skip
-    wish = split_files.Wish(query_share=0.5)
-    summary = split_files.split_files(graded(asked), asked, wish, tmp_path / "split")
+    options = split_files.SplitOptions(query_share=0.5)
+    summary = split_files.split_files(graded(asked), asked, options, tmp_path / "split")
     assert sum(each["pairs"] for each in summary["splits"].values()) == 8
     documents = pq.read_table(tmp_path / "split" / "documents.parquet").to_pylist()
     assert [decode(x["image"])[0, 0, 0] if x["image"] else None for x in documents] == [

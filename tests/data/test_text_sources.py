@@ -17,10 +17,10 @@ from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.labels import number_of
 from big_retrieval.data.formats import json_array
-from big_retrieval.data.formats.cells import Cells
+from big_retrieval.data.formats.cells import DelimitedLines
 from big_retrieval.data.formats.json_array import JsonArray
 from big_retrieval.data.judged.qrels import JudgedSource
-from big_retrieval.data.negatives import Negatives, draw_negatives
+from big_retrieval.data.negatives import NegativeSampling, draw_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
@@ -75,7 +75,7 @@ def test_dpr(tmp_path: Path, form: str) -> None:
     again = pickle.loads(pickle.dumps(of))
     assert again[0] == first
     rng = np.random.default_rng(0)
-    drawn = draw_negatives(first, Negatives("document", "negatives", 2), "here", rng)
+    drawn = draw_negatives(first, NegativeSampling("document", "negatives", 2), "here", rng)
     assert drawn[0].text == "hard"
 
 
@@ -264,7 +264,7 @@ def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
     write(
         tmp_path / "psgs.tsv", "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
     )
-    table = Cells(tmp_path / "psgs.tsv", ("id", "text", "title"), least=2)
+    table = DelimitedLines(tmp_path / "psgs.tsv", ("id", "text", "title"), least=2)
     assert table.row(0) == {"id": "1", "text": 'say "hi" now', "title": "Greeting"}
     assert table.place(0).endswith("psgs.tsv, line 2")
     assert table.first_cells().to_pylist() == ["1", "2"]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.data.fields.reader import stack
-from big_retrieval.data.sources import Texts
+from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.synthetic.graded_scenes import graded_scenes
-from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.ranking import RankingEvaluator
@@ -31,7 +31,7 @@ from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
 from tests.readers import image_reader, text_reader
 
-SCENES = Scenes("test", size=16, count=9)
+SCENES = SceneRecords("test", size=16, count=9)
 CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece([*CAPTIONS, *CAPTIONS], 90))
 COLUMNS = columns_of("words", TOKENIZER)
@@ -92,7 +92,9 @@ def test_encoded_points_are_the_gated_dense_ones(
     params = drawn(parts.model, parts.model.example_inputs())["params"]
     texts = CAPTIONS[:19]
     encoder = Encoder(parts.model, mesh, 8)
-    points, records = encode_source(encoder, params, Texts(texts, column="captions"), "query", TEXT)
+    points, records = encode_source(
+        encoder, params, TextRecords(texts, column="captions"), "query", TEXT
+    )
     assert scipy.sparse.issparse(points)
     np.testing.assert_array_equal(records, np.arange(19))
     assert encoder.columns("query") == COLUMNS

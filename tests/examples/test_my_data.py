@@ -110,8 +110,10 @@ def own(folder: Path, split: str) -> Any:
 def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = configs.Part(source=own(run, "train_"))
-    mixture = configs.Mixture(parts={"own": part, "made": configs.Part(configs.Scenes(count=10))})
+    part = configs.MixturePart(source=own(run, "train_"))
+    mixture = configs.Mixture(
+        parts={"own": part, "made": configs.MixturePart(configs.Scenes(count=10))}
+    )
     source = make_source(mixture)
     assert len(source) == TRAIN + 10
     assert set(source[0]) == {"image", "captions", "id"}

@@ -14,7 +14,7 @@ from big_retrieval import config as configs
 from big_retrieval import explain
 from big_retrieval.commands import explain as explain_command
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import TrainedModel
@@ -27,7 +27,9 @@ from tests.report.test_report import text_of
 
 
 @pytest.mark.slow
-def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
+def test_an_image_from_a_checkpoint(
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
+) -> None:
     run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
     write(model, run)
     Image.fromarray(scenes[0]["image"]).save(file)
@@ -86,7 +88,7 @@ def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message:
 
 
 def test_examples_of_lexical_models_show_the_words_that_matched(
-    model: TrainedModel, scenes: Scenes, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     shown: list[dict[str, Any]] = []
     task = RetrievalEvaluator(

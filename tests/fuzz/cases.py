@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config
-from big_retrieval.data.batches import Wanted, train_batch
+from big_retrieval.data.batches import RecordSpec, train_batch
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.fields.reader import TextReader, stack
 from big_retrieval.data.formats.arrow import Csv
@@ -190,8 +190,8 @@ def _table(data: bytes, number: int) -> None:
     path.write_bytes(data)
     table: Any = JsonLines(path) if lines else Csv(path, ",")
     source = Records(table, image=())
-    wanted = Wanted({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
-    train_batch(source, wanted, Order(len(source), 0), 4, np.arange(4), 0)
+    spec = RecordSpec({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
+    train_batch(source, spec, Order(len(source), 0), 4, np.arange(4), 0)
 
 
 RUN: dict[str, Callable[[bytes, int], None]] = {

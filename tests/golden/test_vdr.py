@@ -21,7 +21,7 @@ from big_retrieval.config import ColumnMask, Schedule, Vdr
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
+from big_retrieval.losses.vdr import LexicalBatch, Terms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
 from big_retrieval.sparse import gate, listing
@@ -264,14 +264,14 @@ def inputs_of(case: Case) -> list[jax.Array]:
 
 def sides_of(
     case: Case, q: Any, p: Any, q_words: Any, words: Any
-) -> tuple[Lexical, Lexical, Lexical | None]:
+) -> tuple[LexicalBatch, LexicalBatch, LexicalBatch | None]:
     """Queries, positives and hard negatives of a file of losses."""
     n, extra = int(case["n"]), int(case["m"]) - 1
-    query, document = Lexical(q, q_words), Lexical(p[:n], words[:n])
+    query, document = LexicalBatch(q, q_words), LexicalBatch(p[:n], words[:n])
     if not extra:
         return query, document, None
     shape = (n, extra, -1)
-    return query, document, Lexical(p[n:].reshape(shape), words[n:].reshape(shape))
+    return query, document, LexicalBatch(p[n:].reshape(shape), words[n:].reshape(shape))
 
 
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz", quick=1)
@@ -449,8 +449,8 @@ def test_training(case: Case) -> None:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
         p = encoders["p"](params["p"], p_ids, p_ids != 0)
         others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
-        negatives = Lexical(*others) if others[0].size else None
-        sides = Lexical(q, q_words), Lexical(p[:n], p_words[:n]), negatives
+        negatives = LexicalBatch(*others) if others[0].size else None
+        sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
         value, metrics = vdr_loss(config, *sides, scale=1.0)
         return value, (metrics, q, p)
 

@@ -17,7 +17,7 @@ from big_retrieval.commands import evaluate
 from big_retrieval.config import recipe
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.images import decoding
-from big_retrieval.data.synthetic.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.load import TrainedModel, restore_params
@@ -27,7 +27,7 @@ from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained
 from tests.helpers import ema, lexical_texts, results, tiny
 
-TEST, COLOURS = Scenes("test", count=20), Scenes("colours", count=16)
+TEST, COLOURS = SceneRecords("test", count=20), SceneRecords("colours", count=16)
 CAPTIONS = list(TEST.captions())
 
 

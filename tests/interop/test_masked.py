@@ -21,7 +21,7 @@ from big_retrieval.inference.load import TrainedModel, load
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Source
+from big_retrieval.interop.source import CheckpointContents
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.sparse.terms import columns_of_size
 from big_retrieval.train import import_folder
@@ -47,11 +47,11 @@ def expected(name: str) -> dict[str, np.ndarray]:
         return {key: file[key] for key in file.files}
 
 
-def lexical(name: str) -> Source:
+def lexical(name: str) -> CheckpointContents:
     return as_lexical(read(str(DATA / MODELS[name])))
 
 
-def model_of(source: Source) -> tuple[RetrievalModel, Any]:
+def model_of(source: CheckpointContents) -> tuple[RetrievalModel, Any]:
     """Our model of a lexical checkpoint and its parameters."""
     part = source.parts["text"]
     field = TextField(length=6, head=part.head_config)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Sparsity, Temperature, Vdr
 from big_retrieval.losses.activity import ALL, activity, flops, warnings
-from big_retrieval.losses.fields import Sides
+from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
 from big_retrieval.losses.pair_losses import ContrastiveLoss
@@ -86,7 +86,9 @@ def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
     return Reps(points=points, words=jax.tree.map(jnp.asarray, words or {}))
 
 
-SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",))
+SIDES = QueryAndDocumentFields(
+    topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
+)
 TEMPERATURE = LearnedTemperature(Temperature())
 
 
@@ -136,7 +138,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     """And the average of their points; a field that a row lacks has no part in it."""
-    of = Sides(
+    of = QueryAndDocumentFields(
         topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
     )
     title, first, _ = arrays(4)

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config.vdr import ColumnMask, Vdr, top_k_of_documents
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.losses.vdr import Lexical, vdr_loss
+from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
 from big_retrieval.sparse.sharded import column_axis
 from big_retrieval.train.microbatch import in_slices
 
@@ -87,7 +87,7 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
 
     rows = {name: x[name] for name in columns}
     dense, _ = in_slices(encode, x["kernel"], rows, microbatch)
-    sides = {name: Lexical(dense[name], columns[name]) for name in columns}
+    sides = {name: LexicalBatch(dense[name], columns[name]) for name in columns}
     valid = jnp.asarray(VALID)
     return vdr_loss(
         config, sides["query"], sides["document"], sides["negatives"], scale=x["scale"],
@@ -218,7 +218,9 @@ def test_queries_travel_in_compact_form() -> None:
 
     def value(q: Any, p: Any, words: Any) -> Any:
         execution = Execution("gather", block=8)
-        return vdr_loss(config, Lexical(q, words), Lexical(p), scale=1.0, execution=execution)[0]
+        return vdr_loss(
+            config, LexicalBatch(q, words), LexicalBatch(p), scale=1.0, execution=execution
+        )[0]
 
     with jax.set_mesh(mesh):
         program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(points, points, columns)

@@ -21,7 +21,7 @@ from big_retrieval.evals.bm25 import Bm25, bm25_rankings
 from big_retrieval.inference.load import put_together
 from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
-from big_retrieval.mining.choice import Found, Wish, ceiling, choose
+from big_retrieval.mining.choice import MiningOptions, QueryResults, ceiling, choose
 from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
@@ -33,34 +33,41 @@ DOCUMENT = text_reader("text", title="title")
 TEXTS = {n: f"text {n}" for n in range(10)} | {7: "text 3", 8: "the answer is 42.", 9: "text 1"}
 
 
-def found(**changes: Any) -> Found:
+def found(**changes: Any) -> QueryResults:
     scores = [10.0, 9, 8, 7, 6, 5, 4, 3, 2]
     keys: dict[str, Any] = {"documents": [5, 1, 3, 7, 8, 9, 2, 4, 6], "scores": scores}
-    return Found(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
+    return QueryResults(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
 
 
-def chosen(wish: Wish, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
+def chosen(options: MiningOptions, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
     dropped: Counter[str] = Counter()
-    return [x.document for x in choose(found(**changes), wish, TEXTS.__getitem__, answers, dropped)]
+    return [
+        x.document for x in choose(found(**changes), options, TEXTS.__getitem__, answers, dropped)
+    ]
 
 
 def test_what_is_left_out() -> None:
     """1 is right, 9 has its text; 7 has the text of 3."""
-    assert chosen(Wish(count=0)) == [5, 3, 8, 2, 4, 6]
-    assert chosen(Wish(count=2)) == [5, 3]
-    assert chosen(Wish(count=0, skip=1)) == [3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0), ("42",)) == [5, 3, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=3.0)) == [8, 2, 4, 6]
-    assert chosen(Wish(count=0, share=0.5)) == [2, 4, 6]
-    assert chosen(Wish(count=0, share=0.5, margin=6.0)) == [4, 6]
-    assert chosen(Wish(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [5, 1]
+    assert chosen(MiningOptions(count=0)) == [5, 3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=2)) == [5, 3]
+    assert chosen(MiningOptions(count=0, skip=1)) == [3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0), ("42",)) == [5, 3, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=3.0)) == [8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, share=0.5)) == [2, 4, 6]
+    assert chosen(MiningOptions(count=0, share=0.5, margin=6.0)) == [4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [
+        5,
+        1,
+    ]
 
 
 def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
     dropped: Counter[str] = Counter()
-    left = choose(found(), Wish(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped)
+    left = choose(
+        found(), MiningOptions(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped
+    )
     assert [(x.document, x.rank, x.score) for x in left] == [
         (3, 3, 8.0),
         (2, 7, 4.0),
@@ -73,25 +80,27 @@ def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
 def test_the_query_itself_is_no_negative_and_no_rank() -> None:
     dropped: Counter[str] = Counter()
     text = TEXTS.__getitem__
-    left = choose(found(), Wish(2, skip=1), text, (), dropped, lambda number: number in (1, 5))
+    left = choose(
+        found(), MiningOptions(2, skip=1), text, (), dropped, lambda number: number in (1, 5)
+    )
     assert [x.document for x in left] == [7, 8]
     assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
 
 
 def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
-    whole = chosen(Wish(count=0))
-    draws = {tuple(chosen(Wish(count=3, draw=True, seed=seed))) for seed in range(20)}
+    whole = chosen(MiningOptions(count=0))
+    draws = {tuple(chosen(MiningOptions(count=3, draw=True, seed=seed))) for seed in range(20)}
     assert len(draws) > 5
     for draw in draws:
         assert list(draw) == [x for x in whole if x in draw]
-    again = [chosen(Wish(count=3, draw=True, seed=4)) for _ in range(2)]
+    again = [chosen(MiningOptions(count=3, draw=True, seed=4)) for _ in range(2)]
     assert again[0] == again[1]
 
 
 def test_a_share_of_a_negative_score_is_further_below_it() -> None:
-    assert ceiling(-10.0, Wish(share=0.9)) == pytest.approx(-11)
-    assert ceiling(10.0, Wish(share=0.9, margin=2)) == 8
-    assert ceiling(float("nan"), Wish(share=0.9)) == float("inf")
+    assert ceiling(-10.0, MiningOptions(share=0.9)) == pytest.approx(-11)
+    assert ceiling(10.0, MiningOptions(share=0.9, margin=2)) == 8
+    assert ceiling(float("nan"), MiningOptions(share=0.9)) == float("inf")
 
 
 @pytest.mark.parametrize(

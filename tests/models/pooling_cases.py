@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.models.pooling import Options, max_pool
+from big_retrieval.models.pooling import PoolingOptions, max_pool
 
 
 def draw(batch: int = 4, length: int = 7, width: int = 6, columns: int = 37) -> dict[str, Any]:
@@ -61,4 +61,4 @@ def assert_close(got: Any, expected: Any) -> None:
 
 
 def maximum(**options: Any) -> Callable[..., jax.Array]:
-    return lambda *arrays: max_pool(*arrays, options=Options(**options))[0]
+    return lambda *arrays: max_pool(*arrays, options=PoolingOptions(**options))[0]

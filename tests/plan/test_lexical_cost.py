@@ -16,7 +16,7 @@ from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr,
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
-from big_retrieval.train.build import Model
+from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import sized
@@ -24,7 +24,7 @@ from tests.plan.test_memory import sized
 ROWS, WIDTH, LENGTH, TOP = 64, 2000, 20, 16
 
 
-def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]:
+def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Config]:
     """Parts of two texts, and the config with the size of their vocabulary.
 
     An own kernel: the compiler reduces both gradients of a tied word table, the formulas the sum.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import clip_tokenizer, wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.models.towers import lexical_columns
@@ -153,7 +153,7 @@ def test_images_have_as_many_columns_as_their_texts() -> None:
         assert len(found["image"]) == (rows or len(BERT) if rule == "all" else 8)
 
 
-def own_columns(tokenizer: Tokenizer, rule: str, rows: int | None) -> Columns:
+def own_columns(tokenizer: FixedLengthTokenizer, rule: str, rows: int | None) -> Columns:
     """The columns of a head whose word table has so many rows."""
     texts = lexical_texts(columns=rule)
     for name in ("text", "other"):

@@ -22,7 +22,7 @@ from big_retrieval.inference.load import find, read_config
 from big_retrieval.tradeoff import asking, building, measuring, page, subjects
 from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
 from big_retrieval.tradeoff.gates import parse_gate
-from big_retrieval.tradeoff.judges import Graded, Paired
+from big_retrieval.tradeoff.judges import GradedScorer, Paired
 from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
@@ -47,7 +47,7 @@ def values(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).gamma(2, 0.5, (rows, WIDTH)).astype(np.float32)
 
 
-def searched(folder: Path, subject: subjects.Subject) -> dict[tuple[str, str], dict[str, float]]:
+def searched(folder: Path, subject: subjects.System) -> dict[tuple[str, str], dict[str, float]]:
     """The metrics of all settings, by indexes, without timing any model."""
     settings, names = [], []
     for query in subject.gates["query"]:
@@ -128,7 +128,7 @@ def test_what_is_not_found_and_what_ties() -> None:
     found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
     scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
     judged, grades = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
-    judge = Graded(
+    judge = GradedScorer(
         task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades, np.full(3, -1)
     )
     # The first's right document ties with a wrong one; the third query has no text.
@@ -289,14 +289,14 @@ def test_the_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "is there and not empty; give a new folder" in again.stderr
-    wish = measuring.Wish
+    options = measuring.TradeoffOptions
     for wrong, words in (
-        (wish([]), "--run is missing"),
-        (wish([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
-        (wish([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
-        (wish([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
-        (wish([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
-        (wish([str(tmp_path / "nothing")]), "is no folder"),
+        (options([]), "--run is missing"),
+        (options([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
+        (options([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
+        (options([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
+        (options([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
+        (options([str(tmp_path / "nothing")]), "is no folder"),
     ):
         with pytest.raises(UserError, match=words):
             measuring.check(wrong)

@@ -12,7 +12,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import Config, recipe
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import make_loss
 from tests.helpers import drawn, tiny
 
@@ -46,7 +46,7 @@ CONFIGS = {"dpr": DPR, "vdr": VDR}
 
 
 @functools.cache
-def built(name: str, microbatch: int | None = None) -> tuple[Model, Any, Any]:
+def built(name: str, microbatch: int | None = None) -> tuple[BuiltModel, Any, Any]:
     """The parts, drawn parameters, and loss with gradients as a function of both and a batch."""
     of = CONFIGS[name]
     mesh = parallel.make_mesh(of, jax.devices()[:1])
@@ -87,7 +87,7 @@ def close(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
 
 
-def points(parts: Model, params: Any, field: str, texts: Any) -> np.ndarray:
+def points(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.ndarray:
     """Points of texts one at a time, float64 [n, D]."""
     weights = {"params": {name: part for name, part in params.items() if name != "scalars"}}
     apply = jax.jit(lambda x: parts.model.apply(weights, {field: x}))

@@ -131,7 +131,7 @@ def mixture(folder: Path) -> recipe.Editable:
     """Three parts of one source, one of another."""
     data = recipe.entry(configs.Mixture())
     for name, weight in (("jsonl", 3.0), ("tar", 1.0)):
-        data.parts[name] = recipe.entry(configs.Part(), weight=weight)
+        data.parts[name] = recipe.entry(configs.MixturePart(), weight=weight)
         data.parts[name].source = forms(folder)[name]
     return data
 

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
-from big_retrieval.config import Config, Group, Phase, Schedule
+from big_retrieval.config import Config, ParameterGroup, Phase, Schedule
 from big_retrieval.config.optimizer import SAME, has_batch_norms, towers_of
 
 PATH = "config.optimizer"
@@ -59,7 +59,7 @@ def _schedule(s: Schedule, path: str, *, group: bool) -> Iterator[str]:
         yield f"{path}.end is {s.end}; it is a share of the peak, 0 to 1."
 
 
-def _group(group: Group, path: str) -> Iterator[str]:
+def _group(group: ParameterGroup, path: str) -> Iterator[str]:
     if not group.pattern:
         yield f"{path}.pattern is empty; give a regular expression such as 'image/.*'."
     yield from _pattern(group.pattern, f"{path}.pattern")

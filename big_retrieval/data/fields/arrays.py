@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import ArrayField
-from big_retrieval.data.fields.reader import Drawing, Reader, Tools, counts
-from big_retrieval.data.sources import Record, Source, column_of, is_absent, place_of, value_of
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools, counts
+from big_retrieval.data.sources import (
+    Record,
+    RecordSource,
+    column_of,
+    is_absent,
+    place_of,
+    value_of,
+)
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
@@ -24,7 +31,7 @@ def make_reader(field: ArrayField, tools: Tools) -> "ArrayReader":
 
 
 @dataclass(frozen=True)
-class ArrayReader(Reader):
+class ArrayReader(FieldReader):
     """Arrays [*shape] of the field's type.
 
     Attributes:
@@ -35,10 +42,10 @@ class ArrayReader(Reader):
     """
 
     field: ArrayField
-    aligned: Reader | None = None
+    aligned: FieldReader | None = None
     starts: np.ndarray | None = None
 
-    def check(self, path: str, source: Source) -> None:
+    def check(self, path: str, source: RecordSource) -> None:
         """The file is there, its rows are of the field's shape and type, and as many as needed."""
         if not self.field.file:
             return
@@ -92,11 +99,11 @@ class ArrayReader(Reader):
                 out[row] = value
         return {"values": out}
 
-    def count(self, source: Source, index: int) -> int:
+    def count(self, source: RecordSource, index: int) -> int:
         """One, or as many as the record has texts."""
         return 1 if self.aligned is None else self.aligned.count(source, index)
 
-    def value(self, source: Source, index: int, number: int) -> np.ndarray | None:
+    def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
         """The array of a record, or of one of its texts."""
         place, given = place_of(source, index), None
         if self.field.generated and not self.field.column:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from big_retrieval.config import ImageField
-from big_retrieval.data.fields.reader import Drawing, Reader
+from big_retrieval.data.fields.reader import Drawing, FieldReader
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import Decoder
-from big_retrieval.data.sources import Record, Source, column_of, is_absent, place_of
+from big_retrieval.data.sources import Record, RecordSource, column_of, is_absent, place_of
 
 
 @dataclass(frozen=True)
-class ImageReader(Reader):
+class ImageReader(FieldReader):
     """Images as uint8 [size, size, 3].
 
     Attributes:
@@ -53,7 +53,7 @@ class ImageReader(Reader):
                 pixels[row] = value
         return {"pixels": pixels}
 
-    def value(self, source: Source, index: int, number: int) -> np.ndarray | None:
+    def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
         """The image as evaluation sees it: resized and cropped centrally."""
         del number
         record = source[index]

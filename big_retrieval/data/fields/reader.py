@@ -1,7 +1,7 @@
 """How a field's values are taken from records, and how they become arrays of a batch.
 
-`Field.build` returns a `Reader`; those of texts are here, of images in image_fields.py, of arrays
-in array_fields.py.
+`Field.build` returns a `FieldReader`. Readers of texts are here, readers of images in images.py,
+readers of arrays in arrays.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from big_retrieval.config.data import Loader
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.sources import (
     Record,
-    Source,
+    RecordSource,
     as_texts,
     as_utf8,
     column_of,
@@ -23,7 +23,7 @@ from big_retrieval.data.sources import (
     texts_of,
     title_of,
 )
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class Tools:
       source: the training records; None: nothing is trained.
     """
 
-    tokenizer: Tokenizer | None = None
+    tokenizer: FixedLengthTokenizer | None = None
     loader: Loader = field(default_factory=Loader)
     fields: Mapping[str, Any] = field(default_factory=dict)
-    source: Source | None = None
+    source: RecordSource | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Drawing:
     said: list[str] = field(default_factory=list)
 
 
-class Reader:
+class FieldReader:
     """Reads the values of one field and makes arrays of them.
 
     Shared by threads and pickled to worker processes, so it must never change. Any exception
@@ -95,9 +95,9 @@ class Reader:
     """
 
     field: Any
-    tokenizer: Tokenizer | None = None
+    tokenizer: FixedLengthTokenizer | None = None
 
-    def check(self, path: str, source: Source) -> None:
+    def check(self, path: str, source: RecordSource) -> None:
         """Looks at what is beside the records, before anything is read of them.
 
         Args:
@@ -135,7 +135,7 @@ class Reader:
         """
         raise NotImplementedError
 
-    def count(self, source: Source, index: int) -> int:
+    def count(self, source: RecordSource, index: int) -> int:
         """How many values an evaluation reads of a record: all of its texts, one image.
 
         Raises:
@@ -144,7 +144,7 @@ class Reader:
         del source, index
         return 1
 
-    def value(self, source: Source, index: int, number: int) -> Any:
+    def value(self, source: RecordSource, index: int, number: int) -> Any:
         """The value that an evaluation takes; None: an optional field that the record lacks.
 
         Args:
@@ -158,22 +158,22 @@ class Reader:
         raise NotImplementedError
 
 
-def stack(reader: Reader, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """`Reader.stack`; with `there` bool [n] of an optional field: False where a value is None."""
+def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
+    """`FieldReader.stack`; optional fields get `there`, bool [n]: False where a value is None."""
     arrays = reader.stack(values)
     if reader.field.optional:
         arrays = {**arrays, "there": np.array([x is not None for x in values], bool)}
     return arrays
 
 
-def counts(reader: Reader, source: Source) -> np.ndarray:
-    """`Reader.count` of all records, int64 [records]; 0 of damaged ones."""
-    if type(reader).count is Reader.count:  # one each, and no record need be looked at
+def counts(reader: FieldReader, source: RecordSource) -> np.ndarray:
+    """`FieldReader.count` of all records, int64 [records]; 0 of damaged ones."""
+    if type(reader).count is FieldReader.count:  # one each, and no record need be looked at
         return np.ones(len(source), np.int64)
     return np.array([_count(reader, source, index) for index in range(len(source))], np.int64)
 
 
-def _count(reader: Reader, source: Source, index: int) -> int:
+def _count(reader: FieldReader, source: RecordSource, index: int) -> int:
     try:
         with record_at(place_of(source, index)):
             return reader.count(source, index)
@@ -182,7 +182,7 @@ def _count(reader: Reader, source: Source, index: int) -> int:
 
 
 @dataclass(frozen=True)
-class TextReader(Reader):
+class TextReader(FieldReader):
     """Texts, with their titles where the field has some; see `Text`.
 
     Attributes:
@@ -191,7 +191,7 @@ class TextReader(Reader):
     """
 
     field: "TextField"
-    tokenizer: Tokenizer | None = None
+    tokenizer: FixedLengthTokenizer | None = None
 
     def lacks(self, record: Record) -> bool:
         """Neither a text nor a title."""
@@ -225,11 +225,11 @@ class TextReader(Reader):
         ids, mask = self.tokenizer.encode(texts, self.field.length, titles)  # [n, L]
         return {"ids": ids, "mask": mask}
 
-    def count(self, source: Source, index: int) -> int:
+    def count(self, source: RecordSource, index: int) -> int:
         """All texts of the record."""
         return len(source_texts(source, index, self))
 
-    def value(self, source: Source, index: int, number: int) -> Text:
+    def value(self, source: RecordSource, index: int, number: int) -> Text:
         """One of its texts."""
         return source_texts(source, index, self)[number]
 
@@ -255,7 +255,7 @@ def record_texts(record: Record, field: "TextField", name: str, place: str) -> t
     return _titled(None if is_absent(value) and titles else value, titles, field, place)
 
 
-def source_texts(source: Source, index: int, reader: Reader) -> tuple[Text, ...]:
+def source_texts(source: RecordSource, index: int, reader: FieldReader) -> tuple[Text, ...]:
     """As `record_texts`, of one record of a source; opens no image where the source can do so.
 
     Args:

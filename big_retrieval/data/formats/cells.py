@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.formats.columns import TEXT
-from big_retrieval.data.formats.plain import Parts
+from big_retrieval.data.formats.plain import RandomAccessFile
 from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.errors import Damaged
 
@@ -16,7 +16,7 @@ BLOCK = 65536  # lines that are held at a time
 HEADERS = ({"id", "text", "title"}, {"id", "text"}, {"pid", "text", "title"}, {"pid", "text"})
 
 
-class Cells:
+class DelimitedLines:
     """The cells of every line under fixed names; 8 bytes of memory a line.
 
     A first line with the names of ids and texts is a header; cells of such a file may be in quotes,
@@ -32,7 +32,7 @@ class Cells:
         self._path, self.name, self._names = path.absolute(), path.stem, tuple(names)
         self._least = len(names) if least is None else least
         self._starts = _starts(self._path)
-        self._file = Parts(self._path)
+        self._file = RandomAccessFile(self._path)
         while len(self._starts) > 1 and not self._line(len(self._starts) - 2).strip():
             self._starts = self._starts[:-1]
         first = self._line(0).lower().split("\t") if len(self._starts) > 1 else []

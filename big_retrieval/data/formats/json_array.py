@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.formats.plain import JsonLines, Parts, json_object
+from big_retrieval.data.formats.plain import JsonLines, RandomAccessFile, json_object
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import UserError
 
@@ -33,7 +33,7 @@ class JsonArray:
     def __init__(self, path: Path):
         self._path, self.name = path.absolute(), path.stem
         self._spans = _spans(self._path)
-        self._file = Parts(self._path)
+        self._file = RandomAccessFile(self._path)
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -80,7 +80,7 @@ def _spans(path: Path) -> np.ndarray:
 
 def _check_gaps(path: Path, starts: list[Any], stops: list[Any], end: int) -> None:
     """Raises a UserError where there is something outside of the objects."""
-    file = Parts(path)
+    file = RandomAccessFile(path)
     size = path.stat().st_size
     for start, stop in (*zip(starts, stops, strict=True), (end, size)):
         gap = file.read(int(start), int(stop) - int(start))

@@ -15,7 +15,7 @@ from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
 
-class Parts:
+class RandomAccessFile:
     """Any part of a file, for any thread; opened again where it is unpickled.
 
     Args:
@@ -28,7 +28,7 @@ class Parts:
         weakref.finalize(self, os.close, self._file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parts, (self._path,)
+        return RandomAccessFile, (self._path,)
 
     def read(self, start: int, length: int) -> bytes:
         """`length` bytes from `start` on; fewer at the end of the file."""
@@ -48,7 +48,7 @@ class JsonLines:
         self._path = path.absolute()
         self.name = path.stem
         self._lines = _index(self._path)
-        self._file = Parts(self._path)
+        self._file = RandomAccessFile(self._path)
 
     def __len__(self) -> int:
         return len(self._lines)

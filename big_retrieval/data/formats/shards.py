@@ -22,7 +22,7 @@ from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain
 from big_retrieval.data.images.decoding import Encoded, picture
-from big_retrieval.data.sources import Record, Source, place_of
+from big_retrieval.data.sources import Record, RecordSource, place_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
@@ -98,7 +98,7 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
 
 
 def write_folder(
-    source: Source,
+    source: RecordSource,
     folder: Path,
     *,
     shard_records: int,
@@ -165,7 +165,7 @@ def _size(number: int, total: int, records: int) -> int:
 
 
 def _rows(
-    source: Source,
+    source: RecordSource,
     skip: Callable[[int, Damaged], None],
     progress: Callable[[int], None],
     verify: bool,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.data.formats.plain import Parts
+from big_retrieval.data.formats.plain import RandomAccessFile
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
@@ -70,7 +70,7 @@ class TarShard:
         if not len(self._keys):
             raise UserError(f"{self._path} has no sample; fetch the shard again or leave it out.")
         self._starts = np.searchsorted(self._members[:, 0], np.arange(len(self._keys) + 1))
-        self._file = Parts(self._path)
+        self._file = RandomAccessFile(self._path)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -122,7 +122,7 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
     keys: list[str] = []
     endings: dict[str, int] = {}
     members: list[tuple[int, int, int, int, int]] = []
-    file = Parts(path)
+    file = RandomAccessFile(path)
     try:
         with tarfile.open(path, "r:") as shard:
             for member in shard:
@@ -167,7 +167,7 @@ def _fits(path: Path, members: np.ndarray) -> bool:
     """Whether some of the members, the first and the last among them, stand where they should."""
     if members.ndim != 2 or members.shape[1] != 5:
         return False
-    file = Parts(path)
+    file = RandomAccessFile(path)
     last = len(members) - 1
     rows = np.unique(np.linspace(0, last, PROBED).astype(np.int64)) if len(members) else []
     return all(

@@ -25,7 +25,7 @@ JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files withou
 TEXT_COLUMN = "text"  # of {id: "text"}
 
 
-class Columns:
+class ArrowColumns:
     """Columns at hand, as Arrow arrays.
 
     Args:
@@ -110,7 +110,7 @@ def objects(path: Path, key: str) -> Objects:
     return Objects(made, ids, key, path.absolute())
 
 
-def judged_objects(path: Path, query: str, document: str, score: str) -> Columns | Objects:
+def judged_objects(path: Path, query: str, document: str, score: str) -> ArrowColumns | Objects:
     """The pairs of a JSON file: {query: {document: score}} or [{column: value}, ...].
 
     Args:
@@ -137,10 +137,10 @@ def judged_objects(path: Path, query: str, document: str, score: str) -> Columns
     place = partial(_entry, str(path.absolute()), pa.array(queries, TEXT))
     numbers = [as_number(each, score, place, i) for i, each in enumerate(scores)]
     table = _pairs_table(query, document, score, queries, documents, numbers)
-    return Columns(table, path.stem, place)
+    return ArrowColumns(table, path.stem, place)
 
 
-def judged_lines(path: Path, query: str, document: str, score: str) -> Columns | None:
+def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowColumns | None:
     """Pairs without a header line: `query document score`, or TREC's `query 0 document score`.
 
     Cells are separated by tabs where the first line has one, else by blanks.
@@ -181,7 +181,7 @@ def judged_lines(path: Path, query: str, document: str, score: str) -> Columns |
             found[2].append(as_number(here[-1], score, place, len(numbers) - 1))
     table = _pairs_table(query, document, score, *found)
     lines = np.array(numbers, np.int64)
-    return Columns(table, path.stem, partial(_line, str(path.absolute()), lines))
+    return ArrowColumns(table, path.stem, partial(_line, str(path.absolute()), lines))
 
 
 def _pairs_table(

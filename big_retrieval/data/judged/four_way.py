@@ -17,7 +17,7 @@ _PURPOSES = {"queries": 1, "documents": 2, "dev": 3}  # each draws its own rando
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class FourWaySplit:
     """Which queries and documents are for training.
 
     Attributes:
@@ -45,7 +45,7 @@ def draw(
     query_share: float = 0.8,
     document_share: float = 0.5,
     dev_share: float = 0.2,
-) -> Parts:
+) -> FourWaySplit:
     """Draws which queries and documents are for training, and which queries are for development.
 
     Args:
@@ -66,10 +66,10 @@ def draw(
     for part in (query_trains, ~query_trains):
         keys = [key for key, there in zip(queries, part, strict=True) if there]
         dev[part] = _chosen(keys, dev_share, seed, "dev")
-    return Parts(query_trains, document_trains, dev)
+    return FourWaySplit(query_trains, document_trains, dev)
 
 
-def split_of(query: np.ndarray, document: np.ndarray, parts: Parts) -> np.ndarray:
+def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np.ndarray:
     """The split of each pair, as its place in `SPLITS`.
 
     Args:

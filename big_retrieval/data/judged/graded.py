@@ -14,7 +14,7 @@ import numpy as np
 from big_retrieval.data.formats.picked import Picked
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.qrels import Judgements
-from big_retrieval.data.judged.sides import Names, Side
+from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record, as_texts
 from big_retrieval.errors import UserError
 
@@ -42,8 +42,8 @@ class GradedPairs:
 
     def __init__(
         self,
-        queries: Side,
-        documents: Side,
+        queries: SideRecords,
+        documents: SideRecords,
         judgements: Judgements,
         *,
         names: Names,

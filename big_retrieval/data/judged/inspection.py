@@ -3,15 +3,15 @@
 import numpy as np
 
 from big_retrieval.data.judged.graded import GradedPairs
-from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.sources import Source
+from big_retrieval.data.mixture import MixedSource
+from big_retrieval.data.sources import RecordSource
 
 BINS = 10  # of the scores; fewer different ones are counted one by one
 
 
-def describe_judgements(source: Source) -> list[str]:
+def describe_judgements(source: RecordSource) -> list[str]:
     """Lines about the judgements of a source, or of those of a mixture's parts that have some."""
-    if isinstance(source, Mixture):
+    if isinstance(source, MixedSource):
         return [line for part in source.parts.values() for line in describe_judgements(part)]
     if not isinstance(source, GradedPairs):
         return []

@@ -15,9 +15,9 @@ from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.images import Gallery, ImageColumn
-from big_retrieval.data.judged.pairing import Known, Pairing, Sides, owner
+from big_retrieval.data.judged.pairing import Known, PairedRows, Pairing, owner
 from big_retrieval.data.judged.qrels import Twice
-from big_retrieval.data.judged.sides import Names, Side, name_columns
+from big_retrieval.data.judged.sides import Names, SideRecords, name_columns
 from big_retrieval.data.judged.tables import pairs_table, renamed, side_table
 from big_retrieval.errors import UserError
 
@@ -69,8 +69,8 @@ def graded(config: Graded) -> GradedPairs:
         columns: Mapping[str, str],
         name: str,
         image: ImageColumn | None = None,
-    ) -> Side:
-        return Side(
+    ) -> SideRecords:
+        return SideRecords(
             file.table if file else table,
             rows,
             key=file.key if file else id_column,
@@ -96,7 +96,7 @@ def graded(config: Graded) -> GradedPairs:
 
 def _sides(
     config: Graded, table: Table, found: Scan, queries: _File | None, documents: _File | None
-) -> Sides:
+) -> PairedRows:
     """The pairs that count, by number, with their scores."""
     pairing = Pairing(
         found.texts[config.query],

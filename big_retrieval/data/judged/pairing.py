@@ -32,7 +32,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Sides:
+class PairedRows:
     """Which rows the pairs, queries and documents stand in.
 
     Attributes:
@@ -112,7 +112,7 @@ class Pairing:
             self._score = qrels.scores_of_ranks(self._score, s_max, self._at)
         self._keep(self._score >= least, f"score below {least:g}", True)
 
-    def sides(self, queries: Known | None, documents: Known | None) -> Sides:
+    def sides(self, queries: Known | None, documents: Known | None) -> PairedRows:
         """Numbers queries and documents.
 
         Args:
@@ -141,7 +141,7 @@ class Pairing:
             lost, whole = len(queries.ids) - len(query_rows), len(queries.ids)
             self.notes.append(f"{lost:,} of {whole:,} queries of {queries.name} are not judged")
         found = Judgements(query.astype(np.int32), document.astype(np.int32), self._score)
-        return Sides(found, self._rows, query_rows, document_rows, tuple(self.notes))
+        return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
 
     def _at(self, index: int) -> str:
         return self._place(int(self._rows[index]))
@@ -183,7 +183,7 @@ def _numbered(
     return numbers, pairs[first] if known is None else different
 
 
-def owner(texts: pa.Array, sides: Sides) -> Literal["query", "document", ""]:
+def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""]:
     """Whose a column of the pairs is: of the side within which it changes less; "": of both.
 
     Where documents belong to one query each, what never changes within a query cannot change within

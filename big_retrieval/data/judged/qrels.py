@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from big_retrieval.data.sources import Source
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 
 Twice = Literal["refuse", "max", "min", "mean", "first"]  # what several scores of a pair make
@@ -66,16 +66,16 @@ class Judgements:
 
 
 @runtime_checkable
-class JudgedSource(Source, Protocol):
+class JudgedSource(RecordSource, Protocol):
     """A source whose records are judged pairs, with their queries and documents as sources."""
 
     @property
-    def queries(self) -> Source:
+    def queries(self) -> RecordSource:
         """A record for each judged query."""
         ...
 
     @property
-    def documents(self) -> Source:
+    def documents(self) -> RecordSource:
         """A record for each document that is ranked, judged or not."""
         ...
 

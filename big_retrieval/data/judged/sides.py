@@ -54,7 +54,7 @@ def name_columns(
     )
 
 
-class Side:
+class SideRecords:
     """The queries, or the documents: a source with a record for each.
 
     Records have the columns of the file under their own names, those that are called otherwise in

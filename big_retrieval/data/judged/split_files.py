@@ -22,14 +22,14 @@ from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.four_way import (
     SPLITS,
-    Parts,
+    FourWaySplit,
     draw,
     normal_text,
     on_both_sides,
     split_of,
 )
 from big_retrieval.data.judged.graded import GradedPairs
-from big_retrieval.data.judged.sides import Side
+from big_retrieval.data.judged.sides import SideRecords
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
@@ -41,7 +41,7 @@ SIDES, USES = ("novel", "training"), ("test", "dev")
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class SplitOptions:
     """How to split.
 
     Attributes:
@@ -59,13 +59,15 @@ class Wish:
     group_column: str = ""
 
 
-def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -> dict[str, Any]:
+def split_files(
+    source: GradedPairs, config: Graded, options: SplitOptions, folder: Path
+) -> dict[str, Any]:
     """Draws the four-way split of a source and writes it.
 
     Args:
       source: what `config` describes.
       config: of the source.
-      wish: how to split.
+      options: how to split.
       folder: made where it is missing.
 
     Returns:
@@ -76,19 +78,19 @@ def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -
         written, or a query or group of documents on both sides.
     """
     texts = query_keys(source.queries)
-    groups = document_keys(source.documents, wish.group_column)
+    groups = document_keys(source.documents, options.group_column)
     parts = draw(
         texts,
         groups,
-        seed=wish.seed,
-        query_share=wish.query_share,
-        document_share=wish.document_share,
-        dev_share=wish.dev_share,
+        seed=options.seed,
+        query_share=options.query_share,
+        document_share=options.document_share,
+        dev_share=options.dev_share,
     )
     for what, keys, trains in (
         ("query", texts, parts.query_trains),
         ("query", texts, parts.query_is_dev),
-        (wish.group_column or "document", groups, parts.document_trains),
+        (options.group_column or "document", groups, parts.document_trains),
     ):
         leaks = on_both_sides(keys, trains)
         if leaks:
@@ -102,7 +104,7 @@ def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -
     durable.sync_folder(folder)  # an old summary must not come back for new files
     renamed = _write(source, config, parts, folder)
     summary = {
-        **dataclasses.asdict(wish),
+        **dataclasses.asdict(options),
         "origin": schema.to_plain(config),
         "left_out": list(source.notes),
         "renamed_columns": renamed,
@@ -117,13 +119,13 @@ def split_files(source: GradedPairs, config: Graded, wish: Wish, folder: Path) -
     return summary
 
 
-def query_keys(side: Side) -> list[str]:
+def query_keys(side: SideRecords) -> list[str]:
     """What makes queries the same: their texts without capitals and white space, else their ids."""
     keys = [_text_of(side, index) for index in range(len(side))]
     return [key or f"id {side.id(index)}" for index, key in enumerate(keys)]
 
 
-def document_keys(side: Side, group_column: str) -> list[str]:
+def document_keys(side: SideRecords, group_column: str) -> list[str]:
     """What keeps documents together: the value of a column, else their ids.
 
     Raises:
@@ -138,7 +140,7 @@ def document_keys(side: Side, group_column: str) -> list[str]:
     ]
 
 
-def count(source: GradedPairs, parts: Parts) -> dict[str, Any]:
+def count(source: GradedPairs, parts: FourWaySplit) -> dict[str, Any]:
     """How many queries, documents and pairs each part and split has."""
     judged = source.judgements
     split = split_of(judged.query, judged.document, parts)
@@ -186,7 +188,9 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
     )
 
 
-def _write(source: GradedPairs, config: Graded, parts: Parts, folder: Path) -> dict[str, str]:
+def _write(
+    source: GradedPairs, config: Graded, parts: FourWaySplit, folder: Path
+) -> dict[str, str]:
     """Writes the three Parquet files; returns the columns that had to be renamed."""
     queries, documents, judged = source.queries, source.documents, source.judgements
     query_ids, document_ids = _ids(queries), _ids(documents)
@@ -230,7 +234,7 @@ def _write(source: GradedPairs, config: Graded, parts: Parts, folder: Path) -> d
     return renamed
 
 
-def _own_columns(side: Side, other: Side, has_file: bool) -> list[str]:
+def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[str]:
     """The columns that go into the file of one side."""
     if has_file:
         return list(side.columns)
@@ -238,7 +242,7 @@ def _own_columns(side: Side, other: Side, has_file: bool) -> list[str]:
     return sorted(own - set(other.columns))
 
 
-def _same(source: GradedPairs, side: Side, numbers: pa.Array, column: str) -> bool:
+def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
     """Whether a column of the pairs' file says of every pair what it says of its query (document).
 
     Args:
@@ -265,7 +269,7 @@ def _names(columns: Collection[str], added: Collection[str]) -> dict[str, str]:
     return names
 
 
-def _ids(side: Side) -> pa.Array:
+def _ids(side: SideRecords) -> pa.Array:
     return pa.array([side.id(index) for index in range(len(side))], pa.large_string())
 
 
@@ -273,7 +277,7 @@ def _chosen(words: Sequence[str], numbers: np.ndarray) -> pa.Array:
     return pa.array(words).take(pa.array(numbers.astype(np.int8)))
 
 
-def _text_of(side: Side, index: int) -> str:
+def _text_of(side: SideRecords, index: int) -> str:
     """All texts of a record in their normal form; "" where it has none."""
     found = []
     for column in side.text_columns:
@@ -284,7 +288,7 @@ def _text_of(side: Side, index: int) -> str:
     return "\n".join(normal_text(text) for text in found)
 
 
-def _shared_texts(side: Side, trains: np.ndarray) -> int:
+def _shared_texts(side: SideRecords, trains: np.ndarray) -> int:
     """How many texts of documents are both for training and not."""
     found = {side_of: set() for side_of in (False, True)}
     for index, training in enumerate(trains):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from big_retrieval.data.formats.cells import Cells
+from big_retrieval.data.formats.cells import DelimitedLines
 from big_retrieval.data.formats.columns import Keys, check_ids, scan
 from big_retrieval.data.formats.open_files import file_table, files_of
 from big_retrieval.data.formats.plain import JsonLines
@@ -30,7 +30,7 @@ class Collection:
         files = files_of(path, how_to_get or "write a file with an id and a text a line")
         self.table = _open(files[0])
         self.name = self.table.name
-        if isinstance(self.table, Cells):
+        if isinstance(self.table, DelimitedLines):
             ids, key = self.table.first_cells(), "id"
         else:
             key = _key(self.table)
@@ -72,7 +72,7 @@ class Collection:
 
 def _open(path: Path) -> Table:
     if path.suffix.lower() in (".tsv", ".txt"):
-        return Cells(path, ("id", "text", "title"), least=2)
+        return DelimitedLines(path, ("id", "text", "title"), least=2)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return file_table(path)
     raise UserError(f"{path} must be .tsv (id, text and perhaps title) or .jsonl; convert it.")

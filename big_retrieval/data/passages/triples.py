@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.texts import Triples
-from big_retrieval.data.formats.cells import Cells
+from big_retrieval.data.formats.cells import DelimitedLines
 from big_retrieval.data.formats.json_array import json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
@@ -28,17 +28,17 @@ def triples(config: Triples) -> Passages:
     table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), _open)
     sides = (config.queries, config.documents)
     by_id = [Collection(path, config.how_to_get) for path in sides if path]
-    return Passages(table, Reader(config.positive, *by_id))
+    return Passages(table, TripleReader(config.positive, *by_id))
 
 
 def _open(path: Path) -> Table:
     if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
         return json_table(path)
-    return Cells(path, NAMES)
+    return DelimitedLines(path, NAMES)
 
 
 @dataclass(frozen=True)
-class Reader:
+class TripleReader:
     """Makes records of rows with `query`, `pos` and `neg`.
 
     Attributes:

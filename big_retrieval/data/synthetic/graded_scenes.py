@@ -27,9 +27,9 @@ from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Judgements
-from big_retrieval.data.judged.sides import Names, Side
+from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record
-from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Scenes
+from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, SceneRecords
 from big_retrieval.errors import UserError
 
 SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
@@ -75,7 +75,7 @@ class SceneTable:
         self.name = f"scenes-{'ab'[half]}"
         wanted = 2 * count + 64
         while True:  # more scenes leave the first ones as they are
-            scenes = Scenes("train", size=size, count=wanted, seed=seed)
+            scenes = SceneRecords("train", size=size, count=wanted, seed=seed)
             chosen = np.flatnonzero(_half_of_pairs()[*scenes.objects[:, :2].T] == half)[:count]
             if len(chosen) == count:
                 break
@@ -153,7 +153,7 @@ def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0
     queries = _query_table(asked)
     names = Names(query={"query": "query", "kind": "kind"}, document={"title": "title"})
     return ScenePairs(
-        Side(
+        SideRecords(
             queries,
             np.arange(len(queries)),
             key="query_id",
@@ -162,7 +162,7 @@ def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0
             texts=("query",),
             name=f"{split}, queries",
         ),
-        Side(
+        SideRecords(
             documents,
             np.arange(len(documents)),
             key="document_id",
@@ -189,7 +189,7 @@ def _queries(seed: int) -> list[Query]:
     asked = [(size, kind) for size in (_ANY, 0, 1) for kind in range(_KINDS)]
     found: list[tuple[tuple[tuple[int, int], ...], int, str]]
     found = [((each,), -1, _words(*each)) for each in asked]
-    for first, second, *_, relation in Scenes("train", count=TWO, seed=seed).objects.tolist():
+    for first, second, *_, relation in SceneRecords("train", count=TWO, seed=seed).objects.tolist():
         text = f"{_words(_ANY, first)} {RELATIONS[relation]} a {_words(_ANY, second)}"
         found.append((((_ANY, first), (_ANY, second)), relation, text))
     once = {text: (objects, relation, text) for objects, relation, text in found}

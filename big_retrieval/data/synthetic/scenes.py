@@ -116,7 +116,7 @@ def _prompts(label: str) -> tuple[str, ...]:
     return tuple(prompts)
 
 
-class Scenes:
+class SceneRecords:
     """The records of one split.
 
     Columns: `image` uint8 [size, size, 3], `captions` (5 texts), `id`, `relation`, `background`,
@@ -148,7 +148,7 @@ class Scenes:
         self._objects, self._floats = _parameters(split, self._count, seed)
 
     def __reduce__(self) -> tuple:
-        return functools.partial(Scenes, size=self.size, count=self._count, seed=self.seed), (
+        return functools.partial(SceneRecords, size=self.size, count=self._count, seed=self.seed), (
             self.split,
         )
 

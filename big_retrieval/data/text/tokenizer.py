@@ -16,7 +16,7 @@ from big_retrieval.io.regular import read_text
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
-class Tokenizer:
+class FixedLengthTokenizer:
     """Texts to ids of a fixed length. Never changes, so that threads may share it.
 
     Args:
@@ -45,7 +45,7 @@ class Tokenizer:
         self._clean = clean
 
     def __reduce__(self) -> tuple:
-        return Tokenizer.from_json, (self.to_json(),)
+        return FixedLengthTokenizer.from_json, (self.to_json(),)
 
     @property
     def vocab_size(self) -> int:
@@ -174,7 +174,7 @@ class Tokenizer:
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str, *, pad_id: int | None = None) -> "Tokenizer":
+    def from_json(cls, text: str, *, pad_id: int | None = None) -> "FixedLengthTokenizer":
         """The tokenizer of the content of a `tokenizer.json`.
 
         Args:
@@ -214,7 +214,7 @@ class Tokenizer:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+    def load(cls, path: str | os.PathLike[str]) -> "FixedLengthTokenizer":
         """Reads a `tokenizer.json`.
 
         Raises:

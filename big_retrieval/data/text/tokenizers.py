@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.wordpiece import PREFIX, SPECIALS
 from big_retrieval.errors import UserError
 from big_retrieval.io import hub
@@ -23,7 +23,7 @@ CLIP_MERGES = 49152 - 256 - 2
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
-def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Tokenizer:
+def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> FixedLengthTokenizer:
     """BERT's tokenizer: [CLS] pieces [SEP], where pieces are the greedy longest matches.
 
     Control characters are dropped, accents stripped when lower-casing, words split at white space,
@@ -54,10 +54,10 @@ def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Toke
         ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
     )
     standalone = [name for name in SPECIALS if name in ids]
-    return Tokenizer(inner, pad_id=ids["[PAD]"], standalone=standalone)
+    return FixedLengthTokenizer(inner, pad_id=ids["[PAD]"], standalone=standalone)
 
 
-def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> Tokenizer:
+def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> FixedLengthTokenizer:
     """CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, padded with 0.
 
     Texts are cleaned (`clean.clip_text`), lower-cased and framed by <|startoftext|> and
@@ -88,7 +88,9 @@ def _byte_letters() -> list[str]:
     return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
 
 
-def _clip(ids: dict[str, int], merges: list[tuple[str, str]], clean: str = "") -> Tokenizer:
+def _clip(
+    ids: dict[str, int], merges: list[tuple[str, str]], clean: str = ""
+) -> FixedLengthTokenizer:
     for special in (CLIP_START, CLIP_END):
         if special not in ids:
             raise UserError(f"The CLIP vocabulary has no {special}; it is another tokenizer's.")
@@ -115,10 +117,10 @@ def _clip(ids: dict[str, int], merges: list[tuple[str, str]], clean: str = "") -
         add_prefix_space=False,
     )
     inner.add_special_tokens([CLIP_START, CLIP_END])
-    return Tokenizer(inner, pad_id=0, clean=clean)
+    return FixedLengthTokenizer(inner, pad_id=0, clean=clean)
 
 
-def load_tokenizer(kind: str, path: str) -> Tokenizer:
+def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
     """The tokenizer of a file, a folder or a name on the hub.
 
     Args:
@@ -154,9 +156,9 @@ def load_tokenizer(kind: str, path: str) -> Tokenizer:
     )
 
 
-def _load_file(kind: str, path: Path) -> Tokenizer:
+def _load_file(kind: str, path: Path) -> FixedLengthTokenizer:
     if path.suffix == ".json":
-        return Tokenizer.load(path)
+        return FixedLengthTokenizer.load(path)
     if kind == "clip" or (kind == "auto" and path.suffix == ".gz"):
         return clip_tokenizer(path)
     lines = [line.rstrip("\r") for line in _read(path).split("\n")]
@@ -167,7 +169,7 @@ def _load_file(kind: str, path: Path) -> Tokenizer:
     )
 
 
-def _load_merges(folder: Path) -> Tokenizer:
+def _load_merges(folder: Path) -> FixedLengthTokenizer:
     """`merges.txt` and `vocab.json` in the layout of CLIP's: words end in </w>."""
     ids: dict[str, Any] = _read_json(folder / "vocab.json")
     if not any(token.endswith("</w>") for token in ids):
@@ -177,7 +179,7 @@ def _load_merges(folder: Path) -> Tokenizer:
     return _clip(ids, [(pair[0], pair[-1]) for pair in pairs])
 
 
-def _load_hub(name: str) -> Tokenizer:
+def _load_hub(name: str) -> FixedLengthTokenizer:
     import transformers  # takes seconds to import, and only this needs it
 
     found = hub.fetch(
@@ -189,7 +191,7 @@ def _load_hub(name: str) -> Tokenizer:
     inner = getattr(found, "backend_tokenizer", None)
     if inner is None:
         raise UserError(f"The tokenizer {name!r} has no fast version; use another one.")
-    return Tokenizer.from_json(inner.to_str(), pad_id=found.pad_token_id)
+    return FixedLengthTokenizer.from_json(inner.to_str(), pad_id=found.pad_token_id)
 
 
 def _read(path: str | os.PathLike[str]) -> str:
