@@ -123,17 +123,17 @@ class RankingEvaluator:
         """The metrics of further ways to search with a lexical model."""
         out: dict[str, float] = {}
         modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
-        words = self.words(queries, "query", modes) | self.words(documents, "document", modes)
+        bow = self.bow(queries, "query", modes) | self.bow(documents, "document", modes)
         for mode in modes:
-            asking = fields_in_mode(queries, mode, "query", words)
-            found = fields_in_mode(documents, mode, "document", words)
+            asking = fields_in_mode(queries, mode, "query", bow)
+            found = fields_in_mode(documents, mode, "document", bow)
             points = average(self.topology, asking.points, self.weights_of("query"), asking.there)
             ranked = self.rank(points, asking, found, self.weights_of("document"), asked)
             means = _means([self.metrics(part) for part in ranked])
             out |= {f"{mode.name}/{name}": value for name, value in means.items()}
         return out
 
-    def words(
+    def bow(
         self, encoded: EncodedFields, side: Side, modes: Sequence[Mode]
     ) -> dict[str, scipy.sparse.csr_array]:
         """The bags of words of a side's text fields, [n, V], where one of the modes asks for them.

@@ -116,7 +116,7 @@ class RetrievalEvaluator:
             for name in (c.document, c.query)
         }
 
-    def words(self, side: RetrievalSide) -> scipy.sparse.csr_array:
+    def bow(self, side: RetrievalSide) -> scipy.sparse.csr_array:
         """The bags of words of the texts of a lexical side, [n, V]."""
         columns = self.encoder.columns(side.field)
         assert columns is not None  # checks.evals saw to it
@@ -125,21 +125,21 @@ class RetrievalEvaluator:
 
     def _lexical(self, sides: dict[str, RetrievalSide], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
-        c, words = self.config, {}
+        c, bow = self.config, {}
         images = [name for name, side in sides.items() if side.reader.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
         if not lexical or not (images or c.modes):
             return {}
         for name, side in sides.items():
             if side.reader.field.modality == "text":
-                words[name] = self.words(side)
+                bow[name] = self.bow(side)
         out = {}
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")
             points = {
-                c.query: in_mode(sides[c.query].points, mode, "query", words.get(c.query)),
+                c.query: in_mode(sides[c.query].points, mode, "query", bow.get(c.query)),
                 c.document: in_mode(
-                    sides[c.document].points, mode, "document", words.get(c.document)
+                    sides[c.document].points, mode, "document", bow.get(c.document)
                 ),
             }
             for first, second in ((c.document, c.query), (c.query, c.document)):
@@ -147,8 +147,8 @@ class RetrievalEvaluator:
                 found = ranks(points[first], owners[0], points[second], owners[1], **how)
                 for metric, value in summarise(found, c.recall_at).items():
                     out[f"{text}/{first}_to_{second}/{metric}"] = value
-        if words and images:
-            ((text, bags),), image = words.items(), sides[images[0]]
+        if bow and images:
+            ((text, bags),), image = bow.items(), sides[images[0]]
             own = _owned(bags, sides[text].owners, image.owners)
             out[f"words@{STRONGEST}"] = words_shared(image.points, own, STRONGEST)
         return out

@@ -61,8 +61,8 @@ class Encoder:
             dense = points[name][:, 0]  # [B, V]
             points[name] = dense
             if head.top_k is not None:
-                words = reps.words.get(name) if head.keep_input_terms else None
-                points[name] = gate.compact(dense, head.top_k, words)
+                bow = reps.bow.get(name) if head.keep_input_terms else None
+                points[name] = gate.compact(dense, head.top_k, bow)
         return points, batch.valid, batch.document_id
 
     def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:

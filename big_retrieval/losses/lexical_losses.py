@@ -20,7 +20,7 @@ from big_retrieval.sparse.sharded import column_axis
 def lexical_side(
     sides: QueryAndDocumentFields, reps: Reps, batch: Batch, side: str
 ) -> tuple[LexicalBatch, jax.Array | None]:
-    """One side as dense representations with words, and which rows have it.
+    """One side as dense representations with bow, and which rows have it.
 
     Of several fields: their weighted average, and all of their words.
 
@@ -32,9 +32,9 @@ def lexical_side(
     """
     names = sides.query if side == "query" else sides.document
     points, there = sides.points(reps, batch, names)
-    words = [reps.words[name] for name in names if name in reps.words]
+    bow = [reps.bow[name] for name in names if name in reps.bow]
     flat = points.reshape(len(points), -1)  # [B, V]
-    return LexicalBatch(flat, jnp.concatenate(words, axis=1) if words else None), there
+    return LexicalBatch(flat, jnp.concatenate(bow, axis=1) if bow else None), there
 
 
 def _active(
@@ -42,7 +42,7 @@ def _active(
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
     valid = batch.valid if there is None else batch.valid & there
-    found = activity.activity(side.points, side.words, valid, top_k)
+    found = activity.activity(side.points, side.bow, valid, top_k)
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 
@@ -118,4 +118,4 @@ class VdrLoss(PairLossFunction[Vdr]):
         if name not in self.sides.document:
             return None
         flat = points.reshape(*points.shape[:2], -1)
-        return LexicalBatch(flat, reps.negatives.words.get(name))
+        return LexicalBatch(flat, reps.negatives.bow.get(name))

@@ -40,11 +40,11 @@ class LexicalBatch:
 
     Attributes:
       points: dense V(x), [B, V].
-      words: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
+      bow: int32 [B, L], term ids of the input, padded with -1; None: it has none (images).
     """
 
     points: jax.Array
-    words: jax.Array | None = None
+    bow: jax.Array | None = None
 
     @property
     def width(self) -> int:
@@ -53,20 +53,20 @@ class LexicalBatch:
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> Compact:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
-        words = [each for each in (self.words, more) if each is not None]
-        together = jnp.concatenate(words, axis=1) if words else None
+        bow = [each for each in (self.bow, more) if each is not None]
+        together = jnp.concatenate(bow, axis=1) if bow else None
         return gate.compact(self.points, self.width if top_k is None else top_k, together)
 
     def bag(self, normalise: bool) -> Compact:
         """bow(x)."""
-        assert self.words is not None
-        return gate.bag_of_words(self.words, normalise)
+        assert self.bow is not None
+        return gate.bag_of_words(self.bow, normalise)
 
     def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
         """bool [V]: the columns that some row has active, T(B)."""
-        rows = self.gated(top_k).columns if source == "gate" else self.words
+        rows = self.gated(top_k).columns if source == "gate" else self.bow
         assert rows is not None
-        return jnp.any(gate.spread_words(rows, self.width), axis=0)
+        return jnp.any(gate.multi_hot(rows, self.width), axis=0)
 
 
 def vdr_loss(
@@ -82,7 +82,7 @@ def vdr_loss(
       config: which terms, gates and mask.
       query: row i belongs to row i of `document`.
       document: the positives.
-      negatives: hard negatives, points [B, K, V] and words [B, K, L] or None.
+      negatives: hard negatives, points [B, K, V] and bow [B, K, L] or None.
       **common: of `contrastive_loss`: scale, weight, valid, there, query_id, document_id,
         execution; and negatives_valid, bool [B, K].
 
@@ -204,7 +204,7 @@ class Terms:
         query, rows = self.query.bag(self.config.bag_norm), len(self.query.points)
         if not self._masked("bag"):
             return query, self.document.points, self._others
-        more = claims(self.active, rows)  # none is a word of the batch
+        more = claims(self.active, rows)  # none is a term of the batch's texts
         values = self._weighted(more >= 0)
         together = [(query.values, values), (query.columns, more)]
         query = Compact(*(jnp.concatenate(each, axis=1) for each in together))

@@ -96,14 +96,14 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     """
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
-        points, words = {}, {}
+        points, bow = {}, {}
         for name in fields:
             field = config.fields[name]
             shape = (*rows, *point_shape(config, name, vocab_size))
             points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
             if field.head.lexical and field.modality == "text":
-                words[name] = jnp.zeros((*rows, field.length), jnp.int32)
-        return Reps(points=points, words=words, raw=points)
+                bow[name] = jnp.zeros((*rows, field.length), jnp.int32)
+        return Reps(points=points, bow=bow, raw=points)
 
     found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
     if hard:

@@ -30,43 +30,43 @@ class Compact:
     columns: jax.Array
 
 
-def compact(points: jax.Array, top_k: int, words: jax.Array | None = None) -> Compact:
+def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Compact:
     """The gated representations E(x) of dense ones V(x), in compact form.
 
     Args:
       points: V(x), [n, V].
       top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
         keeps all of them, 0 none.
-      words: int32 [n, L], columns of the row's own words, which stay, too; -1 where there is none,
-        and a word may be there twice. None: there are no words.
+      bow: int32 [n, L], term ids of the input itself, padded with -1, which stay, too; a term may
+        occur twice. None: the input has no terms (an image).
 
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
     columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
-    if words is not None:
-        with_words = functools.partial(_with_words, width=points.shape[-1])
-        columns = by_rows(with_words, columns, words)  # [n, k + L]
+    if bow is not None:
+        with_bow = functools.partial(_with_bow, width=points.shape[-1])
+        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
     return Compact(sharded.take(points, columns), columns)
 
 
-def _with_words(columns: jax.Array, words: jax.Array, width: int) -> jax.Array:
-    """[n, k] and those of the words [n, L] that are new, -1 for the others."""
+def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
+    """[n, k] and those terms of `bow` [n, L] that are new, -1 for the others."""
     rows = jnp.arange(len(columns))[:, None]
     taken = jnp.zeros((len(columns), width), bool).at[rows, columns].set(True)  # [n, V]
-    known = jnp.take_along_axis(taken, jnp.maximum(words, 0), axis=1)  # [n, L]
-    fresh = (words >= 0) & ~_repeated(words) & ~known
-    return jnp.concatenate([columns, jnp.where(fresh, words, -1)], axis=1)
+    known = jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)  # [n, L]
+    fresh = (bow >= 0) & ~_repeated(bow) & ~known
+    return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
 
 
-def bag_of_words(words: jax.Array, normalise: bool = False) -> Compact:
+def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
     """Binary bags of words, counts ignored, in compact form.
 
     Args:
-      words: int32 [n, L], columns of the words; -1 where there is none.
-      normalise: to norm 1 over the columns; a row without words stays 0.
+      bow: int32 [n, L], term ids, padded with -1.
+      normalise: to norm 1 over the columns; a row without terms stays 0.
     """
-    columns = jnp.where(by_rows(_repeated, words), -1, words)  # [n, L]
+    columns = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
     values = (columns >= 0).astype(jnp.float32)
     if normalise:
         values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
@@ -78,13 +78,13 @@ def spread(rows: Compact, width: int) -> jax.Array:
     return sharded.wide(sharded.spread_locally, width, rows.values, rows.columns)
 
 
-def spread_words(words: jax.Array, width: int) -> jax.Array:
-    """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
-    return sharded.wide(_spread_words, width, words)
+def multi_hot(bow: jax.Array, width: int) -> jax.Array:
+    """bool [n, V]: 1 at the terms of each row, from term ids int32 [n, L], padded with -1."""
+    return sharded.wide(_multi_hot, width, bow)
 
 
-def _spread_words(words: jax.Array, width: int) -> jax.Array:
-    place = jnp.where(words < 0, width, words)
+def _multi_hot(bow: jax.Array, width: int) -> jax.Array:
+    place = jnp.where(bow < 0, width, bow)
     index = jnp.arange(len(place))[:, None]
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
 
@@ -99,9 +99,9 @@ def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.
     return out
 
 
-def _repeated(words: jax.Array) -> jax.Array:
-    """bool [n, L]: whether the same word stands further in front of its row."""
-    order = jnp.argsort(words, axis=1, stable=True)  # equal words side by side, the first one first
-    ordered = jnp.take_along_axis(words, order, axis=1)
+def _repeated(bow: jax.Array) -> jax.Array:
+    """bool [n, L]: whether the same term occurs earlier in its row."""
+    order = jnp.argsort(bow, axis=1, stable=True)  # equal terms side by side, the first one first
+    ordered = jnp.take_along_axis(bow, order, axis=1)
     again = jnp.pad(ordered[:, 1:] == ordered[:, :-1], ((0, 0), (1, 0)))
     return jnp.take_along_axis(again, jnp.argsort(order, axis=1), axis=1)

@@ -179,10 +179,10 @@ def ranked(
     findable = np.flatnonzero(encoded["document"].any(evaluator.weights_of("document")))
     kept = {"query": asked, "document": findable}
     modes = {side: [gate.mode for gate in gates[side]] for side in SIDES}
-    words = {side: evaluator.words(encoded[side], side, modes[side]) for side in SIDES}
+    bow = {side: evaluator.bow(encoded[side], side, modes[side]) for side in SIDES}
 
     def rows(side: Side, mode: Mode) -> Points:
-        part = fields_in_mode(encoded[side], mode, side, words[side])
+        part = fields_in_mode(encoded[side], mode, side, bow[side])
         weighed = evaluator.weights_of(side)
         return average(evaluator.topology, part.points, weighed, part.there)[kept[side]]
 
@@ -223,15 +223,15 @@ def paired(
     """The points of a retrieval evaluator's query field against those of its document field."""
     c, encoded = evaluator.config, evaluator.encode(weights)
     sides = {"query": encoded[c.query], "document": encoded[c.document]}
-    words = {
-        side: evaluator.words(sides[side])
+    bow = {
+        side: evaluator.bow(sides[side])
         for side, found in gates.items()
         if sides[side].reader.field.modality == "text"
         and any(gate.mode.needs_words(side) for gate in found)
     }
 
     def rows(side: Side, mode: Mode) -> Points:
-        return in_mode(sides[side].points, mode, side, words.get(side))
+        return in_mode(sides[side].points, mode, side, bow.get(side))
 
     asking = sides["query"]
     return System(

@@ -59,7 +59,7 @@ def test_gate(case: Case) -> None:
     width, k = case["emb"].shape[-1], int(case["k"])
     flat = jnp.asarray(case["emb"].reshape(-1, width))
     found = jax.jit(gate.compact, static_argnums=1)(flat, k)
-    mask = jax.jit(gate.spread_words, static_argnums=1)(found.columns, width)
+    mask = jax.jit(gate.multi_hot, static_argnums=1)(found.columns, width)
     np.testing.assert_array_equal(mask, case["mask"].reshape(-1, width))
     spread = jax.jit(gate.spread, static_argnums=1)(found, width)
     np.testing.assert_array_equal(spread, case["sparse"].reshape(-1, width))

@@ -71,7 +71,7 @@ def arrays() -> dict[str, Any]:
     }
 
 
-def words() -> dict[str, np.ndarray]:
+def bow() -> dict[str, np.ndarray]:
     """Columns of words, some twice, some none, of rows of all three kinds."""
     rng = np.random.default_rng(1)
     shapes = {"query": (ROWS,), "document": (ROWS,), "negatives": (ROWS, EXTRA)}
@@ -99,8 +99,8 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     """From the matrices of each term, over the whole matrix of scores."""
     points = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
     documents = jnp.concatenate([points["document"], points["negatives"]])
-    their_words = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
-    operands = matrices(config, points["query"], columns["query"], documents, their_words)
+    their_bow = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, points["query"], columns["query"], documents, their_bow)
     kept = jnp.asarray(VALID)
     total = 0.0
     for query, both in operands:
@@ -120,10 +120,10 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
 
 
 def matrices(
-    config: Vdr, query: Any, words: np.ndarray, documents: Any, their_words: np.ndarray
+    config: Vdr, query: Any, bow: np.ndarray, documents: Any, their_bow: np.ndarray
 ) -> list[tuple[Any, Any]]:
     """Queries [B, V] and documents [N, V] of each term, by the definitions of the paper."""
-    bag, their_bag = (sown(each) for each in (words, their_words))
+    bag, their_bag = (sown(each) for each in (bow, their_bow))
     gate_of_query = bag | strongest(query, config.top_k)
     mask = config.mask
     active = (gate_of_query if mask.source == "gate" else bag).any(axis=0)
@@ -143,9 +143,9 @@ def matrices(
     return out
 
 
-def sown(words: np.ndarray) -> np.ndarray:
+def sown(bow: np.ndarray) -> np.ndarray:
     """bool [n, V] of columns [n, L], -1 for none."""
-    return (words[:, :, None] == np.arange(WIDTH)).any(axis=1)
+    return (bow[:, :, None] == np.arange(WIDTH)).any(axis=1)
 
 
 def strongest(points: Any, top_k: int | None) -> Any:
@@ -167,7 +167,7 @@ def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_against_the_dense_form(kind: str, form: str) -> None:
-    x, columns, config = arrays(), words(), KINDS[kind]
+    x, columns, config = arrays(), bow(), KINDS[kind]
     with jax.enable_x64(True):
         expected = jax.device_get(
             jax.jit(jax.value_and_grad(lambda x: dense_loss(x, columns, config)))(
@@ -216,10 +216,10 @@ def test_queries_travel_in_compact_form() -> None:
     points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
     columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=spread)
 
-    def value(q: Any, p: Any, words: Any) -> Any:
+    def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)
         return vdr_loss(
-            config, LexicalBatch(q, words), LexicalBatch(p), scale=1.0, execution=execution
+            config, LexicalBatch(q, bow), LexicalBatch(p), scale=1.0, execution=execution
         )[0]
 
     with jax.set_mesh(mesh):
@@ -234,7 +234,7 @@ def test_queries_travel_in_compact_form() -> None:
 
 def test_mask_needs_unclaimed_columns() -> None:
     """Where every column is active there is nothing to share out, and the loss is the plain one."""
-    x, columns = arrays(), words()
+    x, columns = arrays(), bow()
     wide = Vdr(top_k=WIDTH, mask=ColumnMask("gated", "gate"))
     plain = Vdr(top_k=WIDTH)
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
