@@ -1,8 +1,10 @@
 """Installation metadata of big_retrieval; tool settings live in pyproject.toml."""
 
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 
@@ -52,6 +54,25 @@ EXTRAS = {
     "torch": ["torch==2.13.0"],
 }
 
+SHIPPED = ("configs", "launch")  # folders that are installed as package data
+
+
+class BuildPy(build_py):
+    """Copies configs/ and launch/ into the package, for big_retrieval/config/shipped.py.
+
+    An editable installation reads them from the checkout.
+    """
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for name in SHIPPED:
+            target = Path(self.build_lib, "big_retrieval", "_shipped", name)
+            shutil.rmtree(target, ignore_errors=True)  # what an earlier build left
+            shutil.copytree(HERE / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 setup(
     name="big_retrieval",
     version="0.1.0",
@@ -62,6 +83,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
     package_data={"big_retrieval": ["py.typed"]},
+    cmdclass={"build_py": BuildPy},
+    entry_points={"console_scripts": ["big-retrieval = big_retrieval.__main__:main"]},
     install_requires=BASE,
     extras_require=EXTRAS,
 )

@@ -110,11 +110,11 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        from big_retrieval import pulse
+        from big_retrieval.runtime import heartbeat
 
         begin, following = time.monotonic(), self._every
         while not self._closed.wait(0.02):
-            step = pulse.PULSE.step
+            step = heartbeat.PULSE.step
             if step >= following:
                 self.samples.append(sample(step, time.monotonic() - begin))
                 following = (step // self._every + 1) * self._every
@@ -142,7 +142,7 @@ def train(
     import jax
 
     from big_retrieval import config as configs
-    from big_retrieval import recipe
+    from big_retrieval.config import recipe
     from big_retrieval.train.loop import train as run
     from configs import quickstart
 

@@ -25,16 +25,16 @@ from PIL import Image
 
 from benchmarks import measure, torch_images
 from big_retrieval import config as configs
-from big_retrieval.clock import cpu_seconds
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import Decoder
-from big_retrieval.data.fields import TextReader
-from big_retrieval.data.image_fields import ImageReader
+from big_retrieval.data.fields.images import ImageReader
+from big_retrieval.data.fields.reader import TextReader
+from big_retrieval.data.images.decoding import Decoder
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
-from big_retrieval.data.sources import Source
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.runtime.clock import cpu_seconds
 
 WORDS = ("a", "an", "old", "small", "red", "green", "dog", "cat", "house", "tree", "near", "on")
 
@@ -55,7 +55,7 @@ def flags() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_images(folder: Path, count: int, width: int, height: int) -> Source:
+def write_images(folder: Path, count: int, width: int, height: int) -> RecordSource:
     """Smooth random pictures as JPEG files of a usual size in bytes, with captions."""
     rng = np.random.default_rng(0)
     lines = []
@@ -70,7 +70,7 @@ def write_images(folder: Path, count: int, width: int, height: int) -> Source:
 
 
 def pipeline(
-    args: argparse.Namespace, source: Source, decoder: Decoder, reduced: bool
+    args: argparse.Namespace, source: RecordSource, decoder: Decoder, reduced: bool
 ) -> Iterator[dict[str, Any]]:
     """One round of batches as training reads them."""
     tokenizer = wordpiece_tokenizer(learn_wordpiece(source.captions(), 200))

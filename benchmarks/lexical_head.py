@@ -85,7 +85,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
 
     from big_retrieval.models.layers import LayerNorm
     from big_retrieval.models.lexical import ACTIVATIONS, LexicalHead
-    from big_retrieval.models.pooling import Options
+    from big_retrieval.models.pooling import PoolingOptions
 
     dtype, activation = jnp.dtype(args.dtype), ACTIVATIONS[args.activation]
 
@@ -106,7 +106,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
         columns=range(args.vocab),
         activation=args.activation,
         use_bias=True,
-        options=Options(args.block, args.backward),
+        options=PoolingOptions(args.block, args.backward),
         dtype=dtype,
     )
 

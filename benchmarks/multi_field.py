@@ -38,7 +38,7 @@ def flags() -> argparse.Namespace:
 def make_config(fields: str, batch: int) -> Any:
     """The config of the emoji with generated judged pairs as its data, and no evaluators."""
     from big_retrieval import config as configs
-    from big_retrieval import recipe
+    from big_retrieval.config import recipe
     from configs import emoji_gcl
 
     c = emoji_gcl.get_config(f"fields={fields},batch={batch}")
@@ -108,7 +108,7 @@ class _Judged:
     def __init__(self, queries: int, documents: int) -> None:
         import numpy as np
 
-        from big_retrieval.data.judgements import Judgements
+        from big_retrieval.data.judged.qrels import Judgements
 
         rng = np.random.default_rng(0)
         counts = np.minimum(rng.poisson(JUDGED - 1, queries) + 1, documents)
@@ -127,10 +127,10 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from big_retrieval import config as configs
     from big_retrieval import parallel, similarity
     from big_retrieval.config import ImageField, TextField
-    from big_retrieval.encoding import Encoder
     from big_retrieval.evals.fields import EncodedFields
     from big_retrieval.evals.ranking import RankingEvaluator
     from big_retrieval.evals.ranks import best
+    from big_retrieval.inference.encoder import Encoder
     from big_retrieval.models.towers import make_model
 
     config = make_config("image", args.batch)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.images import crop_box
+from big_retrieval.data.images.transforms import crop_box
 
 
 def available() -> bool:

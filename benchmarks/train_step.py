@@ -100,7 +100,7 @@ def compile_ours(config: Any, vocab: int) -> tuple[Any, Any]:
     import jax
 
     from big_retrieval import parallel
-    from big_retrieval.checks import check
+    from big_retrieval.config.checks import check
     from big_retrieval.train.build import build_model
     from big_retrieval.train.step import abstract_batch, compile_step
 

@@ -8,8 +8,8 @@ library; training starts from the command line (`python -m big_retrieval.main`) 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
-    from big_retrieval.loading import load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "import_model", "load"]
@@ -18,7 +18,7 @@ __all__ = ["__version__", "import_model", "load"]
 def __getattr__(name: str) -> Any:
     # Not imported at the top: reading a config must not cost the import of jax.
     if name == "load":
-        from big_retrieval.loading import load
+        from big_retrieval.inference.load import load
 
         return load
     if name == "import_model":

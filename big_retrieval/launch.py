@@ -22,11 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from big_retrieval.distributed import AGAIN
 from big_retrieval.errors import UserError
-from big_retrieval.processes import (
-    Group,
-    Options,
+from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime.distributed import AGAIN
+from big_retrieval.runtime.lease import Observer
+from big_retrieval.runtime.processes import (
+    LaunchOptions,
+    ProcessGroup,
     Signals,
     arguments,
     free_port,
@@ -35,8 +37,6 @@ from big_retrieval.processes import (
     variables,
     watch,
 )
-from big_retrieval.runtime import locks, screen
-from big_retrieval.runtime.lease import Observer
 
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 
@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; launch/local.sh --help lists the flags.")
 
 
-def parse(argv: Sequence[str]) -> Options:
+def parse(argv: Sequence[str]) -> LaunchOptions:
     """Reads the launcher's flags in front of `--` and leaves the command behind it alone.
 
     Raises:
@@ -79,7 +79,7 @@ def parse(argv: Sequence[str]) -> Options:
     if given["logs"] is None and workdir is None:
         raise UserError("--workdir=DIR is missing behind --: all processes share it (or --logs).")
     given["logs"] = given["logs"] or Path(str(workdir), "logs")
-    return Options(**given, command=command)
+    return LaunchOptions(**given, command=command)
 
 
 def _workdir(command: Sequence[str]) -> str | None:
@@ -92,7 +92,7 @@ def _workdir(command: Sequence[str]) -> str | None:
     return found
 
 
-def dry_run(options: Options) -> str:
+def dry_run(options: LaunchOptions) -> str:
     """What would be started, as commands for a shell."""
     lines = [f"# restarted up to {options.restarts} times"]
     port = options.port or free_port()
@@ -125,7 +125,7 @@ def check_free(command: Sequence[str]) -> None:
             raise UserError(locks.in_use(workdir, observer.owner, "--workdir"))
 
 
-def supervise(options: Options) -> int:
+def supervise(options: LaunchOptions) -> int:
     """Starts the processes until they end well, or `restarts` are used up.
 
     Returns:
@@ -142,7 +142,7 @@ def supervise(options: Options) -> int:
     with Signals() as signals:
         while True:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            group = Group(options, f"start {restarts + 1}, {stamp}")
+            group = ProcessGroup(options, f"start {restarts + 1}, {stamp}")
             try:
                 failed = watch(group, signals)
             finally:

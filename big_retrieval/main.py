@@ -1,9 +1,10 @@
 """Trains a configuration.
 
-    python -m big_retrieval.main --config=configs/X.py[:arg] [--workdir=DIR] [--config.a.b=v]
+    python -m big_retrieval.main --config=FILE.py[:arg] [--workdir=DIR] [--config.a.b=v]
 
-With --plan it trains nothing and says what the run would need and cost, here or, with --topology,
-on devices that are not here; the same goes into plan.json of the run folder.
+`big-retrieval train` is the same command. With --plan it trains nothing and says what the run would
+need and cost, here or, with --topology, on devices that are not here; the same goes into plan.json
+of the run folder.
 
 Several processes (hosts) start the same command (launch/ does it for them). Where
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set they find each other by these;
@@ -17,12 +18,12 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval import cli, distributed
-from big_retrieval.checks import check, mesh_shape
+from big_retrieval import cli
 from big_retrieval.config import Config
+from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.errors import UserError
-from big_retrieval.plan import chips, environment
-from big_retrieval.runtime import locks
+from big_retrieval.plan import environment
+from big_retrieval.runtime import chips, distributed, locks
 
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of this run first")
 PLAN = flags.DEFINE_bool("plan", False, "Say what the run needs and costs instead of training")
@@ -97,4 +98,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, log=True)
+    cli.run(main, log=True, about=__doc__ or "")

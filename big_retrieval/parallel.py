@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from big_retrieval.batch import Batch
-from big_retrieval.checks import mesh_shape
 from big_retrieval.config import Config
+from big_retrieval.config.checks import mesh_shape
 from big_retrieval.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")

@@ -37,7 +37,7 @@ _ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
 
 
 @dataclasses.dataclass(frozen=True)
-class Topology(abc.ABC):
+class Similarity(abc.ABC):
     """What the four topologies share: their interface and the average of fields."""
 
     @abc.abstractmethod
@@ -96,22 +96,22 @@ class Topology(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class FlatProduct(Topology):
+class FlatProduct(Similarity):
     """Scores that are one matrix product of the flattened points."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; O(rows columns) memory."""
+        """See `Similarity.score`; O(rows columns) memory."""
         a, b = _flat_sides(a, b)  # [rows, M*N], [columns, M*N]
         return jnp.matmul(a, b.T, precision="highest")  # [rows, columns]
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`."""
+        """See `Similarity.paired`."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return jnp.sum(a * b, axis=-1)  # [rows]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sphere(FlatProduct):
+class SphereInnerProduct(FlatProduct):
     """One sphere: the cosine of the whole flattened [M*N] vectors (CLIP)."""
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -123,7 +123,7 @@ class Sphere(FlatProduct):
 class ObliqueInnerProduct(FlatProduct):
     """The oblique manifold with the trace of U^T V as score (paper, Eq. 3 and Table 1).
 
-    With M = 1 it is `Sphere`.
+    With M = 1 it is `SphereInnerProduct`.
     """
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -152,16 +152,16 @@ class Product(FlatProduct):
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`, with points [rows, V] and [columns, V]."""
+        """See `Similarity.score`, with points [rows, V] and [columns, V]."""
         return super().score(a[:, None], b[:, None])
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`, with points [rows, V]."""
+        """See `Similarity.paired`, with points [rows, V]."""
         return super().paired(a[:, None], b[:, None])
 
 
 @dataclasses.dataclass(frozen=True)
-class Euclidean(Topology):
+class EuclideanDistance(Similarity):
     """The negative l2 distance of the whole vectors: neither squared nor normalised (Table 1)."""
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -169,7 +169,7 @@ class Euclidean(Topology):
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
+        """See `Similarity.score`; -sqrt(|u|^2 + |v|^2 - 2 uv), O(rows columns) memory.
 
         The sum resolves squared distances down to its rounding error, |u|^2 + |v|^2 times the
         machine epsilon. Where it finds 0 or less the score is 0, and so is its gradient.
@@ -179,13 +179,13 @@ class Euclidean(Topology):
         return -_safe_sqrt(squares - 2.0 * jnp.matmul(a, b.T, precision="highest"))
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`; from the differences, hence more exact than `score` when close."""
+        """See `Similarity.paired`; from differences, hence more exact than `score` when close."""
         a, b = _flat_sides(a, b, same_rows=True)  # [rows, M*N] twice
         return -_safe_sqrt(jnp.sum(jnp.square(a - b), axis=-1))  # [rows]
 
 
 @dataclasses.dataclass(frozen=True)
-class ObliqueGeodesic(Topology):
+class ObliqueGeodesic(Similarity):
     """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
 
     At the edges: for equal points (distance 0, a cone's tip) the gradient through `project` is 0,
@@ -197,39 +197,39 @@ class ObliqueGeodesic(Topology):
         return unit(x, -1)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`; O(M rows columns) memory."""
+        """See `Similarity.score`; O(M rows columns) memory."""
         a, b = _sides(a, b)
         cosines = jnp.einsum("rmn,cmn->mrc", a, b, precision="highest")  # [M, rows, columns]
         return -_root_of_arcs(cosines, axis=0)  # [rows, columns]
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`."""
+        """See `Similarity.paired`."""
         a, b = _sides(a, b, same_rows=True)
         return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
 
     def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
-        """See `Topology.numbers_per_cell`: one per sub-sphere."""
+        """See `Similarity.numbers_per_cell`: one per sub-sphere."""
         return shape[-2]
 
     def extra_operations(self, shape: tuple[int, ...]) -> int:
-        """See `Topology.extra_operations`: an arc for each sub-sphere."""
+        """See `Similarity.extra_operations`: an arc for each sub-sphere."""
         return _ARC_OPERATIONS * shape[-2]
 
     def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        """See `Similarity.combine`; every sub-sphere of the average gets norm 1 again."""
         return self.project(super().combine(points, weights))
 
 
-TOPOLOGIES: dict[str, Topology] = {
-    "sphere": Sphere(),
-    "euclidean": Euclidean(),
+TOPOLOGIES: dict[str, Similarity] = {
+    "sphere": SphereInnerProduct(),
+    "euclidean": EuclideanDistance(),
     "inner": InnerProduct(),
     "oblique": ObliqueInnerProduct(),
     "geodesic": ObliqueGeodesic(),
 }
 
 
-def topology(name: str) -> Topology:
+def topology(name: str) -> Similarity:
     """The topology that a config calls `name`.
 
     Raises:

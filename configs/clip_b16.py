@@ -4,7 +4,7 @@
 139,952,129 parameters, temperature at most 100.
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from configs import oblique_b16
 
 

@@ -6,7 +6,8 @@
 ImageNet's class names and prompts are read from data/prompts.json; docs/VDR.md says how to make it.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -5,7 +5,8 @@
 clipping, betas and dropout are those of its authors' code.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 TRAIN_QUERIES = 502_939  # of MS MARCO's, with a right passage
 ENCODERS = {"bert": "bert-base-uncased", "mbert": "bert-base-multilingual-uncased"}
@@ -55,7 +56,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         documents=f"{args.data}/collection.tsv",
         how_to_get="download MS MARCO's passages (collection.tsv, queries.train.tsv) and negatives "
         'for its queries, one JSON object a line: {"query": id, "pos": [ids], "neg": [ids]}; '
-        "data=FOLDER says where; or find negatives with python -m big_retrieval.mine --bm25 "
+        "data=FOLDER says where; or find negatives with big-retrieval mine --bm25 "
         f"--data={args.beir}/msmarco --out=FILE, which brings its texts in DPR's form, and give "
         "--config.data.type=dpr --config.data.path=FILE",
     )

@@ -6,7 +6,8 @@ caltech101_64.parquet (jpeg, label_name, split). Trained on three drawing styles
 tested on two other styles (test_style), on other emoji (test_entity) and on both (test_both).
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 TESTS = ("test_style", "test_entity", "test_both")
 

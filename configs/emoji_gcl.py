@@ -7,7 +7,8 @@ folder with emoji_gcl_triples.parquet (query_id, doc_id, score, split), emoji_gc
 evaluated on these (in_domain), on new queries, on new documents, and on both (zero_shot).
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 SPLITS = {  # name -> its name in the file, corpus
     "in_domain": ("train", "A"),

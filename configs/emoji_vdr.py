@@ -4,17 +4,17 @@ The data and evaluations of emoji.py, towers a little shallower; representations
 vocabulary, most of whose columns never occur, or a dense vector (`model=clip`).
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from configs import emoji, scenes_vdr
 
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; data (the folder, data/emoji); vocab (BERT's vocabulary: a file, folder
-    or hub name); model (vdr, clip); steps (600); top (64), columns that the gate leaves; nobag:
+    or hub name); model (vdr, clip); steps (600); top_k (64), columns that the gate leaves; nobag:
     without the nonparametric entry; mask (none, paper, code); bias: where that of the columns
     starts (-6), as with 0 all 29,523 are active and points alike; lr (4e-3)."""
     args = recipe.parse_arg(
-        arg, data="data/emoji", vocab="bert-base-uncased", model="vdr", steps=600, top=64,
+        arg, data="data/emoji", vocab="bert-base-uncased", model="vdr", steps=600, top_k=64,
         nobag=False, mask="none", bias=-6.0, lr=4e-3,
     )  # fmt: skip
     recipe.one_of("model", args.model, ("vdr", "clip"))

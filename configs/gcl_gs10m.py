@@ -6,7 +6,8 @@ for all terms. Needs the data as published: query_0_product_id_0.csv and its kin
 corpus_2.json and the images. The schedule's warm-up is not published; 2,000 steps are ours.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 PUBLISHED = {  # of the image-text encoders: size, vector, text tower's width and heads, weights
     "vit_b32": ("B/32", 512, 512, 8, "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),

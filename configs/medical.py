@@ -5,7 +5,8 @@ medquad (corpus.jsonl of answers, queries.jsonl, qrels/train.tsv, val.tsv and te
 questions and answers) and liveqa (qrels/test.tsv; LiveQA's medical task, zero-shot).
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 METHODS = ("dpr", "splade", "vdr")
 
@@ -13,13 +14,13 @@ METHODS = ("dpr", "splade", "vdr")
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; method (vdr, dpr, splade); data (the folder of both, data/medical);
     init (MiniLM-L6: a file, folder or hub name; none: from scratch); vocab (of the tokenizer);
-    steps (150); batch (32); lr (2e-5); top (256), columns that VDR's gate leaves; nobag: without
+    steps (150); batch (32); lr (2e-5); top_k (256), columns that VDR's gate leaves; nobag: without
     its nonparametric entry; query and document: factors of SPLADE's regulariser (1e-3, 1e-3); bias:
     where that of the columns starts (-4), as MiniLM brings none.
     """
     args = recipe.parse_arg(
         arg, method="vdr", data="data/medical", init="sentence-transformers/all-MiniLM-L6-v2",
-        vocab="bert-base-uncased", steps=150, batch=32, top=256, nobag=False, query=1e-3,
+        vocab="bert-base-uncased", steps=150, batch=32, top_k=256, nobag=False, query=1e-3,
         document=1e-3, bias=-4.0, lr=2e-5,
     )  # fmt: skip
     recipe.one_of("method", args.method, METHODS)
@@ -45,8 +46,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     lexical = config.Lexical(columns="words", use_bias=bool(args.bias), bias_init=args.bias)
     head = {
         "dpr": recipe.entry(config.Projection(), dim=None),
-        "splade": recipe.entry(lexical, own_words=False),
-        "vdr": recipe.entry(lexical, activation="elu1p", top=args.top),
+        "splade": recipe.entry(lexical, keep_input_terms=False),
+        "vdr": recipe.entry(lexical, activation="elu1p", top_k=args.top_k),
     }[args.method]
     c.fields.query.head, c.fields.answer.head = head, head.copy_and_resolve_references()
     c.towers.text.pool = "mean" if args.method == "dpr" else "none"  # as MiniLM was trained
@@ -55,7 +56,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Objective
     if args.method == "vdr":
-        recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag)
+        recipe.main_loss(c, config.Vdr(), top_k=args.top_k, bag=not args.nobag)
     if args.method == "splade":
         c.losses.main.sparsity.update(
             query=args.query, document=args.document, warmup_steps=args.steps // 3

@@ -6,7 +6,8 @@ scratch on about 500M pairs, temperature at most 100/16, and by the weights' nam
 32k. The optimiser's recipe is not published; what is marked "ours" follows common CLIP practice.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:

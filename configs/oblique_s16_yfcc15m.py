@@ -5,7 +5,8 @@ pixels, context 77, 512 dimensions in all. The training recipe is not published;
 "ours" follows DeCLIP's and SLIP's public ones for the same data.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 
 STRUCTURES = "sphere, euclidean, ob-N-M (one class token, cut into M blocks of N) or multi-N-M"

@@ -4,7 +4,8 @@ Oblique topology, four class tokens of 16 dimensions, on generated scenes of two
 tested on 1,000 pairs whose combinations of shapes and colours never occurred in training.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:

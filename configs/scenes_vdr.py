@@ -5,13 +5,14 @@
 vocabulary, nothing published, nothing downloaded. `clip` is the dense model of the same towers.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal; model (vdr, clip); steps (250); top (16), columns that the gate leaves;
+    """Arguments: runlocal; model (vdr, clip); steps (250); top_k (16), terms that the gate leaves;
     nobag: without the nonparametric entry; mask (none, paper, code)."""
-    args = recipe.parse_arg(arg, model="vdr", steps=250, top=16, nobag=False, mask="none")
+    args = recipe.parse_arg(arg, model="vdr", steps=250, top_k=16, nobag=False, mask="none")
     recipe.one_of("model", args.model, ("vdr", "clip"))
     recipe.one_of("mask", args.mask, ("none", "paper", "code"))
     c = recipe.base()
@@ -45,15 +46,15 @@ def make_lexical(c: recipe.Editable, args: recipe.Editable) -> None:
 
     Args:
       c: the config to change, with the towers and fields of `recipe.image_text`.
-      args: top, nobag and mask as above.
+      args: top_k, nobag and mask as above.
     """
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.pool = "none"
-    head = config.Lexical(columns="words", activation="elu1p", normalise=True, top=args.top)
-    c.fields.text.head = recipe.entry(head, own_words=True)
+    head = config.Lexical(columns="words", activation="elu1p", normalise=True, top_k=args.top_k)
+    c.fields.text.head = recipe.entry(head, keep_input_terms=True)
     c.fields.image.head = recipe.entry(head, tied=False, layer_norm=False)
     c.topology = "inner"
-    recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
+    recipe.main_loss(c, config.Vdr(), top_k=args.top_k, bag=not args.nobag, bag_norm=True)
     if args.mask != "none":
         paper = args.mask == "paper" or args.nobag
         c.losses.main.mask.update(

@@ -6,7 +6,8 @@ regulariser, which grows with the square of the steps. Data as in dpr_msmarco.py
 regulariser are ours, as those of the paper go with its batch and its negatives.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import dpr_msmarco
 
 
@@ -15,7 +16,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     beir); query (3e-4) and document (1e-4): factors of the regulariser.
 
     The masked-language head as it is published, without training:
-    python -m big_retrieval.evaluate --untrained --config=configs/splade_msmarco.py
+    big-retrieval evaluate --untrained --config=configs/splade_msmarco.py
     """
     args = recipe.parse_arg(
         arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
@@ -28,7 +29,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers = {"text": recipe.bert(pool="none", remat="block", scan=True)}
     weights = dpr_msmarco.ENCODERS[args.encoder]
     c.init = {"text": recipe.entry(config.Init(), path=weights)}
-    head = config.Lexical(transform="gelu", epsilon=1e-12, use_bias=True, own_words=False)
+    head = config.Lexical(transform="gelu", epsilon=1e-12, use_bias=True, keep_input_terms=False)
     for field in ("query", "passage"):
         c.fields[field].tower, c.fields[field].head = "text", recipe.entry(head)
     c.fields.passage.shares_head = "query"

@@ -5,21 +5,22 @@
 paper leaves open is marked "ours"; docs/VDR.md says where its authors' code differs.
 """
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import clip_bert_yfcc15m
 
 
 def get_config(arg: str = "") -> recipe.Editable:
     """The paper and its ablations (Figure 3) by arguments.
 
-    Arguments: runlocal; batch (4096); microbatch (0: all at once); top (512), columns that the gate
+    Arguments: runlocal; batch (4096); microbatch (0: all at once); top_k (512), terms that the gate
     leaves; columns (words; ascii: those of the authors' checkpoints); mask (paper, code or none);
     nobag: without the nonparametric entry; mean: mean instead of max pooling; relu: instead of
     elu1p; scratch: text from scratch, too; own: an own projection of the text instead of its
     word table.
     """
     args = recipe.parse_arg(
-        arg, batch=4096, microbatch=0, top=512, columns="words", mask="paper", nobag=False,
+        arg, batch=4096, microbatch=0, top_k=512, columns="words", mask="paper", nobag=False,
         mean=False, relu=False, scratch=False, own=False,
     )  # fmt: skip
     recipe.one_of("mask", args.mask, ("paper", "code", "none"))
@@ -31,16 +32,16 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.pool = "none"
     head = config.Lexical(
-        columns=args.columns, normalise=True, top=args.top,
+        columns=args.columns, normalise=True, top_k=args.top_k,
         activation="relu" if args.relu else "elu1p", pooling="mean" if args.mean else "max",
     )  # fmt: skip
-    c.fields.text.head = recipe.entry(head, tied=not args.own, own_words=True)
+    c.fields.text.head = recipe.entry(head, tied=not args.own, keep_input_terms=True)
     # ln_post of the tower stands for the head's norm
     c.fields.image.head = recipe.entry(head, tied=False, layer_norm=False)
     c.topology = "inner"
 
     # Objective: Eq. 5 of gated texts, and of their bags of words, against images
-    recipe.main_loss(c, config.Vdr(), top=args.top, bag=not args.nobag, bag_norm=True)
+    recipe.main_loss(c, config.Vdr(), top_k=args.top_k, bag=not args.nobag, bag_norm=True)
     if args.mask != "none":
         apply = "gated" if args.mask == "paper" or args.nobag else "bag"
         source = "gate" if args.mask == "paper" else "bag"

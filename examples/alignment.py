@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 @config.register("evaluator")
@@ -50,9 +51,9 @@ class Alignment(config.Evaluator):
         """With these, `config.best_metric` can name one of them."""
         return "alignment", f"uniformity_{self.query}", f"uniformity_{self.document}"
 
-    def build(self, given: Any) -> "Runner":
-        """See `big_retrieval.evals.evaluators.Given` for what is given."""
-        return Runner(self, given)
+    def build(self, context: Any) -> "Runner":
+        """See `big_retrieval.evals.evaluators.EvaluatorContext`."""
+        return Runner(self, context)
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,15 @@ class Runner:
     """What the training loop calls."""
 
     part: Alignment
-    given: Any
+    context: Any
 
     def check(self) -> None:
         """Generated data need no check; data of one's own could be read here, before step 1."""
 
     def run(self, weights: Any, say: Any = print, show: Any = None) -> dict[str, float]:
         """The numbers of these weights."""
-        documents, records = self.given.encode(weights, self.part.document)  # [n, M, N], [n]
-        queries, owners = self.given.encode(weights, self.part.query)  # several texts a record
+        documents, records = self.context.encode(weights, self.part.document)  # [n, M, N], [n]
+        queries, owners = self.context.encode(weights, self.part.query)  # several texts a record
         queries, documents = (_flat(points) for points in (queries, documents))
         place = np.searchsorted(records, owners)  # the document of each query
         apart = np.linalg.norm(queries - documents[place], axis=1)

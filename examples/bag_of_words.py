@@ -1,7 +1,7 @@
 """A text tower of your own: the mean of a text's word vectors, and one dense layer.
 
     python -m big_retrieval.main --config=examples/bag_of_words.py:runlocal
-    python -m big_retrieval.evaluate --workdir=RUN --plugins=examples/bag_of_words.py
+    big-retrieval evaluate --run=RUN --plugins=examples/bag_of_words.py
 
 A tower is a frozen dataclass, whose fields are its keys, and a Linen module that its `build` makes.
 The module is called with what the field hands it, here ids and mask, and gives vectors
@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 
 
 @config.register("tower")

@@ -2,7 +2,7 @@
 
     python -m big_retrieval.main --config=examples/gru_tower.py:runlocal
     python -m big_retrieval.main --config=examples/gru_tower.py:glove=glove.6B.300d.txt,words=300
-    python -m big_retrieval.search --checkpoint=RUN --plugins=examples/gru_tower.py ...
+    big-retrieval search --run=RUN --plugins=examples/gru_tower.py ...
 
 As the text encoders of VSE++ and its successors. A tower is a frozen dataclass, whose fields are
 its keys, and a Linen module that its `build` makes; examples/bag_of_words.py is the smallest one.
@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.interop.fit import Fitted
 

@@ -25,8 +25,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
-from big_retrieval.similarity import Topology, unit
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.similarity import Similarity, unit
 
 NOTHING = -1e30  # the score of a token with padding
 
@@ -38,13 +39,13 @@ class MaxSim(config.Topology):
 
     type: Literal["maxsim"] = "maxsim"
 
-    def build(self) -> Topology:
+    def build(self) -> Similarity:
         """What projects and scores."""
         return LateInteraction()
 
 
 @dataclass(frozen=True)
-class LateInteraction(Topology):
+class LateInteraction(Similarity):
     """See the head of this file."""
 
     def project(self, x: jax.Array) -> jax.Array:

@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval import config, recipe
-from big_retrieval.data.fields import Drawing, Reader, Tools
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools
 from big_retrieval.data.sources import as_texts, column_of, place_of
 
 SIZE = 26  # letters
@@ -56,7 +57,7 @@ class Letters(config.Field):
 
 
 @dataclass(frozen=True)
-class LettersReader(Reader):
+class LettersReader(FieldReader):
     """Reads the field while training (`draw`), while evaluating (`value`), and makes batches."""
 
     field: Letters

@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.losses.function import Context, LossFunction, Result
-from big_retrieval.similarity import Topology, topology
+from big_retrieval.similarity import Similarity, topology
 
 
 @config.register("loss")
@@ -62,7 +63,7 @@ class Nested(LossFunction):
 
     part: Matryoshka
     inner: LossFunction
-    topology: Topology
+    topology: Similarity
 
     def scalars(self) -> dict[str, float]:
         """The inner loss's temperature is shared by all prefixes."""

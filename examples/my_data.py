@@ -2,7 +2,7 @@
 
     python examples/my_data.py pictures                  # writes a folder of this form, to try it
     cd anywhere && python -m big_retrieval.main --config=PATH/my_data.py:data=pictures
-    python -m big_retrieval.evaluate --workdir=RUN --plugins=PATH/my_data.py
+    big-retrieval evaluate --run=RUN --plugins=PATH/my_data.py
 
     pictures/cat.json    {"file": "img/cat.jpg", "captions": ["a cat", "a sleeping animal"]}
     pictures/img/cat.jpg
@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from big_retrieval import config, recipe
-from big_retrieval.data.files.plain import json_object
-from big_retrieval.data.records import Records
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.data.formats.plain import json_object
+from big_retrieval.data.formats.records import Records
 from big_retrieval.errors import UserError
 
 

@@ -20,11 +20,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import config, recipe
-from big_retrieval.losses.cells import EXCLUDED, Axes, Cells, Saved, Side, own_rows
+from big_retrieval import config
+from big_retrieval.config import recipe
+from big_retrieval.losses.cells import EXCLUDED, Axes, Cells, SavedRows, SideRows, own_rows
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
-from big_retrieval.losses.pairwise import Pairs, accuracy
+from big_retrieval.losses.pairwise import PairBatch, accuracy
 
 Stats = Mapping[str, jax.Array]
 
@@ -79,9 +80,9 @@ def triplet_loss(
       document: of the same shape.
       margin: see `Triplet`.
       reduction: see `Triplet`.
-      **given: further arguments of `Pairs`: topology, valid rows, weights, hard negatives, ...
+      **given: further arguments of `PairBatch`: topology, valid rows, weights, hard negatives, ...
     """
-    pairs = Pairs(query, document, **given)
+    pairs = PairBatch(query, document, **given)
     found, own = pairs.statistics(Hardest())
     counted = pairs.labels.pairs_counted()
     weights = jnp.where(counted, pairs.weights(own), 0)
@@ -101,7 +102,7 @@ class Hardest:
     gradient is the same in whatever order tiles and devices come.
     """
 
-    def start(self, side: Side) -> Stats:
+    def start(self, side: SideRows) -> Stats:
         """Before the first tile."""
         none = jnp.full(side.points.shape[:1], EXCLUDED, side.points.dtype)
         return {"best": none, "place": jnp.full_like(none, jnp.inf)}
@@ -136,7 +137,7 @@ class Hardest:
         return stats
 
     def pull(
-        self, logits: jax.Array, cells: Cells, resident: Saved, travelling: Saved
+        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
     ) -> jax.Array:
         """The gradient of a tile: that of each row goes to the cell of its hardest negative."""
         rows, columns = (x.astype(logits.dtype) for x in (cells.rows, cells.columns))

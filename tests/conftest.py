@@ -66,9 +66,9 @@ def one_model() -> Iterator[None]:
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
-    build, models = setup.build_model, dict[str, setup.Model]()
+    build, models = setup.build_model, dict[str, setup.BuiltModel]()
 
-    def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.Model:
+    def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.BuiltModel:
         devices = [device.id for device in mesh.devices.flat]
         key = repr((dataclasses.replace(config, **aside), mesh, devices, sizes, words.to_json()))
         if key not in models:

@@ -20,9 +20,9 @@ from unittest import mock
 import numpy as np
 from absl import app, flags, logging
 
-from big_retrieval import cli, recipe
+from big_retrieval import __main__, cli, commands
 from big_retrieval import config as configs
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 
 ROOT = Path(__file__).parent.parent
 
@@ -133,9 +133,10 @@ def environment(devices: int = 1, **extra: str) -> dict[str, str]:
     return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "NPROC": "16", **extra}
 
 
-def command(module: str, *flags: str) -> list[str]:
-    """`python -m big_retrieval.<module>` with flags."""
-    return [sys.executable, "-m", f"big_retrieval.{module}", *flags]
+def command(name: str, *flags: str) -> list[str]:
+    """`python -m big_retrieval <name>` with flags; "main": `python -m big_retrieval.main`."""
+    module = ["big_retrieval.main"] if name == "main" else ["big_retrieval", name]
+    return [sys.executable, "-m", *module, *flags]
 
 
 def start(args: list[str], **env: str) -> subprocess.Popen[str]:
@@ -158,7 +159,8 @@ def in_process(
     would end with, printing its traceback, is raised.
 
     Args:
-      command: its module, e.g. "search" for `python -m big_retrieval.search`, or a main function.
+      command: e.g. "search" for `big-retrieval search`, "main" for `python -m big_retrieval.main`,
+        "" for `big-retrieval` alone, or a main function.
       args: flags and words.
       stdin: what standard input holds.
       env: variables added to this process's; those that jax reads at its start have no effect.
@@ -180,7 +182,7 @@ def in_process(
             if callable(command):
                 cli.run(command)
             else:
-                _run_module(f"big_retrieval.{command}")
+                _run_command(command)
         except SystemExit as end:
             status = end.code
     assert isinstance(status, int)
@@ -195,13 +197,22 @@ def _run_app(main: Callable[[list[str]], None], flags_parser: Callable[..., list
     sys.exit(main(flags_parser(sys.argv)) or 0)
 
 
-def _run_module(name: str) -> None:
-    """`python -m`: the module defines its flags anew, whatever other commands have defined."""
-    if name == "big_retrieval.data":  # imports the flags of one of its words
-        importlib.reload(importlib.import_module("big_retrieval.data.split_command"))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
-        runpy.run_module(name, run_name="__main__")
+def _run_command(name: str) -> None:
+    """The command defines its flags anew, whatever other commands have defined."""
+    if name == "main":
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
+            runpy.run_module("big_retrieval.main", run_name="__main__")
+        return
+    sys.argv[1:1] = [name] if name else []
+    theirs = commands.forget()  # the modules that tests have imported stay theirs
+    try:
+        __main__.main()
+    finally:
+        for name, module in theirs.items():
+            package, _, last = name.rpartition(".")
+            sys.modules[name] = module
+            setattr(sys.modules[package], last, module)
 
 
 @contextlib.contextmanager

@@ -4,12 +4,14 @@ import dataclasses
 from typing import Any
 
 from big_retrieval.config import ImageField, TextField
-from big_retrieval.data.fields import TextReader
-from big_retrieval.data.image_fields import ImageReader
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.fields.images import ImageReader
+from big_retrieval.data.fields.reader import TextReader
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 
 
-def text_reader(column: str, *, tokenizer: Tokenizer | None = None, **keys: Any) -> TextReader:
+def text_reader(
+    column: str, *, tokenizer: FixedLengthTokenizer | None = None, **keys: Any
+) -> TextReader:
     """Reads a text field with these keys."""
     return TextReader(TextField(column=column, **keys), tokenizer)
 

@@ -48,7 +48,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["--config"], ["--config has no value"]),
     (["--config="], ["no file ''"]),
     (["--config=configs/quikstart.py"], ["did you mean configs/quickstart.py?"]),
-    (["--config=quickstart"], ["did you mean configs/quickstart.py?"]),
+    (["--config=quikstart"], ["no file or config 'quikstart'", "did you mean quickstart?"]),
+    (["--config=nothing"], ["big-retrieval configs lists"]),
     (["--config=configs"], ["configs is no Python file"]),
     (["--config=configs/quickstart.py:foo"], ["'foo' is unknown", "runlocal"]),
     (["--config=configs/quickstart.py:steps=x"], ["steps is 'x'", "a whole number"]),
@@ -277,12 +278,12 @@ def test_what_evaluate_does_not_find(finished: Path, tmp_path: Path) -> None:
     def tried(*args: str) -> tuple[int, str]:
         return run(*args, command="evaluate")
 
-    refused(tried(), "--workdir is missing")
-    refused(tried(f"--workdir={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
-    refused(tried(f"--workdir={tmp_path}"), f"no usable checkpoint in {tmp_path}", "manifest.json")
-    refused(tried(f"--workdir={finished}", "--step=9"), "no complete checkpoint of step 9", "3, 4")
-    refused(tried(f"--workdir={finished}", "--step=x"), "--step is 'x'", "whole number")
-    refused(tried(f"--workdir={finished}", QUICK), "--config is not for evaluate")
+    refused(tried(), "--run is missing")
+    refused(tried(f"--run={tmp_path / 'nope'}"), f"{tmp_path / 'nope'} is no folder")
+    refused(tried(f"--run={tmp_path}"), f"no usable checkpoint in {tmp_path}", "manifest.json")
+    refused(tried(f"--run={finished}", "--step=9"), "no complete checkpoint of step 9", "3, 4")
+    refused(tried(f"--run={finished}", "--step=x"), "--step is 'x'", "whole number")
+    refused(tried(f"--run={finished}", QUICK), "--config is not for evaluate")
 
 
 def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path)
     (root / "4" / "meta.json").write_text("{}")
     (root / "3" / "manifest.json").unlink()
     before = every_file(tmp_path)
-    answer = run(f"--workdir={tmp_path / 'run'}", command="evaluate")
+    answer = run(f"--run={tmp_path / 'run'}", command="evaluate")
     refused(answer, "no usable checkpoint", f"{root / '4'} is damaged (meta.json has 2 bytes")
     assert every_file(tmp_path) == before
 
@@ -302,7 +303,7 @@ def test_evaluate_names_damage_and_moves_nothing(finished: Path, tmp_path: Path)
     ("module", "args", "words"),
     [
         ("main", [], "--config is missing"),
-        ("evaluate", ["--workdir=/nope"], "/nope is no folder"),
+        ("evaluate", ["--run=/nope"], "/nope is no folder"),
     ],
 )
 def test_real_processes(module: str, args: list[str], words: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`big_retrieval.evaluate` for what was not trained: a config's random start, its init, BM25."""
+"""`big-retrieval evaluate` for what was not trained: a config's random start, its init, BM25."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from big_retrieval import cli, evaluate, recipe
+from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes
+from big_retrieval.commands import evaluate
+from big_retrieval.config import Config, GradedScenes, Init, Retrieval, Scenes, recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
@@ -48,15 +49,15 @@ def graded(**changes: Any) -> Config:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `python -m big_retrieval.evaluate` in this process: (config or None, flags)."""
+    """Runs `big-retrieval evaluate` in this process: (config or None, flags)."""
 
-    def run(config: Config | None = None, workdir: Path | None = None, **flags: Any) -> None:
-        holders = {**dict.fromkeys(("POOL", "HEAD")), **FLAGS, **flags}
+    def run(config: Config | None = None, out: Path | None = None, **flags: Any) -> None:
+        holders = {**dict.fromkeys(("POOL", "HEAD", "RUN")), **FLAGS, **flags}
+        holders["OUT"] = out and str(out)
         for name, value in holders.items():
             holder = SimpleNamespace(name=name.lower(), value=value)
             monkeypatch.setattr(evaluate, name, holder)
         monkeypatch.setattr(cli, "CONFIG", SimpleNamespace(value=config))
-        monkeypatch.setattr(cli, "WORKDIR", SimpleNamespace(value=workdir and str(workdir)))
         monkeypatch.setattr(cli, "load_config", lambda: config)
         evaluate.main()
 
@@ -130,7 +131,7 @@ def test_bm25_writes_the_same_names(
     assert "left out, as BM25 only ranks judged documents: retrieval/also" in printed
     assert not (tmp_path / "words" / "examples").exists()
     command(c, BM25=True)
-    assert "nothing is written; --workdir says where to" in capsys.readouterr().out
+    assert "nothing is written; --out says where to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

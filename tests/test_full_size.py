@@ -14,7 +14,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Bert, Config, TextField, ViT
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import ROOT
 
@@ -71,7 +71,7 @@ SMALL = (("emoji_gcl", ""), ("emoji_vdr", ""), ("scenes_vdr", ""))  # their :run
 
 def prepare(
     name: str, arg: str, vocab_size: int = VOCAB, layers: int | None = None
-) -> tuple[Config, Model]:
+) -> tuple[Config, BuiltModel]:
     """The config and its parts on eight devices; `layers`: of each tower, in place of all."""
     config = configs.load(importlib.import_module(f"configs.{name}").get_config(arg))
     if layers is not None:

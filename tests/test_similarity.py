@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
-from big_retrieval.similarity import TOPOLOGIES, Topology, topology
+from big_retrieval.similarity import TOPOLOGIES, Similarity, topology
 
 all_topologies = pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 both_precisions = pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_shapes_that_do_not_fit(name: str) -> None:
         top.paired(a, jnp.ones((5, 2, 8)))
 
 
-def value_and_gradients(top: Topology, a: jax.Array, b: jax.Array, w: jax.Array) -> tuple:
+def value_and_gradients(top: Similarity, a: jax.Array, b: jax.Array, w: jax.Array) -> tuple:
     def f(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.sum(w * top.score(top.project(a), top.project(b)))
 

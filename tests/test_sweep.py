@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import clock
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import clock
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import holding, in_folder
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
@@ -473,9 +473,9 @@ def test_a_run_that_another_sweep_began_in_the_same_moment_is_left_to_it(
 
 
 def test_the_line_of_a_run_is_understood() -> None:
-    from big_retrieval.train.logging import Progress  # jax is nothing for the writers below
+    from big_retrieval.train.logging import TrainingProgress  # jax is nothing for the writers below
 
-    progress = Progress(total=200, batch_size=8, flops_per_example=1.0, devices=1)
+    progress = TrainingProgress(total=200, batch_size=8, flops_per_example=1.0, devices=1)
     row = {"loss": 1.5, "examples_per_second": 16.0, "data_wait": 0.01}
     line = progress.line(20, row)
     assert screen.Screen().left([line, "evaluating"], 10.0, 3) == pytest.approx(90 + 3 * 100)
@@ -499,7 +499,7 @@ def csv_rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def fill(run: spec.Run, **values: Any) -> None:
+def fill(run: spec.SweepRun, **values: Any) -> None:
     """Makes a run a finished one; its results are there whole or not at all, as a run's own are."""
     run.folder.mkdir(parents=True, exist_ok=True)
     write_bytes(run.folder / "results.json", to_json(values))
@@ -609,13 +609,14 @@ def test_the_array_command(tmp_path: Path) -> None:
 def test_the_script_runs_one_run_a_task(tmp_path: Path) -> None:
     words = slurm.command([0, 1], sweep="s.py", workdir=tmp_path)
     script = words.index("launch/slurm.sbatch")
-    env = {**environment(), "DRY_RUN": "1", "MODULE": "big_retrieval.sweep"}
+    env = {**environment(), "DRY_RUN": "1", "COMMAND": "sweep"}
     env |= {"SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_ID": "7"}
     done = subprocess.run(
         ["bash", *words[script:]], env=env, capture_output=True, text=True, check=True
     )
     found = shlex.split(done.stdout)
-    assert found[found.index("-m") + 1] == "big_retrieval.sweep"
+    place = found.index("-m")
+    assert found[place + 1 : place + 3] == ["big_retrieval", "sweep"]
     assert found[-3:] == ["--sweep=s.py", f"--workdir={tmp_path}", "--only=1"]
 
 
@@ -680,7 +681,7 @@ def test_looking_without_running(tmp_path: Path) -> None:
     ]
     dry = in_process("sweep", *flags, "--dry-run", "--only=1")
     assert shlex.split(dry.stdout) == [
-        "python", "-m", "big_retrieval.main", "--config=configs/quickstart.py:runlocal",
+        "big-retrieval", "train", "--config=configs/quickstart.py:runlocal",
         f"--workdir={tmp_path / 'w'}/quickstart/seed_1", "--config.seed=1",
     ]  # fmt: skip
     assert not (tmp_path / "w").exists()
@@ -778,7 +779,7 @@ def test_a_sweep_killed_at_any_moment(whole: Path, tmp_path: Path) -> None:
 
 def complete(folder: Path) -> list[int]:
     """Steps of the complete checkpoints of a run."""
-    from big_retrieval import manifest
+    from big_retrieval.io import manifest
 
     return manifest.complete_steps(folder / "checkpoints")
 

@@ -1,8 +1,8 @@
 """The configuration of a run: one typed tree of defaults, every key with its type and meaning.
 
 The root is `Config` (`run.py`); the other files hold its parts, all of whose names are here.
-Config files change the tree in its ConfigDict form (`big_retrieval.recipe`); `load` gives the typed
-form that the rest of the code reads; `big_retrieval.checks` holds what no single key can tell.
+Config files change the tree in its ConfigDict form (`recipe.py`); `load` gives the typed form that
+the rest of the code reads; `checks/` refuses combinations that no single key can tell.
 """
 
 from big_retrieval.config.arrays import ArrayField
@@ -11,8 +11,8 @@ from big_retrieval.config.data import (
     Karpathy,
     Loader,
     Mixture,
+    MixturePart,
     Pairs,
-    Part,
     Scenes,
     SceneSplit,
     Tar,
@@ -36,10 +36,10 @@ from big_retrieval.config.loss import (
 )
 from big_retrieval.config.optimizer import (
     Ema,
-    Group,
     GroupRate,
     NoAveraging,
     Optimizer,
+    ParameterGroup,
     Phase,
     Schedule,
     Swa,

@@ -12,7 +12,7 @@ from big_retrieval.config.registry import register
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.fields import Reader, Tools
+    from big_retrieval.data.fields.reader import FieldReader, Tools
 
 LARGEST = 2**24  # values of one array
 FLOATS = ("float32", "float16")
@@ -75,9 +75,9 @@ class ArrayField(Field):
         """See `Field`; none where values are generated for what lacks it."""
         return {} if self.generated else super().columns()
 
-    def build(self, tools: "Tools") -> "Reader":
+    def build(self, tools: "Tools") -> "FieldReader":
         """See `Field`."""
-        from big_retrieval.data.array_fields import make_reader
+        from big_retrieval.data.fields.arrays import make_reader
 
         return make_reader(self, tools)
 

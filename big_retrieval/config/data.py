@@ -15,7 +15,7 @@ from big_retrieval.config.sources import Source, check_drawn, check_terms, not_e
 if TYPE_CHECKING:
     from big_retrieval.config.evals import ZeroShot
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
 MOST_SCENES = 10_000_000  # their parameters are held in memory
@@ -64,11 +64,11 @@ class Scenes(Source):
         if evaluator.label == label and given and given != count:
             yield f"{path}.classes has {given} names; label {label!r} needs {count}."
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import scenes
+        from big_retrieval.data.synthetic import scenes
 
-        return scenes.Scenes(self.split, size=self.size, count=self.count, seed=self.seed)
+        return scenes.SceneRecords(self.split, size=self.size, count=self.count, seed=self.seed)
 
 
 @register("source")
@@ -99,9 +99,9 @@ class Pairs(Source):
             )
         yield from check_terms(self, path, "where")
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.pairs(self)
 
@@ -126,9 +126,9 @@ class Tar(Source):
         """See `Source`."""
         yield from not_empty(self, path, "shards")
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.tar(self)
 
@@ -151,9 +151,9 @@ class Tfds(Source):
         if not self.name and not self.folder:
             yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.tfds(self)
 
@@ -175,15 +175,15 @@ class Karpathy(Source):
         """See `Source`."""
         yield from not_empty(self, path, "split file")
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import open_files
+        from big_retrieval.data.formats import open_files
 
         return open_files.karpathy(self)
 
 
 @dataclass(frozen=True)
-class Part:
+class MixturePart:
     """One source of a mixture."""
 
     source: Source = field(default_factory=Pairs)
@@ -196,7 +196,7 @@ class Mixture(Source):
     """Several sources in fixed shares; each is shuffled on its own."""
 
     type: Literal["mixture"] = "mixture"
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, MixturePart] = field(default_factory=dict)
 
     def check(self, path: str) -> Iterator[str]:
         """See `Source`."""
@@ -213,12 +213,14 @@ class Mixture(Source):
                 yield f"{path}.parts.{name}.source is a mixture, too; give {path} its parts."
             yield from part.source.check(f"{path}.parts.{name}.source")
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
         from big_retrieval.data import build, mixture
 
         sources = {name: build.make_source(part.source) for name, part in self.parts.items()}
-        return mixture.Mixture(sources, {name: part.weight for name, part in self.parts.items()})
+        return mixture.MixedSource(
+            sources, {name: part.weight for name, part in self.parts.items()}
+        )
 
     def inside(self) -> Iterator[Source]:
         """See `Source`."""

@@ -12,7 +12,7 @@ from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.evals.evaluators import Given, Runnable
+    from big_retrieval.evals.evaluators import EvaluatorContext, Runnable
     from big_retrieval.evals.modes import Mode
 
 
@@ -65,11 +65,11 @@ class Evaluator(Part):
         return f"{self.type}/{name}"
 
     @required
-    def build(self, given: "Given") -> "Runnable":
+    def build(self, context: "EvaluatorContext") -> "Runnable":
         """What checks the data before the first step, and runs.
 
         Args:
-          given: sources, fields, topology and the encoder of the run.
+          context: sources, fields, topology and the encoder of the run.
         """
         raise NotImplementedError
 
@@ -96,10 +96,10 @@ class ForeignEvaluator(Evaluator):
         """As it was."""
         return f"{self.saved_form.get('type')}/{name}"
 
-    def build(self, given: "Given") -> "Runnable":
+    def build(self, context: "EvaluatorContext") -> "Runnable":
         """Raises a UserError that names the file."""
         raise UserError(
-            f"config.evals.{given.name} is of the type {self.saved_form.get('type')!r}, which "
+            f"config.evals.{context.name} is of the type {self.saved_form.get('type')!r}, which "
             f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
 
@@ -117,7 +117,7 @@ class Retrieval(Evaluator):
     recall_at: tuple[int, ...] = (1, 5, 10)
     group: str = ""  # column; records with the same value are right answers to each other
     # of lexical models, further ways to search: "bag" (queries as bags of words, without a
-    # network), "binary" (documents), "top=64" or "top=64/128" (so many columns; see evals/modes.py)
+    # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
     chunk: int = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
@@ -149,13 +149,13 @@ class Retrieval(Evaluator):
             found.append("words@5")
         return found
 
-    def build(self, given: "Given") -> "Runnable":
+    def build(self, context: "EvaluatorContext") -> "Runnable":
         """See `Evaluator`."""
         from big_retrieval.evals.retrieval import RetrievalEvaluator
 
-        source: Any = given.source
-        rest = (given.topology, given.encoder, given.reading)
-        return RetrievalEvaluator(self, source, dict(given.readers), *rest)
+        source: Any = context.source
+        rest = (context.topology, context.encoder, context.reading)
+        return RetrievalEvaluator(self, source, dict(context.readers), *rest)
 
     def runlocal(self) -> None:
         """Replaced."""
@@ -194,13 +194,13 @@ class ZeroShot(Evaluator):
         """Of the nearest class, and of the five nearest."""
         return "accuracy", "top5_accuracy"
 
-    def build(self, given: "Given") -> "Runnable":
+    def build(self, context: "EvaluatorContext") -> "Runnable":
         """See `Evaluator`."""
         from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 
-        source: Any = given.source
-        rest = (given.topology, given.encoder, given.reading)
-        return ZeroShotEvaluator(self, source, dict(given.readers), *rest, name=given.name)
+        source: Any = context.source
+        rest = (context.topology, context.encoder, context.reading)
+        return ZeroShotEvaluator(self, source, dict(context.readers), *rest, name=context.name)
 
     def runlocal(self) -> None:
         """Replaced."""
@@ -266,13 +266,13 @@ class Ranking(Evaluator):
         ways = ("", *(f"{way}/" for way in (*self.documents, *self.modes)))
         return [f"{way}{metric}" for way in ways for metric in self.metrics]
 
-    def build(self, given: "Given") -> "Runnable":
+    def build(self, context: "EvaluatorContext") -> "Runnable":
         """See `Evaluator`."""
         from big_retrieval.evals.ranking import RankingEvaluator
 
-        judged: Any = given.source  # `check` saw that it is
-        rest = (given.readers, given.topology, given.encoder, given.reading)
-        return RankingEvaluator(self, judged, given.fields, *rest)
+        judged: Any = context.source  # `check` saw that it is
+        rest = (context.readers, context.topology, context.encoder, context.reading)
+        return RankingEvaluator(self, judged, context.fields, *rest)
 
     def runlocal(self) -> None:
         """Replaced."""
@@ -314,14 +314,14 @@ def _mode(
     config: "Config", path: str, sides: Mapping[str, Sequence[str]], mode: "Mode"
 ) -> Iterator[str]:
     """What keeps a lexical model from searching in one way."""
-    from big_retrieval.evals.modes import Side, own_top
+    from big_retrieval.evals.modes import Side, own_top_k
 
     both: tuple[Side, Side] = ("query", "document")
     for side in both:
         names = [name for name in sides[side] if name in config.fields]
         if mode.bags == side and any(config.fields[x].modality == "image" for x in names):
             yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
-        own, wanted = own_top(config.fields, names), mode.top[side]
+        own, wanted = own_top_k(config.fields, names), mode.top_k[side]
         if own is not None and wanted is not None and wanted > own:
             yield (
                 f"{path}.modes has {mode.name!r}, but the model's own gate leaves {own} columns of "

@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.fields import Reader, Tools
+    from big_retrieval.data.fields.reader import FieldReader, Tools
 
 Side = Literal["query", "document", "target"]
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array -> shape of one row, type
@@ -22,7 +22,7 @@ class Field(Part):
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("field")`. The
     attributes below may be keys of it. How values are read and stacked is the business of the
-    `Reader` that `build` returns (`big_retrieval/data/fields.py`).
+    `FieldReader` that `build` returns (`big_retrieval/data/fields/reader.py`).
 
     Attributes:
       modality: what its values are: "text" (of a subclass of `TextField`; BM25, bags of words and
@@ -68,7 +68,7 @@ class Field(Part):
         return {"column": self.column} if self.column else {}
 
     @required
-    def build(self, tools: "Tools") -> "Reader":
+    def build(self, tools: "Tools") -> "FieldReader":
         """What reads its values and makes arrays of them.
 
         Args:
@@ -146,9 +146,9 @@ class ImageField(Field):
         if min(self.std) <= 0:
             yield f"{path}.std is {self.std}; its elements must be positive."
 
-    def build(self, tools: "Tools") -> "Reader":
+    def build(self, tools: "Tools") -> "FieldReader":
         """See `Field`."""
-        from big_retrieval.data.image_fields import ImageReader
+        from big_retrieval.data.fields.images import ImageReader
 
         return ImageReader(self, tools.loader.decoder, tools.loader.reduced)
 
@@ -209,9 +209,9 @@ class TextField(Field):
         """See `Field`."""
         return {"column": self.column, **({"title": self.title} if self.title else {})}
 
-    def build(self, tools: "Tools") -> "Reader":
+    def build(self, tools: "Tools") -> "FieldReader":
         """See `Field`."""
-        from big_retrieval.data.fields import TextReader
+        from big_retrieval.data.fields.reader import TextReader
 
         return TextReader(self, tools.tokenizer)
 
@@ -264,7 +264,7 @@ class ForeignTarget(Field):
     saved_form: Mapping[str, Any] = field(default_factory=dict)
     plugin: Plugin = field(default_factory=Plugin)
 
-    def build(self, tools: "Tools") -> "Reader":
+    def build(self, tools: "Tools") -> "FieldReader":
         """Raises a UserError that names the file."""
         raise UserError(
             f"a field of the type {self.saved_form.get('type')!r} is needed, which "

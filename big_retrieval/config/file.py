@@ -15,8 +15,7 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema, shipped
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -37,6 +36,7 @@ class ConfigFile(flags.ArgumentParser):
         Raises:
           UserError: names the file and line, or the override's key.
         """
+        argument = shipped.resolve(argument)
         can_import_configs(Path(argument.split(":", 1)[0]))
         try:
             found = self._inner.parse(argument)

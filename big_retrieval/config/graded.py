@@ -10,7 +10,7 @@ from big_retrieval.config.sources import Source, check_drawn, check_least, check
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 MOST_DOCUMENTS = 1_000_000  # every query is compared with all of them at the start
 SCENE_TEXTS = ("query", "title")
@@ -112,9 +112,9 @@ class Graded(Source):
                     "image in 'image'."
                 )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data import open_graded
+        from big_retrieval.data.judged import open_graded
 
         return open_graded.graded(self)
 
@@ -151,9 +151,9 @@ class GradedScenes(Source):
                     f"{words} in {' and '.join(map(repr, columns))}."
                 )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.graded_scenes import graded_scenes
+        from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 
         return graded_scenes(self.split, size=self.size, count=self.count, seed=self.seed)
 

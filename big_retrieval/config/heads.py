@@ -9,10 +9,10 @@ from big_retrieval.config.registry import Part, register, required
 from big_retrieval.config.towers import Activation, Tower
 
 if TYPE_CHECKING:
-    from big_retrieval.columns import Columns
     from big_retrieval.config.run import Config
+    from big_retrieval.sparse.terms import Columns
 
-LOCAL_TOP = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
+LOCAL_TOP_K = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
 # Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
 _BLOCKS = {"max": 1.5, "mean": 3.5}
 
@@ -193,20 +193,20 @@ class Lexical(Head):
     bias_init: float = 0.0  # what it starts at; below 0, few columns are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # over the positions
-    pooling_top: int | None = None  # mean: of only so many of the largest; None: of all
+    pooling_top_k: int | None = None  # mean: of only so many of the largest; None: of all
     pool_padding: bool = False  # padding takes part, as in the VDR authors' code
     # the word pieces that have a column: "all", "words" (no special or unused ones), "ascii" (those
     # of words in ASCII), or ids from a number on, such as "1000-"
     columns: str = "all"
     normalise: bool = False  # to norm 1 over the columns
-    # the gate of evaluations, indexes and searches (VDR, Eq. 4): only so many of the strongest
-    # columns stay (None: all above 0), and with `own_words` those of a text's words, too
-    top: int | None = None
-    own_words: bool = True
+    # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
+    # (None: all above 0), and with `keep_input_terms` also the terms of the text itself
+    top_k: int | None = None
+    keep_input_terms: bool = True
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
         """See `Head`."""
-        from big_retrieval.columns import check_rule
+        from big_retrieval.sparse.terms import check_rule
 
         part = config.fields[field]
         alone = all(each.head.lexical for each in config.encoded.values())
@@ -223,22 +223,22 @@ class Lexical(Head):
             yield (
                 f"{path}.bias_init is {self.bias_init}, but there is no bias: set use_bias to True."
             )
-        if self.pooling_top is not None and (self.pooling != "mean" or self.pooling_top < 1):
+        if self.pooling_top_k is not None and (self.pooling != "mean" or self.pooling_top_k < 1):
             yield (
-                f"{path}.pooling_top is {self.pooling_top}; it is for pooling 'mean' and at least "
-                "1, or None."
+                f"{path}.pooling_top_k is {self.pooling_top_k}; it is for pooling 'mean' and "
+                "at least 1, or None."
             )
-        if self.top is not None and self.top < 0:
-            yield f"{path}.top is {self.top}; it must be 0 or more, or None for all columns."
-        if self.top == 0 and not (self.own_words and part.modality == "text"):
-            own = f", or {path}.own_words to True" if part.modality == "text" else ""
-            yield f"{path}.top is 0, which leaves no column: set it to 1 or more{own}."
+        if self.top_k is not None and self.top_k < 0:
+            yield f"{path}.top_k is {self.top_k}; it must be 0 or more, or None for all columns."
+        if self.top_k == 0 and not (self.keep_input_terms and part.modality == "text"):
+            own = f", or {path}.keep_input_terms to True" if part.modality == "text" else ""
+            yield f"{path}.top_k is 0, which leaves no column: set it to 1 or more{own}."
         if problem := check_rule(self.columns):
             yield f"{path}.columns is {problem}."
 
     def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """(1, V), where V is 0 as long as nothing tells it."""
-        from big_retrieval.columns import columns_of_size
+        from big_retrieval.sparse.terms import columns_of_size
 
         # Images have as many columns as the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())
@@ -273,4 +273,8 @@ class Lexical(Head):
 
     def runlocal(self) -> "Lexical":
         """Its size is the vocabulary's."""
-        return self if self.top is None else dataclasses.replace(self, top=min(self.top, LOCAL_TOP))
+        return (
+            self
+            if self.top_k is None
+            else dataclasses.replace(self, top_k=min(self.top_k, LOCAL_TOP_K))
+        )

@@ -2,7 +2,8 @@
 
 Groups and phases are told apart by names, not by places in a list, so that `--config.optimizer.
 groups.image.lr_factor=0.1` says which is meant, in a command line as in a sweep. Configurations
-keep no order of such entries, so what needs one has a key for it: `Group.order`, `Phase.start_*`.
+keep no order of such entries, so what needs one has a key for it: `ParameterGroup.order` and
+`Phase.start_*`.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ def _same_schedule() -> Schedule:
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters that are trained in a way of their own; parameters of no group follow the run.
 
     A parameter belongs to the first group whose pattern matches its whole name, by `order`.
@@ -119,11 +120,11 @@ class Optimizer:
     schedule: Schedule = field(default_factory=Schedule)
     weight_decay: float = 0.1  # of matrices; never of biases, norms, scalars, class and position
     clip_norm: float | None = 1.0  # of the whole gradient
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, ParameterGroup] = field(default_factory=dict)
     phases: dict[str, Phase] = field(default_factory=dict)
     averaging: NoAveraging | Ema | Swa = field(default_factory=NoAveraging)
 
-    def ordered_groups(self) -> list[tuple[str, Group]]:
+    def ordered_groups(self) -> list[tuple[str, ParameterGroup]]:
         """The groups in the order in which they are tried."""
         return sorted(self.groups.items(), key=lambda item: (item[1].order, item[0]))
 

@@ -56,7 +56,7 @@ class Part:
 
     @classmethod
     def registered(cls) -> tuple[Any, ...]:
-        """The dataclasses that a group of this kind may be; see `big_retrieval.schema`."""
+        """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
         return tuple(_parts[cls.kind].values())
 
     def keys_of(self, module: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from big_retrieval import schema
-from big_retrieval.config import registry
+from big_retrieval.config import registry, schema
 from big_retrieval.config.data import HardNegatives, Loader, Scenes
 from big_retrieval.config.evals import Evaluator, ForeignEvaluator
 from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical_head

@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from big_retrieval import schema
+from big_retrieval.config import schema
 from big_retrieval.config.data import Scenes
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, Tokenizer

@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 if TYPE_CHECKING:
     from big_retrieval.config.evals import ZeroShot
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
 
@@ -67,7 +67,7 @@ class Source(Part):
             yield f"{path}.prompts is empty; own data need some, such as 'a photo of a {{}}'."
 
     @required
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """The records.
 
         Raises:
@@ -107,7 +107,7 @@ class ForeignSource(Source):
     saved_form: Mapping[str, Any] = field(default_factory=dict)
     plugin: Plugin = field(default_factory=Plugin)
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """Raises a UserError that names the file."""
         raise UserError(
             f"a source of the type {self.saved_form.get('type')!r} is needed, which "

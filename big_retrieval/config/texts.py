@@ -14,7 +14,7 @@ from big_retrieval.config.sources import Source, check_least, not_empty
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.data.sources import Source as OpenSource
+    from big_retrieval.data.sources import RecordSource
 
 COLUMNS = ("query", "text", "title")
 
@@ -76,9 +76,9 @@ class Dpr(TextSource):
                 "lists that they come from, such as ('hard_negative_ctxs',)."
             )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.dpr import dpr
+        from big_retrieval.data.passages.dpr import dpr
 
         return dpr(self)
 
@@ -113,9 +113,9 @@ class Triples(TextSource):
                 "none."
             )
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.triples import triples
+        from big_retrieval.data.passages.triples import triples
 
         return triples(self)
 
@@ -157,8 +157,8 @@ class Beir(TextSource):
             )
         yield from super().check_training(config)
 
-    def build(self) -> "OpenSource":
+    def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.beir import as_graded
+        from big_retrieval.data.passages.beir import as_graded
 
         return as_graded(self).build()

@@ -26,7 +26,7 @@ class Topology(Part):
     kind: ClassVar[str] = "topology"
 
     @required
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """What projects and scores; equal ones compare equal."""
         raise NotImplementedError
 
@@ -55,30 +55,30 @@ def check_topology(name: str, path: str) -> Iterator[str]:
 
 @register("topology")
 @dataclass(frozen=True)
-class Sphere(Topology):
+class SphereInnerProduct(Topology):
     """Cosine of the whole vectors."""
 
     type: Literal["sphere"] = "sphere"
 
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """See `Topology`."""
-        from big_retrieval.similarity import Sphere
+        from big_retrieval.similarity import SphereInnerProduct
 
-        return Sphere()
+        return SphereInnerProduct()
 
 
 @register("topology")
 @dataclass(frozen=True)
-class Euclidean(Topology):
+class EuclideanDistance(Topology):
     """Negative distance of the vectors as they are."""
 
     type: Literal["euclidean"] = "euclidean"
 
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """See `Topology`."""
-        from big_retrieval.similarity import Euclidean
+        from big_retrieval.similarity import EuclideanDistance
 
-        return Euclidean()
+        return EuclideanDistance()
 
 
 @register("topology")
@@ -88,7 +88,7 @@ class Inner(Topology):
 
     type: Literal["inner"] = "inner"
 
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """See `Topology`."""
         from big_retrieval.similarity import InnerProduct
 
@@ -102,7 +102,7 @@ class Oblique(Topology):
 
     type: Literal["oblique"] = "oblique"
 
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """See `Topology`."""
         from big_retrieval.similarity import ObliqueInnerProduct
 
@@ -116,7 +116,7 @@ class Geodesic(Topology):
 
     type: Literal["geodesic"] = "geodesic"
 
-    def build(self) -> "similarity.Topology":
+    def build(self) -> "similarity.Similarity":
         """See `Topology`."""
         from big_retrieval.similarity import ObliqueGeodesic
 

@@ -9,7 +9,7 @@ that it imports:
     class Signs(config.UpdateRule):
         type: Literal["signs"] = "signs"
 
-        def build(self, given):
+        def build(self, context):
             return optax.scale_by_sign()
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import optax
 
     from big_retrieval.config.run import Config
-    from big_retrieval.train.optimizer import Given
+    from big_retrieval.train.optimizer import UpdateRuleContext
 
 
 class UpdateRule(Part):
     """The base of all update rules: frozen dataclasses with the key `type`.
 
     Attributes:
-      applies_decay: whether what `build` returns adds `given.weight_decay` times the parameter
+      applies_decay: whether what `build` returns adds `context.weight_decay` times the parameter
         itself; elsewhere that is done for it (decoupled weight decay, as in AdamW).
     """
 
@@ -50,14 +50,14 @@ class UpdateRule(Part):
         yield from ()
 
     @required
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """From gradients to updates that are to be subtracted after scaling by the learning rate.
 
         Its state may hold nothing that depends on the number of the step in the run: a frozen
         parameter's steps do not count.
 
         Args:
-          given: what is known of the parameters that follow this rule.
+          context: what is known of the parameters that follow this rule.
         """
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class AdamW(UpdateRule):
         """See `UpdateRule`."""
         yield from _adam(self, path)
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """See `UpdateRule`."""
         import optax
 
@@ -107,12 +107,12 @@ class AdamP(UpdateRule):
             if getattr(self, key) < 0:
                 yield f"{path}.{key} is {getattr(self, key)}; it must be 0 or more."
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """See `UpdateRule`."""
         from big_retrieval.train.adamp import scale_by_adamp
 
         keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "type"}
-        return scale_by_adamp(given.output_axis, given.weight_decay, **keys)
+        return scale_by_adamp(context.output_axis, context.weight_decay, **keys)
 
 
 @register("optimizer")
@@ -129,7 +129,7 @@ class Sgd(UpdateRule):
         if not 0 <= self.momentum < 1:
             yield f"{path}.momentum is {self.momentum}; it must be at least 0 and below 1."
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """See `UpdateRule`."""
         import optax
 
@@ -148,11 +148,11 @@ class Optax(UpdateRule):
     name: str = "adam"
     arguments: dict[str, bool | int | float | str] = field(default_factory=dict)
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """See `UpdateRule`."""
         from big_retrieval.train.optax_names import by_name
 
-        return by_name(self.name, self.arguments, given.path)
+        return by_name(self.name, self.arguments, context.path)
 
 
 @register("optimizer")
@@ -162,7 +162,7 @@ class Same(UpdateRule):
 
     type: Literal["same"] = "same"
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """Never called: the run's rule is built instead."""
         raise NotImplementedError
 
@@ -179,10 +179,10 @@ class ForeignRule(UpdateRule):
     saved_form: Mapping[str, Any] = field(default_factory=dict)
     plugin: Plugin = field(default_factory=Plugin)
 
-    def build(self, given: "Given") -> "optax.GradientTransformation":
+    def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
         """Raises a UserError that names the file."""
         raise UserError(
-            f"{given.path} is of the type {self.saved_form.get('type')!r}, which "
+            f"{context.path} is of the type {self.saved_form.get('type')!r}, which "
             f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
 

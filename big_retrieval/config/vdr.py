@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from big_retrieval.config.heads import LOCAL_TOP
+from big_retrieval.config.heads import LOCAL_TOP_K
 from big_retrieval.config.loss import PairLoss
 from big_retrieval.config.registry import register
 
@@ -33,9 +33,9 @@ class Vdr(PairLoss):
 
     type: Literal["vdr"] = "vdr"
     # k, columns that the gate of training leaves besides a text's own words; None: all
-    top: int | None = 768
+    top_k: int | None = 768
     symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
-    top_document: int | None = None  # k of the documents of four terms; None: as `top`
+    top_k_document: int | None = None  # k of the documents of four terms; None: as `top_k`
     bag: bool = True  # the nonparametric entry: queries as bags of words
     bag_norm: bool = False  # these to norm 1; else binary
     mask: ColumnMask = field(default_factory=ColumnMask)
@@ -55,9 +55,9 @@ class Vdr(PairLoss):
                 f"{path}.type 'vdr' compares lexical representations: set config.fields."
                 f"{name}.head.type to 'lexical', or take another loss."
             )
-        for key, top in (("top", self.top), ("top_document", self.top_document)):
-            if top is not None and top < 0:
-                yield f"{path}.{key} is {top}; it must be 0 or more, or None for all columns."
+        for key, top_k in (("top_k", self.top_k), ("top_k_document", self.top_k_document)):
+            if top_k is not None and top_k < 0:
+                yield f"{path}.{key} is {top_k}; it must be 0 or more, or None for all columns."
         mask = self.mask
         if self.false_negatives == "positives" and mask.apply != "none":
             yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
@@ -70,12 +70,12 @@ class Vdr(PairLoss):
     def _words(self, config: "Config", path: str) -> Iterator[str]:
         """Sides whose words the loss takes have some."""
         masked = self.mask.apply != "none" and self.mask.source == "bag"
-        gates = self.top, top_of_documents(self)
+        gates = self.top_k, top_k_of_documents(self)
         needs = {  # what takes words -> what to do about it
             "query": {
                 f"{path}.bag to False": self.bag,
                 f"{path}.mask.source to 'gate'": masked,
-                f"{path}.top above 0": gates[0] == 0,
+                f"{path}.top_k above 0": gates[0] == 0,
             },
             "document": {
                 f"{path}.symmetric to False": self.symmetric and (self.bag or gates[1] == 0),
@@ -99,8 +99,8 @@ class Vdr(PairLoss):
 
     def runlocal(self) -> "Vdr":
         """See `Loss`; gates for the vocabulary of generated scenes."""
-        tops = {"top": self.top, "top_document": self.top_document}
-        smaller = {key: min(top, LOCAL_TOP) for key, top in tops.items() if top is not None}
+        tops = {"top_k": self.top_k, "top_k_document": self.top_k_document}
+        smaller = {key: min(top_k, LOCAL_TOP_K) for key, top_k in tops.items() if top_k is not None}
         return dataclasses.replace(self, **smaller)
 
     def cost(self, config: "Config", tensor: int) -> "VdrCost":
@@ -110,6 +110,6 @@ class Vdr(PairLoss):
         return VdrCost(config, self, tensor)
 
 
-def top_of_documents(config: Vdr) -> int | None:
+def top_k_of_documents(config: Vdr) -> int | None:
     """k of the documents' gate; None: it leaves all columns."""
-    return config.top if config.top_document is None else config.top_document
+    return config.top_k if config.top_k_document is None else config.top_k_document

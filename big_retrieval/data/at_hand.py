@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from big_retrieval.data import decoding
-from big_retrieval.data.image_limits import MOST_FILE
+from big_retrieval.data.images import decoding
+from big_retrieval.data.images.limits import MOST_FILE
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from big_retrieval.config import PairLabels
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import Drawing, Reader, stack
-from big_retrieval.data.labels import Label, label_types, read_labels
-from big_retrieval.data.negatives import Negatives, draw_negatives, stack_negatives
+from big_retrieval.data.fields.labels import Label, label_types, read_labels
+from big_retrieval.data.fields.reader import Drawing, FieldReader, stack
+from big_retrieval.data.negatives import NegativeSampling, draw_negatives, stack_negatives
 from big_retrieval.data.order import Order, stand_in
-from big_retrieval.data.sources import Record, Source, is_absent, place_of
+from big_retrieval.data.sources import Record, RecordSource, is_absent, place_of
 from big_retrieval.errors import Damaged, UserError
 
 Batch = dict[str, Any]
@@ -28,7 +28,7 @@ TRIES = 100  # records that may stand in for a damaged one, and that are tried a
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordSpec:
     """What is read of every training record.
 
     Attributes:
@@ -37,17 +37,17 @@ class Wanted:
       negatives: the further documents that it brings; None: none.
     """
 
-    fields: Mapping[str, Reader]
+    fields: Mapping[str, FieldReader]
     labels: PairLabels = NO_LABELS
-    negatives: Negatives | None = None
+    negatives: NegativeSampling | None = None
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """One row of a training batch.
 
     Attributes:
-      values: field name -> what `Reader.draw` returned; without what the record lacks.
+      values: field name -> what `FieldReader.draw` returned; without what the record lacks.
       labels: what the record says of its pair.
       negatives: further documents, K at most.
     """
@@ -58,10 +58,10 @@ class Example:
 
 
 def try_record(
-    source: Source,
-    fields: Mapping[str, Reader],
+    source: RecordSource,
+    fields: Mapping[str, FieldReader],
     labels: PairLabels = NO_LABELS,
-    negatives: Negatives | None = None,
+    negatives: NegativeSampling | None = None,
 ) -> None:
     """Reads a record as training would, so that what does not fit shows before it starts.
 
@@ -76,7 +76,7 @@ def try_record(
         of an optional field or of the negatives that all of the first ones lack; a reader's arrays
         are not those that its field says (`Field.shapes`).
     """
-    first, mistake, read, wanted = None, None, False, Wanted(fields, labels, negatives)
+    first, mistake, read, spec = None, None, False, RecordSpec(fields, labels, negatives)
     unseen: dict[str, str] = {}
     untitled: dict[str, str] = {}  # and other columns that may be empty in all of these records
     for name, reader in fields.items():
@@ -89,10 +89,10 @@ def try_record(
         try:
             with record_at(place_of(source, index)) as place:
                 record = source[index]
-                found = _drawn(record, index, place, source.name, wanted)
-                _alone(wanted, found)
+                found = _drawn(record, index, place, source.name, spec)
+                _alone(spec, found)
             if not read:
-                _check_shapes(wanted, found)
+                _check_shapes(spec, found)
         except Damaged as problem:
             first = first or problem
             continue
@@ -108,7 +108,7 @@ def try_record(
     if read:
         unseen |= untitled
         key = min(unseen)
-        mine = ", or find negatives with python -m big_retrieval.mine"
+        mine = ", or find negatives with big-retrieval mine"
         raise UserError(
             f"{key} {unseen[key]!r} is in none of the first {tried} records of {source.name}; "
             f"name a column that they have{mine if 'negatives' in key else ''}."
@@ -123,10 +123,15 @@ def try_record(
 
 
 def train_batch(
-    source: Source, wanted: Wanted, order: Order, batch_size: int, rows: np.ndarray, number: int
+    source: RecordSource,
+    spec: RecordSpec,
+    order: Order,
+    batch_size: int,
+    rows: np.ndarray,
+    number: int,
 ) -> Batch:
     """The rows [b] of batch `number`; see `pipeline.train_batches`."""
-    make = partial(_train_batch, source, wanted, order, batch_size, rows, number)
+    make = partial(_train_batch, source, spec, order, batch_size, rows, number)
     try:
         return make(alone=False)
     except BaseException as problem:
@@ -138,8 +143,8 @@ def train_batch(
 
 
 def _train_batch(
-    source: Source,
-    wanted: Wanted,
+    source: RecordSource,
+    spec: RecordSpec,
     order: Order,
     batch_size: int,
     rows: np.ndarray,
@@ -147,38 +152,38 @@ def _train_batch(
     *,
     alone: bool,
 ) -> Batch:
-    examples: list[Example] = []
+    examples: list[TrainingExample] = []
     records = np.empty(len(rows), np.int64)  # [b]
     lost: list[Lost] = []
     for place, row in enumerate(rows.tolist()):
         epoch, index = order.record(int(number) * batch_size + row)
-        records[place], example, found = _usable(source, epoch, index, order.seed, wanted, alone)
+        records[place], example, found = _usable(source, epoch, index, order.seed, spec, alone)
         examples.append(example)
         lost += found
     batch: Batch = {
         name: stack(reader, [each.values.get(name) for each in examples])
-        for name, reader in wanted.fields.items()
+        for name, reader in spec.fields.items()
     }
-    for name, dtype in label_types(wanted.labels).items():
+    for name, dtype in label_types(spec.labels).items():
         batch[name] = np.array([each.labels[name] for each in examples], dtype)
-    if wanted.negatives is not None:
-        batch |= stack_negatives(wanted.negatives, wanted.fields, [x.negatives for x in examples])
+    if spec.negatives is not None:
+        batch |= stack_negatives(spec.negatives, spec.fields, [x.negatives for x in examples])
     batch |= {"damaged": lost} if lost else {}
     return {**batch, "record": records, "valid": np.ones(len(rows), bool)}
 
 
 def _usable(
-    source: Source, epoch: int, index: int, seed: int, wanted: Wanted, alone: bool
-) -> tuple[int, Example, list[Lost]]:
+    source: RecordSource, epoch: int, index: int, seed: int, spec: RecordSpec, alone: bool
+) -> tuple[int, TrainingExample, list[Lost]]:
     """(record, its example, damaged ones on the way): this record, or one that stands in for it."""
     lost: list[Lost] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
             with record_at(place_of(source, candidate)) as place:
                 record = source[candidate]
-                example = _drawn(record, candidate, place, source.name, wanted, rng)
+                example = _drawn(record, candidate, place, source.name, spec, rng)
                 if alone:
-                    _alone(wanted, example)
+                    _alone(spec, example)
                 return candidate, example, lost
         except Damaged as problem:
             lost.append(note(candidate, problem))
@@ -190,18 +195,18 @@ def _usable(
     )
 
 
-def _alone(wanted: Wanted, example: Example) -> None:
+def _alone(spec: RecordSpec, example: TrainingExample) -> None:
     """Makes arrays of one example, to see whether that works."""
     for name, value in example.values.items():
-        stack(wanted.fields[name], [value])
-    if wanted.negatives is not None:
-        stack_negatives(wanted.negatives, wanted.fields, [example.negatives])
+        stack(spec.fields[name], [value])
+    if spec.negatives is not None:
+        stack_negatives(spec.negatives, spec.fields, [example.negatives])
 
 
-def _check_shapes(wanted: Wanted, example: Example) -> None:
+def _check_shapes(spec: RecordSpec, example: TrainingExample) -> None:
     """Raises a UserError where a reader's arrays are others than those that its field says."""
     for name, value in example.values.items():
-        reader = wanted.fields[name]
+        reader = spec.fields[name]
         shapes, arrays = reader.field.shapes(), reader.stack([value])
         said = {key: f"{of} {list(shape)}" for key, (shape, of) in shapes.items()}
         given = {key: f"{x.dtype} {list(x.shape[1:])}" for key, x in arrays.items()}
@@ -217,9 +222,9 @@ def _drawn(
     index: int,
     place: str,
     name: str,
-    wanted: Wanted,
+    spec: RecordSpec,
     rng: np.random.Generator | None = None,
-) -> Example:
+) -> TrainingExample:
     """Draws an example of a record.
 
     Texts are drawn before all else and each group by name, so that the draws do not depend on how
@@ -230,21 +235,23 @@ def _drawn(
       index: its number.
       place: where it stands, for messages.
       name: the source's.
-      wanted: what is read.
+      spec: what is read.
       rng: the record's random numbers; None: any.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     here = {
         field: reader
-        for field, reader in sorted(wanted.fields.items())
+        for field, reader in sorted(spec.fields.items())
         if not (reader.field.optional and reader.lacks(record))
     }
     drawing = Drawing(name, place, index, rng)
     first = {field: x.draw(field, record, drawing) for field, x in here.items() if _first(x)}
-    known = read_labels(record, wanted.labels, place, drawing.texts)
+    known = read_labels(record, spec.labels, place, drawing.texts)
     rest = {field: x.draw(field, record, drawing) for field, x in here.items() if not _first(x)}
-    return Example({**first, **rest}, known, draw_negatives(record, wanted.negatives, place, rng))
+    return TrainingExample(
+        {**first, **rest}, known, draw_negatives(record, spec.negatives, place, rng)
+    )
 
 
-def _first(reader: Reader) -> bool:
+def _first(reader: FieldReader) -> bool:
     return reader.field.draws_first

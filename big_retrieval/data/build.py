@@ -5,21 +5,25 @@ from pathlib import Path
 
 from big_retrieval.config import Config, PairLabels, negatives_field
 from big_retrieval.config.data import Loader
-from big_retrieval.config.sources import Source as SourceConfig
+from big_retrieval.config.sources import Source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Reader, Tools
-from big_retrieval.data.negatives import Negatives
+from big_retrieval.data.fields.reader import FieldReader, Tools
+from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source
-from big_retrieval.data.text import Tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.text.tokenizers import (
+    FixedLengthTokenizer,
+    load_tokenizer,
+    wordpiece_tokenizer,
+)
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 
 REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
 
 
-def make_source(config: SourceConfig) -> Source:
+def make_source(config: Source) -> RecordSource:
     """Opens a source of records.
 
     Raises:
@@ -27,7 +31,7 @@ def make_source(config: SourceConfig) -> Source:
         lacks what all sources have.
     """
     source = config.build()
-    if not isinstance(source, Source):
+    if not isinstance(source, RecordSource):
         lost = sorted(name for name in REQUIRED if not hasattr(source, name))
         raise UserError(
             f"the source of the type {config.type!r} built {source!r:.80}, which has no "
@@ -36,7 +40,7 @@ def make_source(config: SourceConfig) -> Source:
     return source
 
 
-def make_order(source: Source, seed: int) -> Order:
+def make_order(source: RecordSource, seed: int) -> Order:
     """Which record each position of a run is."""
     own = getattr(source, "order", None)
     return Order(len(source), seed) if own is None else own(seed)
@@ -53,7 +57,7 @@ def make_reading(loader: Loader, file: Path | None = None) -> Reading:
     return Reading(loader.threads, loader.workers, loader.prefetch, damage)
 
 
-def make_tokenizer(config: Config, source: Source) -> Tokenizer:
+def make_tokenizer(config: Config, source: RecordSource) -> FixedLengthTokenizer:
     """The tokenizer of a run: loaded, or learned from the training captions.
 
     Raises:
@@ -71,8 +75,8 @@ def make_tokenizer(config: Config, source: Source) -> Tokenizer:
 
 
 def make_readers(
-    config: Config, tokenizer: Tokenizer | None, source: Source | None = None
-) -> dict[str, Reader]:
+    config: Config, tokenizer: FixedLengthTokenizer | None, source: RecordSource | None = None
+) -> dict[str, FieldReader]:
     """How each field of a record is read.
 
     Args:
@@ -85,7 +89,7 @@ def make_readers(
     return {name: field.build(tools) for name, field in fields.items()}
 
 
-def make_eval_sources(config: Config) -> dict[str, Source]:
+def make_eval_sources(config: Config) -> dict[str, RecordSource]:
     """Evaluator name -> its records, of those that have some."""
     parts = config.evals.items()
     return {name: make_source(part.data) for name, part in parts if part.data is not None}
@@ -105,7 +109,7 @@ def make_labels(config: Config) -> PairLabels:
     return dataclasses.replace(labels, **named)
 
 
-def make_negatives(config: Config) -> Negatives | None:
+def make_negatives(config: Config) -> NegativeSampling | None:
     """The further documents of every training pair, as the configuration says; None: none."""
     c = config.negatives
-    return Negatives(negatives_field(config), c.column, c.count) if c.count else None
+    return NegativeSampling(negatives_field(config), c.column, c.count) if c.count else None

@@ -10,12 +10,12 @@ import numpy as np
 
 from big_retrieval.data.batches import Batch
 from big_retrieval.data.damage import Lost, note, of_data, record_at
-from big_retrieval.data.fields import Reader, counts, stack
-from big_retrieval.data.sources import Source, place_of
+from big_retrieval.data.fields.reader import FieldReader, counts, stack
+from big_retrieval.data.sources import RecordSource, place_of
 from big_retrieval.errors import Damaged
 
 
-def eval_items(source: Source, reader: Reader) -> np.ndarray:
+def eval_items(source: RecordSource, reader: FieldReader) -> np.ndarray:
     """What an evaluation of a field goes through: int64 [n, 2] of record and value in the record.
 
     Records without a usable text are left out: there is nothing that could be asked.
@@ -27,9 +27,9 @@ def eval_items(source: Source, reader: Reader) -> np.ndarray:
 
 
 def eval_batch(
-    source: Source,
+    source: RecordSource,
     field: str,
-    reader: Reader,
+    reader: FieldReader,
     items: np.ndarray,
     batch_size: int,
     rows: np.ndarray,
@@ -56,8 +56,8 @@ def eval_batch(
 
 
 def _stack_apart(
-    source: Source,
-    reader: Reader,
+    source: RecordSource,
+    reader: FieldReader,
     values: list[Any],
     records: np.ndarray,
     valid: np.ndarray,

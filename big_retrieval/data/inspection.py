@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from big_retrieval.clock import cpu_seconds
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_negatives, make_order, make_reading
 from big_retrieval.data.damage import kind_of, record_at
-from big_retrieval.data.decoding import Encoded, picture
-from big_retrieval.data.fields import Reader, Text, source_texts
-from big_retrieval.data.images import resize
-from big_retrieval.data.inspection_graded import describe_judgements
-from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.negatives import Negatives, read_negatives
+from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.images.decoding import Encoded, picture
+from big_retrieval.data.images.transforms import resize
+from big_retrieval.data.judged.inspection import describe_judgements
+from big_retrieval.data.mixture import MixedSource
+from big_retrieval.data.negatives import NegativeSampling, read_negatives
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.sources import Source, place_of
+from big_retrieval.data.sources import RecordSource, place_of
 from big_retrieval.errors import Damaged
+from big_retrieval.runtime.clock import cpu_seconds
 
 SHOWN = 16  # examples in the picture
 TILE, CAPTION = 192, 60  # pixels: side of an example, height of the text below it
@@ -66,7 +66,9 @@ def spread(length: int, count: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int)).tolist()
 
 
-def present(source: Source, readers: Mapping[str, Reader], tries: int) -> dict[str, Reader]:
+def present(
+    source: RecordSource, readers: Mapping[str, FieldReader], tries: int
+) -> dict[str, FieldReader]:
     """The fields that a source's records have; all of them where no record can be read.
 
     Args:
@@ -90,10 +92,10 @@ def present(source: Source, readers: Mapping[str, Reader], tries: int) -> dict[s
 
 
 def take(
-    source: Source,
-    readers: Mapping[str, Reader],
+    source: RecordSource,
+    readers: Mapping[str, FieldReader],
     limit: int,
-    negatives: Negatives | None = None,
+    negatives: NegativeSampling | None = None,
 ) -> Sample:
     """Reads up to `limit` records, evenly spread over the source, with their hard negatives."""
     found, seen = Sample(), set()
@@ -113,9 +115,9 @@ def take(
 
 
 def _look(
-    source: Source,
+    source: RecordSource,
     index: int,
-    readers: Mapping[str, Reader],
+    readers: Mapping[str, FieldReader],
     found: Sample,
     seen: set[bytes],
     show: bool,
@@ -146,11 +148,11 @@ def _look(
         found.shown.append((pixels, " · ".join(filter(None, words))))
 
 
-def describe(source: Source, readers: Mapping[str, Reader], sample: Sample) -> list[str]:
+def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: Sample) -> list[str]:
     """Lines about records, images and texts."""
     whole = "all" if sample.read == len(source) else f"{sample.read:,} of them, evenly spread"
     lines = [f"records     {len(source):,} in {source.name}; looked at: {whole}"]
-    if isinstance(source, Mixture):
+    if isinstance(source, MixedSource):
         for name, share in source.shares.items():
             size = len(source.parts[name])
             passes = share * len(source) / size
@@ -229,7 +231,7 @@ def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
 
 
 def throughput(
-    config: Config, source: Source, readers: Mapping[str, Reader], seconds: float
+    config: Config, source: RecordSource, readers: Mapping[str, FieldReader], seconds: float
 ) -> str:
     """Reads batches as training does for some seconds, and says how fast that went.
 

@@ -9,11 +9,11 @@ import grain
 import numpy as np
 
 from big_retrieval.data.order import Order
-from big_retrieval.data.sources import Record, Source, place_of, texts_of, value_of
+from big_retrieval.data.sources import Record, RecordSource, place_of, texts_of, value_of
 from big_retrieval.errors import UserError
 
 
-class Mixture:
+class MixedSource:
     """The records of several sources, one source behind the other.
 
     Args:
@@ -24,7 +24,7 @@ class Mixture:
       UserError: no parts, or shares that are no positive numbers.
     """
 
-    def __init__(self, parts: Mapping[str, Source], weights: Mapping[str, float | None]):
+    def __init__(self, parts: Mapping[str, RecordSource], weights: Mapping[str, float | None]):
         if not parts:
             raise UserError("the mixture has no parts; give it at least one in `parts`.")
         self.parts = dict(parts)
@@ -50,7 +50,7 @@ class Mixture:
         number = bisect.bisect_right(self._ends, index)
         return (self._ends[number - 1] if number else 0), self._ends[number]
 
-    def _find(self, index: int) -> tuple[Source, int]:
+    def _find(self, index: int) -> tuple[RecordSource, int]:
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
         return self._sources[bisect.bisect_right(self._ends, index)], index - self.span(index)[0]
@@ -94,7 +94,7 @@ class MixedOrder(Order):
       seed: of the shuffles.
     """
 
-    def __init__(self, mixture: Mixture, seed: int):
+    def __init__(self, mixture: MixedSource, seed: int):
         super().__init__(len(mixture), seed)
         parts, start = [], 0
         for number, source in enumerate(mixture.parts.values()):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import Reader, Text
+from big_retrieval.data.fields.reader import FieldReader, Text
 from big_retrieval.data.sources import Record, as_utf8, is_absent
 from big_retrieval.errors import Damaged
 
@@ -14,7 +14,7 @@ POOL = "pool"  # key of an item
 
 
 @dataclass(frozen=True)
-class Negatives:
+class NegativeSampling:
     """The further documents that every training pair brings.
 
     Attributes:
@@ -44,13 +44,13 @@ class Negative:
 
 
 def draw_negatives(
-    record: Record, wanted: Negatives | None, place: str, rng: np.random.Generator
+    record: Record, sampling: NegativeSampling | None, place: str, rng: np.random.Generator
 ) -> list[Negative]:
     """Draws K of a record's negatives without replacement, lower pools first.
 
     Args:
       record: has them in the column, if any.
-      wanted: K and the column; None draws nothing.
+      sampling: K and the column; None draws nothing.
       place: where the record stands, for messages.
       rng: the record's random numbers.
 
@@ -60,13 +60,13 @@ def draw_negatives(
     Raises:
       Damaged: the column holds something else than a list of documents.
     """
-    if wanted is None:
+    if sampling is None:
         return []
-    items = read_negatives(record.get(wanted.column), wanted.column, place)
+    items = read_negatives(record.get(sampling.column), sampling.column, place)
     chosen: list[Negative] = []
     for pool in sorted({item.pool for item in items}):
         mine = [item for item in items if item.pool == pool]
-        order = rng.permutation(len(mine))[: wanted.count - len(chosen)]
+        order = rng.permutation(len(mine))[: sampling.count - len(chosen)]
         chosen += [mine[number] for number in order.tolist()]
     return chosen
 
@@ -104,12 +104,14 @@ def _read(item: Any, column: str, place: str) -> Negative:
 
 
 def stack_negatives(
-    wanted: Negatives, fields: Mapping[str, Reader], values: Sequence[Sequence[Negative]]
+    sampling: NegativeSampling,
+    fields: Mapping[str, FieldReader],
+    values: Sequence[Sequence[Negative]],
 ) -> dict[str, Any]:
     """The negatives of n records as arrays of a batch; their titles count where the field has some.
 
     Args:
-      wanted: K, and the field.
+      sampling: K, and the field.
       fields: field name -> how it is read.
       values: the negatives of each record, K at most.
 
@@ -117,7 +119,7 @@ def stack_negatives(
       `negatives`: {field: {ids int32 [n, K, L], mask bool [n, K, L]}}, empty texts where a record
       has fewer; and `negatives_valid` bool [n, K], False for these.
     """
-    count, reader = wanted.count, fields[wanted.field]
+    count, reader = sampling.count, fields[sampling.field]
     padded = [[*found, *[None] * (count - len(found))] for found in values]
     flat: list[Text | None] = []
     for item in (item for row in padded for item in row):
@@ -125,4 +127,4 @@ def stack_negatives(
     arrays = reader.stack(flat)  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
     there = np.array([[item is not None for item in row] for row in padded], bool)
-    return {"negatives": {wanted.field: shaped}, "negatives_valid": there}
+    return {"negatives": {sampling.field: shaped}, "negatives_valid": there}

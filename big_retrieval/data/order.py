@@ -7,7 +7,7 @@ from typing import cast
 import grain
 import numpy as np
 
-from big_retrieval.data.sources import Source
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 
 
@@ -60,7 +60,7 @@ def example_rng(seed: int, epoch: int, index: int, use: int = 0) -> np.random.Ge
 
 
 def stand_in(
-    source: Source, seed: int, epoch: int, index: int, tries: int
+    source: RecordSource, seed: int, epoch: int, index: int, tries: int
 ) -> Iterator[tuple[int, np.random.Generator]]:
     """A record, then others of the same source that may take its place, with their random numbers.
 

@@ -27,16 +27,16 @@ from big_retrieval.config import PairLabels, registry
 from big_retrieval.data.batches import (
     NO_LABELS,
     Batch,
-    Reader,
-    Wanted,
+    FieldReader,
+    RecordSpec,
     train_batch,
 )
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.eval_batches import eval_batch, eval_items
-from big_retrieval.data.negatives import Negatives
-from big_retrieval.data.open_files import warn
+from big_retrieval.data.formats.open_files import warn
+from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
-from big_retrieval.data.sources import Source
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import reading as notes
 from big_retrieval.runtime import screen
@@ -68,16 +68,16 @@ class Reading:
 
 
 def train_batches(
-    source: Source,
+    source: RecordSource,
     *,
-    fields: Mapping[str, Reader],
+    fields: Mapping[str, FieldReader],
     order: Order,
     batch_size: int,
     rows: np.ndarray,
     start_batch: int,
     stop_batch: int,
     labels: PairLabels = NO_LABELS,
-    negatives: Negatives | None = None,
+    negatives: NegativeSampling | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """This process's rows of the training batches start_batch .. stop_batch - 1.
@@ -99,7 +99,7 @@ def train_batches(
       reading: by what, and who counts damaged records.
 
     Yields:
-      Field name -> arrays as `Reader` says, `record` int64 [b] (record index) and `valid` bool
+      Field name -> arrays as `FieldReader` says, `record` int64 [b] (record index) and `valid` bool
       [b], all True; with labels `query_id`, `document_id` int32 [b] and `weight` float32 [b];
       with negatives what `negatives.stack_negatives` says.
 
@@ -107,14 +107,14 @@ def train_batches(
       UserError: a field does not fit the records, or too many are damaged. What the source raises
         besides comes through as it is.
     """
-    wanted = Wanted(dict(fields), labels, negatives)
+    wanted = RecordSpec(dict(fields), labels, negatives)
     make = partial(train_batch, source, wanted, order, batch_size, np.asarray(rows))
     return (reading or Reading()).batches(make, start_batch, stop_batch)
 
 
 def eval_batches(
-    source: Source,
-    fields: Mapping[str, Reader],
+    source: RecordSource,
+    fields: Mapping[str, FieldReader],
     *,
     field: str,
     batch_size: int,

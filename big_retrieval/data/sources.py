@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 @runtime_checkable
-class Source(Protocol):
+class RecordSource(Protocol):
     """A fixed number of records, read by index.
 
     A source whose images cost something to read may also have
@@ -61,7 +61,7 @@ class Source(Protocol):
         ...
 
 
-class Texts:
+class TextRecords:
     """A source of single texts, such as queries or filled-in class prompts.
 
     Args:
@@ -157,7 +157,7 @@ def as_utf8(text: str | bytes) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
+def texts_of(source: RecordSource, index: int, column: str) -> tuple[str, ...]:
     """The texts of one record, without its images where the source can do so.
 
     Raises:
@@ -170,7 +170,7 @@ def texts_of(source: Source, index: int, column: str) -> tuple[str, ...]:
         return as_texts(column_of(source[index], column, source.name), column, place)
 
 
-def value_of(source: Source, index: int, column: str) -> Any:
+def value_of(source: RecordSource, index: int, column: str) -> Any:
     """One value of a record, such as a label, without its images where the source can do so.
 
     Raises:
@@ -183,7 +183,7 @@ def value_of(source: Source, index: int, column: str) -> Any:
         return column_of(source[index], column, source.name)
 
 
-def title_of(source: Source, index: int, column: str) -> Any:
+def title_of(source: RecordSource, index: int, column: str) -> Any:
     """The title, or the titles, of one record; None where it lacks the column."""
     title = getattr(source, "title", None)
     if title is not None:
@@ -194,7 +194,7 @@ def title_of(source: Source, index: int, column: str) -> Any:
         return None
 
 
-def place_of(source: Source, index: int) -> str:
+def place_of(source: RecordSource, index: int) -> str:
     """Where a record stands, for messages."""
     place = getattr(source, "place", None)
     return f"{source.name}, record {index}" if place is None else place(index)

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.columns import Columns, normalised
-from big_retrieval.data.fields import Reader, source_texts, stack
-from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Points, concatenate
+from big_retrieval.data.fields.reader import FieldReader, source_texts, stack
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
+from big_retrieval.inference.encoder import Points, concatenate
+from big_retrieval.sparse.terms import Columns, normalised
 
 CHUNK = 4096  # texts tokenised at a time
 
 
 def in_mode(
-    points: Points, mode: Mode, side: Side, words: scipy.sparse.csr_array | None
+    points: Points, mode: Mode, side: Side, bow: scipy.sparse.csr_array | None
 ) -> scipy.sparse.csr_array:
     """The points of a lexical field as a mode has them.
 
@@ -26,21 +26,21 @@ def in_mode(
       points: CSR [n, V], gated as the head says.
       mode: the mode.
       side: of the field.
-      words: bags of the rows' own words, [n, V]; None: they have none, or it keeps none.
+      bow: bags of words of the texts themselves, [n, V]; None: images, or a head that keeps none.
 
     Raises:
       UserError: bags are asked for of a field without words.
     """
     if mode.bags == side:
-        if words is None:
+        if bow is None:
             raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
-        return words
-    top = mode.top[side]
-    return points if top is None else narrowed(points, top, words)
+        return bow
+    top_k = mode.top_k[side]
+    return points if top_k is None else narrowed(points, top_k, bow)
 
 
 def fields_in_mode(
-    encoded: EncodedFields, mode: Mode, side: Side, words: Mapping[str, scipy.sparse.csr_array]
+    encoded: EncodedFields, mode: Mode, side: Side, bow: Mapping[str, scipy.sparse.csr_array]
 ) -> EncodedFields:
     """All lexical fields of a side as a mode has them; see `in_mode`.
 
@@ -48,23 +48,23 @@ def fields_in_mode(
       encoded: the fields.
       mode: the mode.
       side: of the fields.
-      words: text field -> bags of the rows' own words.
+      bow: text field -> bags of words of the texts themselves.
     """
     points = {
-        name: in_mode(found, mode, side, words.get(name)) for name, found in encoded.points.items()
+        name: in_mode(found, mode, side, bow.get(name)) for name, found in encoded.points.items()
     }
     return EncodedFields(points, encoded.there)
 
 
 def narrowed(
-    points: scipy.sparse.csr_array, top: int, words: scipy.sparse.csr_array | None = None
+    points: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Rows with their `top` largest entries, of equal ones the lower column, and their own words.
+    """Rows with their `top_k` largest entries, of equal ones the lower column, and those of `bow`.
 
     Args:
       points: CSR [n, V], not negative.
-      top: entries of a row.
-      words: bags of words [n, V], whose columns stay, too.
+      top_k: entries of a row.
+      bow: bags of words [n, V], whose columns stay, too.
     """
     rows_of: Any = scipy.sparse.csr_array(points)
     rows_of.sort_indices()
@@ -74,11 +74,11 @@ def narrowed(
     order = np.lexsort((rows_of.indices, -rows_of.data, rows))
     place = np.empty(len(order), np.int64)  # of an entry in its row, strongest first
     place[order] = np.arange(len(order)) - np.repeat(starts[:-1], counts)
-    kept = place < top
-    if words is not None:
+    kept = place < top_k
+    if bow is not None:
         numbers = rows_of.copy()
         numbers.data = np.arange(1, len(order) + 1, dtype=np.float64)
-        own: Any = numbers.multiply(words.astype(bool))
+        own: Any = numbers.multiply(bow.astype(bool))
         kept[np.asarray(own.data, np.int64) - 1] = True
     found = (rows_of.data[kept], (rows[kept], rows_of.indices[kept]))
     return scipy.sparse.csr_array(found, shape=rows_of.shape)
@@ -86,8 +86,8 @@ def narrowed(
 
 def bags_of(
     columns: Columns,
-    source: Source,
-    reader: Reader,
+    source: RecordSource,
+    reader: FieldReader,
     items: np.ndarray,
     normalise: bool = False,
 ) -> scipy.sparse.csr_array:
@@ -109,18 +109,16 @@ def bags_of(
     return normalised(bags) if normalise else bags
 
 
-def words_shared(
-    points: scipy.sparse.csr_array, words: scipy.sparse.csr_array, count: int
-) -> float:
-    """The share of the strongest columns of each row that are among some words, on average.
+def words_shared(points: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int) -> float:
+    """The share of the strongest columns of each row that are terms of `bow`, on average.
 
     Args:
       points: of images, CSR [n, V].
-      words: bags of the words of the texts that go with each, [n, V].
+      bow: bags of the words of the texts that go with each, [n, V].
       count: strongest columns of a row.
     """
     strongest = narrowed(points, count)
     strongest.data[:] = 1
-    there: Any = strongest.multiply(words.astype(bool))
+    there: Any = strongest.multiply(bow.astype(bool))
     total = np.maximum(np.diff(strongest.indptr), 1)
     return float(np.mean(np.asarray(there.sum(axis=1)).ravel() / total))

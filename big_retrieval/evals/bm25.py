@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.errors import UserError
-from big_retrieval.top import top
+from big_retrieval.evals.top_k import top
 
 WORD = r"(?u)\b\w+\b"  # words of one letter, too
 

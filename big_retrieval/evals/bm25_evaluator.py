@@ -9,8 +9,8 @@ import numpy as np
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config
-from big_retrieval.data.judgements import JudgedSource
-from big_retrieval.data.sources import Source, texts_of
+from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.sources import RecordSource, texts_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.bm25 import bm25_rankings
@@ -109,12 +109,12 @@ class Bm25Evaluator:
                 "name another column in config.fields."
             )
 
-    def _sources(self) -> dict[str, Source]:
+    def _sources(self) -> dict[str, RecordSource]:
         return {"query": self.source.queries, "document": self.source.documents}
 
 
 def make_bm25_evaluators(
-    config: Config, sources: Mapping[str, Source]
+    config: Config, sources: Mapping[str, RecordSource]
 ) -> tuple[dict[str, Bm25Evaluator], list[str]]:
     """The ranking evaluators of a config, answered by BM25.
 
@@ -168,7 +168,7 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
 
 
 def side_texts(
-    source: Source, columns: Sequence[str], records: np.ndarray | None = None
+    source: RecordSource, columns: Sequence[str], records: np.ndarray | None = None
 ) -> list[str]:
     """The text of each record: the first one of every column, joined by a space.
 
@@ -188,7 +188,7 @@ def side_texts(
     ]
 
 
-def _first_text(source: Source, index: int, column: str) -> str:
+def _first_text(source: RecordSource, index: int, column: str) -> str:
     try:
         return texts_of(source, index, column)[0]
     except Damaged:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.fields import Reader
-from big_retrieval.data.sources import Source
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.examples import TOP, best_first, spread, worst
 from big_retrieval.evals.thumbnails import MOST_CHARACTERS, show_item
 
@@ -46,8 +46,8 @@ class Confusions:
       place: of the right class, from 1, [n].
     """
 
-    source: Source
-    reader: Reader
+    source: RecordSource
+    reader: FieldReader
     classes: tuple[str, ...]
     records: np.ndarray
     labels: np.ndarray

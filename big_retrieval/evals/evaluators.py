@@ -11,22 +11,22 @@ import numpy as np
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, Field
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder, Points
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.ranking import traffic
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class EvaluatorContext:
     """What an evaluator's part builds from.
 
     Attributes:
@@ -40,10 +40,10 @@ class Given:
     """
 
     name: str
-    source: Source | None
+    source: RecordSource | None
     fields: Mapping[str, Field]
-    readers: Mapping[str, Reader]
-    topology: Topology
+    readers: Mapping[str, FieldReader]
+    topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
 
@@ -75,8 +75,8 @@ class Runnable(Protocol):
 
 def make_evaluators(
     config: Config,
-    sources: Mapping[str, Source],
-    readers: Mapping[str, Reader],
+    sources: Mapping[str, RecordSource],
+    readers: Mapping[str, FieldReader],
     encoder: Encoder,
     reading: Reading | None = None,
 ) -> dict[str, Runnable]:
@@ -96,7 +96,7 @@ def make_evaluators(
     for name, part in sorted(config.evals.items()):
         topology = similarity.topology(config.topology_of(*part.reads().values()))
         built[part.prefix(name)] = part.build(
-            Given(
+            EvaluatorContext(
                 name, sources.get(name), dict(config.encoded), readers, topology, encoder, reading
             )
         )

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
-from big_retrieval.evals.sides import Side
+from big_retrieval.evals.sides import RetrievalSide
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.explain.listing import shared
+from big_retrieval.inference.encoder import Encoder, Points
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.extras import Extras
+from big_retrieval.sparse.listing import shared
 
 SPREAD, DEEPEST, SURPRISING = 5, 4, 4  # examples of each kind and direction
 TOP = 5  # answers of an example
@@ -115,7 +115,7 @@ def _margin(score: Score) -> Callable[..., jax.Array]:
 
 
 @dataclass(frozen=True)
-class Group:
+class QueryGroup:
     """Some queries and the rule that chose them."""
 
     name: str
@@ -136,10 +136,10 @@ class Direction:
       words: of the columns of lexical points; (): points are dense.
     """
 
-    first: Side
-    second: Side
+    first: RetrievalSide
+    second: RetrievalSide
     ranks: np.ndarray
-    groups: Sequence[Group]
+    groups: Sequence[QueryGroup]
     scores: dict[int, np.ndarray]
     words: Sequence[str] = ()
 
@@ -203,7 +203,7 @@ def matched_words(query: Points, answer: Points, words: Sequence[str]) -> list[l
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
 
 
-def _item(side: Side, place: int) -> dict[str, Any]:
+def _item(side: RetrievalSide, place: int) -> dict[str, Any]:
     record, text = side.items[place].tolist()
     return show_item(side.source, side.reader, record, text)
 
@@ -227,7 +227,13 @@ def best_first(scores: np.ndarray, right: np.ndarray, number: int) -> np.ndarray
 
 
 def choose(
-    first: Side, second: Side, ranks: np.ndarray, *, score: Score, encoder: Encoder, chunk: int
+    first: RetrievalSide,
+    second: RetrievalSide,
+    ranks: np.ndarray,
+    *,
+    score: Score,
+    encoder: Encoder,
+    chunk: int,
 ) -> Direction:
     """Chooses queries of one direction and scores their answers; on every process.
 
@@ -255,13 +261,15 @@ def choose(
     even = spread(len(ranks), SPREAD)
     among = f", among {len(asked):,} of them evenly spaced" if len(asked) < len(rest) else ""
     groups = [
-        Group("spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even),
-        Group(
+        QueryGroup(
+            "spread", f"{len(even)} of {len(ranks):,} queries, evenly spaced in the data.", even
+        ),
+        QueryGroup(
             "deepest",
             "The queries whose first right answer ranks worst, one of a record or group.",
             deepest,
         ),
-        Group(
+        QueryGroup(
             "surprising",
             "Of the other queries without a right answer at rank 1 those where the best wrong "
             f"answer leads by the largest margin of score, one of a record or group{among}.",
@@ -274,7 +282,7 @@ def choose(
     return Direction(first, second, ranks, groups, scores, _words(first, second, encoder))
 
 
-def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
+def _words(first: RetrievalSide, second: RetrievalSide, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical points are called; () of dense ones."""
     columns = encoder.columns(first.field) if scipy.sparse.issparse(first.points) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder, Points
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.sides import encode_first
-from big_retrieval.similarity import Topology
+from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.similarity import Similarity
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class EncodedFields:
 def encode_fields(
     encoder: Encoder,
     weights: Any,
-    source: Source,
-    readers: Mapping[str, Reader],
+    source: RecordSource,
+    readers: Mapping[str, FieldReader],
     reading: Reading | None = None,
 ) -> EncodedFields:
     """Encodes some fields of all records of a source; of several texts the first.
@@ -72,7 +72,7 @@ def placed(points: Points, records: np.ndarray, rows: int) -> Points:
 
 
 def average(
-    topology: Topology,
+    topology: Similarity,
     points: Mapping[str, Points],
     weights: Mapping[str, float],
     there: Mapping[str, np.ndarray],

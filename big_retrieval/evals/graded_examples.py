@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.judgements import JudgedSource
-from big_retrieval.data.sources import Source, is_absent
-from big_retrieval.encoding import Encoder, Points
+from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.sources import RecordSource, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, spread
 from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.similarity import Topology
+from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.similarity import Similarity
 
 SUMMED = 10  # documents whose grades are added up
-Readers = Mapping[str, Reader]
+Readers = Mapping[str, FieldReader]
 Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
 
 
@@ -77,7 +77,7 @@ def matching(
     documents: EncodedFields,
     shares: Mapping[str, float],
     *,
-    topology: Topology,
+    topology: Similarity,
     encoder: Encoder,
     readers: Readers,
 ) -> Matched | None:
@@ -136,7 +136,7 @@ def _example(
     }
 
 
-def _item(source: Source, readers: Readers, record: int) -> dict[str, Any]:
+def _item(source: RecordSource, readers: Readers, record: int) -> dict[str, Any]:
     """The first picture of a record, if any, and its texts."""
     out: dict[str, Any] = {"record": record}
     texts = []
@@ -151,7 +151,7 @@ def _item(source: Source, readers: Readers, record: int) -> dict[str, Any]:
     return out | ({"text": " · ".join(texts)} if texts or "picture" not in out else {})
 
 
-def _has(source: Source, record: int, reader: Reader) -> bool:
+def _has(source: RecordSource, record: int, reader: FieldReader) -> bool:
     try:
         if reader.field.modality == "image":
             return not is_absent(source[record].get(reader.field.column))

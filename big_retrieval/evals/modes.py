@@ -7,11 +7,11 @@
 | --- | --- | --- |
 | `bag` | bags of their words, no network | as encoded |
 | `binary` | as encoded | bags of their words |
-| `top=64` | 64 columns and their own words | the same |
-| `top=64/all` | 64 columns and their own words | as encoded |
+| `top_k=64` | 64 columns and their own words | the same |
+| `top_k=64/all` | 64 columns and their own words | as encoded |
 
 With 0 only a text's own words stay, with the weights that they have. A gate can only be narrowed:
-what the head's own `top` left out is lost. Nothing is encoded twice.
+what the head's own `top_k` left out is lost. Nothing is encoded twice.
 """
 
 import re
@@ -23,7 +23,7 @@ from big_retrieval.config import Field, lexical_head
 from big_retrieval.errors import UserError
 
 Side = Literal["query", "document"]
-_TOP = re.compile(r"top=(\d+|all)(?:/(\d+|all))?")
+_TOP = re.compile(r"top_k=(\d+|all)(?:/(\d+|all))?")
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Mode:
     Attributes:
       name: as written.
       bags: the side whose texts are bags of words, if any.
-      top: side -> columns that stay; None: all.
+      top_k: side -> columns that stay; None: all.
     """
 
     name: str
     bags: Side | None
-    top: Mapping[Side, int | None]
+    top_k: Mapping[Side, int | None]
 
     def needs_words(self, side: Side) -> bool:
         """Whether the bags of words of a side are asked for."""
-        return self.bags == side or self.top[side] is not None
+        return self.bags == side or self.top_k[side] is not None
 
 
-def own_top(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
+def own_top_k(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
     """The columns that the widest gate of some lexical fields leaves; None: all.
 
     Args:
@@ -53,7 +53,7 @@ def own_top(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
       chosen: names of those that count, a side of an evaluator.
     """
     heads = [lexical_head(fields, name) for name in chosen]
-    tops = [head.top for head in heads if head is not None and head.top is not None]
+    tops = [head.top_k for head in heads if head is not None and head.top_k is not None]
     return max(tops, default=None) if len(tops) == len(heads) else None
 
 
@@ -73,8 +73,8 @@ def parse_mode(text: str, path: str) -> Mode:
     match = _TOP.fullmatch(text)
     if match is None:
         raise UserError(
-            f"{path} has {text!r}; known: 'bag', 'binary', 'top=64', or 'top=64/128' for queries "
-            "and documents."
+            f"{path} has {text!r}; known: 'bag', 'binary', 'top_k=64', or 'top_k=64/128' for "
+            "queries and documents."
         )
     first, second = match[1], match[2] or match[1]
     tops = [None if each == "all" else int(each) for each in (first, second)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config as configs
-from big_retrieval.data.files.columns import match
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.formats.columns import match
+from big_retrieval.data.judged.qrels import JudgedSource
 
 
 def own_documents(config: configs.Ranking, source: JudgedSource) -> np.ndarray:

@@ -14,10 +14,9 @@ import scipy.sparse
 from big_retrieval import config as configs
 from big_retrieval.config import Field
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.fields.reader import FieldReader
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.encoding import Encoder
 from big_retrieval.evals import examples, graded_examples
 from big_retrieval.evals.bags import bags_of, fields_in_mode
 from big_retrieval.evals.fields import EncodedFields, average, encode_fields, placed
@@ -28,8 +27,9 @@ from big_retrieval.evals.own import depth_with_own, left_out, own_documents, wit
 from big_retrieval.evals.rankings import OptionalRankings, Rankings, open_rankings
 from big_retrieval.evals.ranks import best
 from big_retrieval.evals.weightings import parse_weighting
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 QUERIES = 4096  # whose rankings are held at a time
 
@@ -55,8 +55,8 @@ class RankingEvaluator:
     config: configs.Ranking
     source: JudgedSource
     fields: Mapping[str, Field]
-    readers: Mapping[str, Reader]
-    topology: Topology
+    readers: Mapping[str, FieldReader]
+    topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
 
@@ -123,17 +123,17 @@ class RankingEvaluator:
         """The metrics of further ways to search with a lexical model."""
         out: dict[str, float] = {}
         modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
-        words = self.words(queries, "query", modes) | self.words(documents, "document", modes)
+        bow = self.bow(queries, "query", modes) | self.bow(documents, "document", modes)
         for mode in modes:
-            asking = fields_in_mode(queries, mode, "query", words)
-            found = fields_in_mode(documents, mode, "document", words)
+            asking = fields_in_mode(queries, mode, "query", bow)
+            found = fields_in_mode(documents, mode, "document", bow)
             points = average(self.topology, asking.points, self.weights_of("query"), asking.there)
             ranked = self.rank(points, asking, found, self.weights_of("document"), asked)
             means = _means([self.metrics(part) for part in ranked])
             out |= {f"{mode.name}/{name}": value for name, value in means.items()}
         return out
 
-    def words(
+    def bow(
         self, encoded: EncodedFields, side: Side, modes: Sequence[Mode]
     ) -> dict[str, scipy.sparse.csr_array]:
         """The bags of words of a side's text fields, [n, V], where one of the modes asks for them.
@@ -180,7 +180,7 @@ class RankingEvaluator:
         source = self.source.queries if side == "query" else self.source.documents
         return encode_fields(self.encoder, weights, source, self.specs_of(side), self.reading)
 
-    def specs_of(self, side: Side) -> dict[str, Reader]:
+    def specs_of(self, side: Side) -> dict[str, FieldReader]:
         """How the fields of a side are read."""
         return {name: self.readers[name] for name, f in self.fields.items() if f.side == side}
 

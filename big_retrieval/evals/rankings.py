@@ -3,7 +3,7 @@
     rankings/<evaluator>/run.trec      a TREC run, of `depth` documents a query
                          queries.csv   a row for each query that was asked: its id, its metrics
 
-`python -m big_retrieval.compare` reads them again.
+`big-retrieval compare` reads them again.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from types import TracebackType
 
 import numpy as np
 
-from big_retrieval.data.judgements import JudgedSource
-from big_retrieval.data.sources import Source
+from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import RunWriter
 from big_retrieval.io.durable import publish
@@ -148,7 +148,7 @@ def open_rankings(
     return Rankings(folder, source) if extras is None else OptionalRankings(folder, source, extras)
 
 
-def id_of(source: Source, number: int) -> str:
+def id_of(source: RecordSource, number: int) -> str:
     """The id of a query or a document; its number where the source knows none."""
     known = getattr(source, "id", None)
     return str(number) if known is None else known(number)

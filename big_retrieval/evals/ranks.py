@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.graded_order import order
+from big_retrieval.inference.encoder import Encoder, Points
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 

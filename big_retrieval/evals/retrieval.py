@@ -9,16 +9,16 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.sides import Side, check_group, encode_side, group_numbers
-from big_retrieval.similarity import Topology
+from big_retrieval.evals.sides import RetrievalSide, check_group, encode_side, group_numbers
+from big_retrieval.inference.encoder import Encoder
+from big_retrieval.similarity import Similarity
 
 STRONGEST = 5  # words of an image that are looked at
 
@@ -52,9 +52,9 @@ class RetrievalEvaluator:
     """
 
     config: configs.Retrieval
-    source: Source
-    readers: dict[str, Reader]
-    topology: Topology
+    source: RecordSource
+    readers: dict[str, FieldReader]
+    topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
 
@@ -105,7 +105,7 @@ class RetrievalEvaluator:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
 
-    def encode(self, weights: Any) -> dict[str, Side]:
+    def encode(self, weights: Any) -> dict[str, RetrievalSide]:
         """Both fields of all records by the model's parameters: field name -> side."""
         c = self.config
         groups = group_numbers(self.source, c.group) if c.group else None  # [records]
@@ -116,30 +116,30 @@ class RetrievalEvaluator:
             for name in (c.document, c.query)
         }
 
-    def words(self, side: Side) -> scipy.sparse.csr_array:
+    def bow(self, side: RetrievalSide) -> scipy.sparse.csr_array:
         """The bags of words of the texts of a lexical side, [n, V]."""
         columns = self.encoder.columns(side.field)
         assert columns is not None  # checks.evals saw to it
         normalise = self.encoder.normalises(side.field)
         return bags_of(columns, side.source, side.reader, side.items, normalise)
 
-    def _lexical(self, sides: dict[str, Side], how: dict[str, Any]) -> dict[str, float]:
+    def _lexical(self, sides: dict[str, RetrievalSide], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
-        c, words = self.config, {}
+        c, bow = self.config, {}
         images = [name for name, side in sides.items() if side.reader.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
         if not lexical or not (images or c.modes):
             return {}
         for name, side in sides.items():
             if side.reader.field.modality == "text":
-                words[name] = self.words(side)
+                bow[name] = self.bow(side)
         out = {}
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")
             points = {
-                c.query: in_mode(sides[c.query].points, mode, "query", words.get(c.query)),
+                c.query: in_mode(sides[c.query].points, mode, "query", bow.get(c.query)),
                 c.document: in_mode(
-                    sides[c.document].points, mode, "document", words.get(c.document)
+                    sides[c.document].points, mode, "document", bow.get(c.document)
                 ),
             }
             for first, second in ((c.document, c.query), (c.query, c.document)):
@@ -147,8 +147,8 @@ class RetrievalEvaluator:
                 found = ranks(points[first], owners[0], points[second], owners[1], **how)
                 for metric, value in summarise(found, c.recall_at).items():
                     out[f"{text}/{first}_to_{second}/{metric}"] = value
-        if words and images:
-            ((text, bags),), image = words.items(), sides[images[0]]
+        if bow and images:
+            ((text, bags),), image = bow.items(), sides[images[0]]
             own = _owned(bags, sides[text].owners, image.owners)
             out[f"words@{STRONGEST}"] = words_shared(image.points, own, STRONGEST)
         return out

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.files.arrow import Csv
-from big_retrieval.data.files.columns import scan
-from big_retrieval.data.files.picked import Renamed
-from big_retrieval.data.files.tables import Table
-from big_retrieval.data.files.whole import judged_lines
-from big_retrieval.data.judgements import Twice
-from big_retrieval.data.open_files import warn
-from big_retrieval.data.pairing import Pairing
+from big_retrieval.data.formats.arrow import Csv
+from big_retrieval.data.formats.columns import scan
+from big_retrieval.data.formats.open_files import warn
+from big_retrieval.data.formats.picked import Renamed
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.whole import judged_lines
+from big_retrieval.data.judged.pairing import Pairing
+from big_retrieval.data.judged.qrels import Twice
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_order import order

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.fields import Reader, Text, source_texts
+from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
-from big_retrieval.data.sources import Source, value_of
-from big_retrieval.encoding import Encoder, Points
+from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.inference.encoder import Encoder, Points
 
 
 def encode_source(
     encoder: Encoder,
     weights: Any,
-    source: Source,
+    source: RecordSource,
     name: str,
-    reader: Reader,
+    reader: FieldReader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
@@ -40,9 +40,9 @@ def encode_source(
 def encode_first(
     encoder: Encoder,
     weights: Any,
-    source: Source,
+    source: RecordSource,
     name: str,
-    reader: Reader,
+    reader: FieldReader,
     reading: Reading | None = None,
 ) -> tuple[Points, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
@@ -60,7 +60,7 @@ def encode_first(
 
 
 @dataclass(frozen=True)
-class Side:
+class RetrievalSide:
     """What one field brings to a retrieval evaluation.
 
     Attributes:
@@ -73,8 +73,8 @@ class Side:
     """
 
     field: str
-    reader: Reader
-    source: Source
+    reader: FieldReader
+    source: RecordSource
     points: Points
     owners: np.ndarray
     items: np.ndarray
@@ -83,12 +83,12 @@ class Side:
 def encode_side(
     encoder: Encoder,
     weights: Any,
-    source: Source,
+    source: RecordSource,
     name: str,
-    reader: Reader,
+    reader: FieldReader,
     groups: np.ndarray | None = None,
     reading: Reading | None = None,
-) -> Side:
+) -> RetrievalSide:
     """Encodes a field of all records.
 
     Args:
@@ -112,10 +112,10 @@ def encode_side(
         place = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
-    return Side(name, reader, source, points, owners, items)
+    return RetrievalSide(name, reader, source, points, owners, items)
 
 
-def group_numbers(source: Source, column: str) -> np.ndarray:
+def group_numbers(source: RecordSource, column: str) -> np.ndarray:
     """A number for each record, the same for records with the same value in a column.
 
     Args:
@@ -136,7 +136,7 @@ def group_numbers(source: Source, column: str) -> np.ndarray:
     return found
 
 
-def check_group(source: Source, column: str) -> None:
+def check_group(source: RecordSource, column: str) -> None:
     """Raises a UserError where the first group cannot be read, or where no record has one."""
     if not any(_group(source, index, column) != _alone(index) for index in range(len(source))):
         raise UserError(
@@ -149,7 +149,7 @@ def _alone(index: int) -> Any:
     return (_Chosen, index)  # equal to no value of a column
 
 
-def _group(source: Source, index: int, column: str) -> Any:
+def _group(source: RecordSource, index: int, column: str) -> Any:
     alone = _alone(index)
     try:
         value = value_of(source, index, column)
@@ -169,7 +169,7 @@ def _group(source: Source, index: int, column: str) -> Any:
     return value
 
 
-def distinct(source: Source, reader: Reader, groups: np.ndarray) -> np.ndarray:
+def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> np.ndarray:
     """Every text of a group once, where it first occurs: int64 [n, 2] of record and text in it."""
     seen: set[tuple[int, Text]] = set()
     kept = []
@@ -191,7 +191,7 @@ class _Chosen:
     classes: Mapping[str, tuple[str, ...]] = {}
     prompts: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, source: Source, reader: Reader, items: np.ndarray) -> None:
+    def __init__(self, source: RecordSource, reader: FieldReader, items: np.ndarray) -> None:
         self.name = source.name
         self._source, self._reader, self._items = source, reader, items
 

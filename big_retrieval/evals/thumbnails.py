@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from big_retrieval.data import images
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.sources import Source, column_of, place_of
+from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.images import transforms
+from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import UserError
 
 SIDE = 96  # pixels, of the longer side at most
@@ -17,7 +17,7 @@ MOST_CHARACTERS = 300  # of a text
 UNREADABLE = "cannot be read"
 
 
-def show_item(source: Source, reader: Reader, record: int, place: int) -> dict[str, Any]:
+def show_item(source: RecordSource, reader: FieldReader, record: int, place: int) -> dict[str, Any]:
     """What a reader sees of one image or text of a record.
 
     Args:
@@ -43,7 +43,7 @@ def show_item(source: Source, reader: Reader, record: int, place: int) -> dict[s
         return {"record": record, "text": place_of(source, record)}
     try:
         row = source[record]
-        image = images.picture(column_of(row, reader.field.column, source.name))  # [H, W, 3]
+        image = transforms.picture(column_of(row, reader.field.column, source.name))  # [H, W, 3]
     except UserError:
         return {"record": record, "picture": data_uri(unreadable())}
     name = row.get("id")

@@ -12,16 +12,16 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.data.sources import Source, Texts, value_of
-from big_retrieval.encoding import Encoder, Points
+from big_retrieval.data.sources import RecordSource, TextRecords, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
-from big_retrieval.similarity import Topology
+from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.similarity import Similarity
 
 CHUNK = 1024  # images scored at a time
 
@@ -40,7 +40,7 @@ def class_scores(
     prompts: Points,
     classes: int,
     *,
-    topology: Topology,
+    topology: Similarity,
     encoder: Encoder,
     normalise: bool = False,
 ) -> np.ndarray:
@@ -90,9 +90,9 @@ class ZeroShotEvaluator:
     """
 
     config: configs.ZeroShot
-    source: Source
-    readers: dict[str, Reader]
-    topology: Topology
+    source: RecordSource
+    readers: dict[str, FieldReader]
+    topology: Similarity
     encoder: Encoder
     reading: Reading | None = None
     name: str = "<name>"
@@ -175,7 +175,7 @@ class ZeroShotEvaluator:
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         reader = self.readers[c.text]
-        texts = Texts(filled(classes, prompts), column=reader.field.column)
+        texts = TextRecords(filled(classes, prompts), column=reader.field.column)
         text_points, _ = encode_source(self.encoder, weights, texts, c.text, reader)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading

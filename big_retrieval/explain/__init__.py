@@ -6,10 +6,10 @@ explain.shared(model, "a red ball", "ball.jpg").words
 explain.look(model, "ball.jpg").map("ball")
 """
 
-from big_retrieval.explain.listing import Shared
 from big_retrieval.explain.patches import Patches, look, patch_list, rectangle
 from big_retrieval.explain.usage import Box, Usage, box
 from big_retrieval.explain.words import shared, strongest, usage, words_of
+from big_retrieval.sparse.listing import Shared
 
 __all__ = [
     "Box",

@@ -1,4 +1,4 @@
-"""What `python -m big_retrieval.explain` lists and draws."""
+"""What `big-retrieval explain` lists and draws."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing, pictures
+from big_retrieval.explain import pictures
 from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
 from big_retrieval.explain.patches import Patches, check_word, look, rectangle
-from big_retrieval.explain.show import Part
+from big_retrieval.explain.show import Listing
 from big_retrieval.explain.words import (
     check_field,
     lexical_fields,
@@ -22,9 +22,10 @@ from big_retrieval.explain.words import (
     words_of,
 )
 from big_retrieval.report.numbers import count_of, number
+from big_retrieval.sparse import listing
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 FAINT = 4  # a word is drawn at full strength from this part of the picture's strongest value on
 MAPS = 4  # words that are drawn on an image unless named
@@ -124,7 +125,7 @@ def explain(
     maps: Sequence[str] = (),
     draw: bool = False,
     mode: str = "parametric",
-) -> Iterator[Part]:
+) -> Iterator[Listing]:
     """The listings of texts and images, of what they are compared with, and of what they share.
 
     Args:
@@ -168,7 +169,7 @@ def _alone(
     maps: Sequence[str],
     draw: bool,
     seeing: Seeing,
-) -> Iterator[Part]:
+) -> Iterator[Listing]:
     """The words of a text or an image, and those of its patches."""
     names = words_of(model, item.field)
     own = None
@@ -188,7 +189,7 @@ def _alone(
         whole = Image.fromarray(pictures.enlarged(seen.picture))
         drawings = [("picture", "as the model sees it", whole)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
-    yield Part(item.kind, title, words, note=note, drawings=drawings)
+    yield Listing(item.kind, title, words, note=note, drawings=drawings)
     for place in patches if seen is not None else ():
         yield _group(seen, item, place, draw)
 
@@ -202,7 +203,7 @@ def _own_words(row: Any, own: Any) -> str:
 
 def _pair(
     model: "TrainedModel", item: Asked, other: Asked, mode: str, seeing: Seeing | None
-) -> Part:
+) -> Listing:
     """What a query and a document share, and where their images have the strongest of it."""
     common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
     listed = [(word, value) for word, value, _ in common.words]
@@ -214,7 +215,7 @@ def _pair(
     note = f"{count_of(len(listed), 'word')} in common; the score is {number(common.score)}{asked}"
     title = f"shared: {item.value} × {other.value}"
     shares = [share for *_, share in common.words]
-    return Part("shared", title, listed, shares, log=True, note=note, drawings=drawings)
+    return Listing("shared", title, listed, shares, log=True, note=note, drawings=drawings)
 
 
 def map_tables(model: "TrainedModel", item: Asked, words: Sequence[str]) -> list[str]:
@@ -239,7 +240,7 @@ def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Imag
     return out
 
 
-def _group(seen: Patches | None, item: Asked, place: str, draw: bool) -> Part:
+def _group(seen: Patches | None, item: Asked, place: str, draw: bool) -> Listing:
     """The words of a rectangle of patches."""
     assert seen is not None
     chosen = rectangle(place, seen.side)
@@ -248,4 +249,4 @@ def _group(seen: Patches | None, item: Asked, place: str, draw: bool) -> Part:
     )
     title = f"{item.title}, patches {place}"
     note = f"{int(chosen.sum())} of {chosen.size} patches"
-    return Part("patches", title, seen.strongest(chosen, None), note=note, drawings=marked)
+    return Listing("patches", title, seen.strongest(chosen, None), note=note, drawings=marked)

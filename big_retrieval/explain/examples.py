@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.fields import source_texts
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.sources import Source
+from big_retrieval.data.fields.reader import source_texts
+from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.explain import listing
 from big_retrieval.explain.items import open_data, reader_of, values_of
-from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import bags_of, check_mode
 from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
+from big_retrieval.sparse import listing
+from big_retrieval.sparse.listing import Listed, Shared
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 TOP = 5  # strongest words of which the share of own words is told, as `words@5` of evaluations
 TEXTS = 3  # texts of a record that are compared with it
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExampleOptions:
     """Which examples.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Example:
+class ExplainedRecord:
     """One record.
 
     Attributes:
@@ -78,12 +78,14 @@ class Example:
         return sorted(self.own - {word for word, _ in self.words})
 
 
-def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Example]]:
+def examples(
+    model: "TrainedModel", options: ExampleOptions
+) -> tuple[RecordSource, list[ExplainedRecord]]:
     """Draws records of a set and explains them.
 
     Args:
       model: with lexical heads.
-      wanted: which.
+      options: which.
 
     Returns:
       The set, and the examples in its order; damaged records are left out.
@@ -92,11 +94,11 @@ def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Exampl
       UserError: there is no such field or data, no record can be used, or the mode needs words of
         an image.
     """
-    field, other = fields_of(model, wanted)
-    check_mode(model, (other, field), wanted.mode)
-    source = open_data(model.config, wanted.data)
-    rng = np.random.default_rng(wanted.seed)
-    count = min(wanted.count, len(source))
+    field, other = fields_of(model, options)
+    check_mode(model, (other, field), options.mode)
+    source = open_data(model.config, options.data)
+    rng = np.random.default_rng(options.seed)
+    count = min(options.count, len(source))
     records = np.sort(rng.choice(len(source), count, replace=False))
     items: dict[int, Any] = {}
     texts: dict[int, list[Any]] = {}
@@ -111,10 +113,10 @@ def examples(model: "TrainedModel", wanted: Wanted) -> tuple[Source, list[Exampl
             del items[record]
     left_out.check(count)
     left_out.close()
-    return source, _explained(model, (field, other), items, [*texts.values()], wanted.mode)
+    return source, _explained(model, (field, other), items, [*texts.values()], options.mode)
 
 
-def fields_of(model: "TrainedModel", wanted: Wanted) -> tuple[str, str]:
+def fields_of(model: "TrainedModel", options: ExampleOptions) -> tuple[str, str]:
     """The field of the items and that of their texts.
 
     Raises:
@@ -122,10 +124,10 @@ def fields_of(model: "TrainedModel", wanted: Wanted) -> tuple[str, str]:
     """
     config = model.config
     known = lexical_fields(config, "image") or lexical_fields(config)[::-1]  # documents come last
-    field = wanted.field or next(iter(known), "")
+    field = options.field or next(iter(known), "")
     check_field(config, field)
     texts = [name for name in lexical_fields(config, "text") if name != field]
-    other = wanted.other or next(iter(texts), "")
+    other = options.other or next(iter(texts), "")
     if not other:
         raise UserError(f"the model has no lexical text field besides {field!r} to compare with.")
     check_field(config, other, "text")
@@ -138,7 +140,7 @@ def _explained(
     items: dict[int, Any],
     texts: Sequence[Sequence[Any]],
     mode: str,
-) -> list[Example]:
+) -> list[ExplainedRecord]:
     """Encodes everything at once, then takes it apart.
 
     Args:
@@ -162,7 +164,7 @@ def _explained(
             query += 1
         own = bags[starts[place] : starts[place + 1]].indices  # of all texts
         words = frozenset(names[int(column)] for column in np.unique(own))
-        out.append(Example(record, item, listing.strongest(row, names, None), words, pairs))
+        out.append(ExplainedRecord(record, item, listing.strongest(row, names, None), words, pairs))
     return out
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.evals.thumbnails import data_uri
-from big_retrieval.explain.examples import TOP, Example, shown
+from big_retrieval.explain.examples import TOP, ExplainedRecord, shown
 from big_retrieval.explain.pictures import percent
 from big_retrieval.explain.show import make_folder, page
 from big_retrieval.io.durable import write_bytes
@@ -51,7 +51,9 @@ main { padding-top: 32px; padding-bottom: 40px; }
 """
 
 
-def write(found: Sequence[Example], count: int, folder: Path, title: str, note: str) -> Path:
+def write(
+    found: Sequence[ExplainedRecord], count: int, folder: Path, title: str, note: str
+) -> Path:
     """Writes the page.
 
     Args:
@@ -79,13 +81,13 @@ def write(found: Sequence[Example], count: int, folder: Path, title: str, note: 
     return folder / PAGE
 
 
-def summary(found: Sequence[Example]) -> str:
+def summary(found: Sequence[ExplainedRecord]) -> str:
     """How many of the strongest words are words of the record's texts."""
     share = float(np.mean([each.right for each in found])) if found else 0.0
     return f"{percent(share)} of the {TOP} strongest words of {count_of(len(found), 'record')} are"
 
 
-def _card(example: Example, count: int) -> Html:
+def _card(example: ExplainedRecord, count: int) -> Html:
     rows = example.words[:count]
     most = max((value for _, value in rows), default=0.0) or 1.0
     values = tag("ol", (_row(w, v, v / most, w in example.own) for w, v in rows), class_="values")
@@ -102,7 +104,7 @@ def _card(example: Example, count: int) -> Html:
     )
 
 
-def _picture(example: Example) -> Html:
+def _picture(example: ExplainedRecord) -> Html:
     image = Image.fromarray(np.ascontiguousarray(example.item))
     small = max(image.size) <= SIDE / 2
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config, Pairs
-from big_retrieval.data import images
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.sources import Source, column_of, place_of
+from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.images import transforms
+from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 
-def open_data(config: Config, data: str, *, texts: bool = True) -> Source:
+def open_data(config: Config, data: str, *, texts: bool = True) -> RecordSource:
     """The records that --data names.
 
     Args:
@@ -53,12 +53,12 @@ def _pictures(source: Any, texts: bool) -> Any:
     return source if texts else source.without_texts()
 
 
-def reader_of(model: "TrainedModel", field: str) -> Reader:
+def reader_of(model: "TrainedModel", field: str) -> FieldReader:
     """How a field of the model is read."""
     return make_readers(model.config, model.tokenizer)[field]
 
 
-def evenly(source: Source, count: int | None) -> np.ndarray:
+def evenly(source: RecordSource, count: int | None) -> np.ndarray:
     """`count` records of a source evenly spaced, or all: int64 [n], ascending."""
     size = len(source)
     if count is None or count >= size:
@@ -67,7 +67,7 @@ def evenly(source: Source, count: int | None) -> np.ndarray:
 
 
 def values_of(
-    source: Source, reader: Reader, records: np.ndarray, left_out: LeftOut
+    source: RecordSource, reader: FieldReader, records: np.ndarray, left_out: LeftOut
 ) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 
@@ -91,8 +91,8 @@ def values_of(
     left_out.check(len(records))
 
 
-def _values(source: Source, reader: Reader, record: int) -> Sequence[Any]:
+def _values(source: RecordSource, reader: FieldReader, record: int) -> Sequence[Any]:
     if reader.field.modality == "text":
         return source_texts(source, record, reader)
     value = column_of(source[record], reader.field.column, source.name)
-    return (images.picture(value, place_of(source, record)),)
+    return (transforms.picture(value, place_of(source, record)),)

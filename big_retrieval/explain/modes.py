@@ -1,7 +1,7 @@
 """Representations as the modes of search have them: encoded, or the bag of a side's own words.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-section 4.3. The bags are those of `python -m big_retrieval.search` and `index --binary`, made by
+section 4.3. The bags are those of `big-retrieval search` and `index --binary`, made by
 the same functions, so that the products of an explanation add up to the score of the search.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import scipy.sparse
 
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.vocabulary import Vocabulary, document_bags
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, document_bags
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 Side = Literal["query", "document"]
 BAGS: dict[str, Side | None] = {"parametric": None, "bag": "query", "binary": "document"}
@@ -66,7 +66,7 @@ def bags_of(
       field: a text field.
       side: of the pair; documents have norm 1 where the field's representations have it.
     """
-    words = Vocabulary(model.columns(field), model.tokenizer)
+    words = BagOfWordsEncoder(model.columns(field), model.tokenizer)
     pairs = [("", item) if isinstance(item, str) else item for item in items]
     texts = [text for _, text in pairs]
     titles = [title for title, _ in pairs] if any(title for title, _ in pairs) else ()

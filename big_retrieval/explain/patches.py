@@ -16,20 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval import gate
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields import stack
-from big_retrieval.data.images import evaluation_view
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing
-from big_retrieval.explain.listing import Listed
 from big_retrieval.explain.words import check_field, words_of
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.towers import DTYPES, make_model, variables
+from big_retrieval.sparse import gate, listing
+from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 _RUNNERS: weakref.WeakKeyDictionary[Encoder, Callable[..., Any]] = weakref.WeakKeyDictionary()
 _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")
@@ -46,7 +45,7 @@ class Patches:
       hidden: outputs of the tower, [R * R, D].
       head: the lexical head.
       params: its parameters.
-      top: columns that the gate leaves; None: all.
+      top_k: columns that the gate leaves; None: all.
     """
 
     picture: np.ndarray
@@ -55,7 +54,7 @@ class Patches:
     hidden: jax.Array
     head: LexicalHead
     params: Any
-    top: int | None
+    top_k: int | None
 
     def dense(self, groups: np.ndarray) -> np.ndarray:
         """V(x) of some patch groups, float32 [G, V], in front of the gate.
@@ -89,8 +88,8 @@ class Patches:
           UserError: as `dense`.
         """
         row = jnp.asarray(self.dense(chosen[None]))
-        if self.top is not None:
-            row = gate.spread(gate.compact(row, self.top), len(self.words))
+        if self.top_k is not None:
+            row = gate.spread(gate.compact(row, self.top_k), len(self.words))
         return listing.strongest(np.asarray(row), self.words, count)
 
     def map(self, word: str) -> np.ndarray:
@@ -158,7 +157,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         hidden,
         head,
         weights["params"][f"{owner}_head"],
-        part.head.top,
+        part.head.top_k,
     )
 
 
@@ -184,7 +183,7 @@ def check_word(word: str, words: Sequence[str]) -> None:
     if word not in words:
         raise UserError(
             f"no column is called {word!r}: the model's vocabulary has word pieces, which "
-            "python -m big_retrieval.explain lists."
+            "big-retrieval explain lists."
         )
 
 

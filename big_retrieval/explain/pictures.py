@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from big_retrieval.explain.listing import Listed
 from big_retrieval.explain.usage import Box
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import number
+from big_retrieval.sparse.listing import Listed
 
 EXTRA = ("matplotlib", "wordcloud")
 WIDTH, LINE, LABEL, VALUE = 420, 19, 130, 62  # of bars, in pixels

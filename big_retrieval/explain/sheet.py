@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import UserError
 from big_retrieval.explain.items import open_data, reader_of, values_of
 from big_retrieval.explain.words import check_field, lexical_fields, strongest
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 TOP = 5  # words of an item and model
 PICTURE = 512  # pixels of the longer side at most
@@ -33,7 +33,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what formulas begin with in spread
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SheetOptions:
     """What is to be rated.
 
     Attributes:
@@ -72,12 +72,12 @@ class _Row:
     record: int
 
 
-def write(models: Mapping[str, "TrainedModel"], wanted: Wanted, out: Path) -> list[Path]:
+def write(models: Mapping[str, "TrainedModel"], options: SheetOptions, out: Path) -> list[Path]:
     """Writes the sheets, the pictures and the key.
 
     Args:
       models: folder -> model.
-      wanted: what is to be rated.
+      options: what is to be rated.
       out: the CSV file; with several raters `-1`, `-2`, ... are added to its name. Pictures go to
         the folder `<name>_pictures`, the key, which raters must not see, to `<name>.key.json`.
 
@@ -91,37 +91,37 @@ def write(models: Mapping[str, "TrainedModel"], wanted: Wanted, out: Path) -> li
     if not out.parent.is_dir():
         raise UserError(f"--out {out} is in no folder that exists; make it first.")
     first = next(iter(models.values()))
-    field = wanted.field or next(
+    field = options.field or next(
         iter([*lexical_fields(first.config, "image"), *lexical_fields(first.config)]), ""
     )
     for model in models.values():
         check_field(model.config, field)
-    rows = _rows(models, field, wanted, out)
+    rows = _rows(models, field, options, out)
     sheets = []
-    for rater in range(wanted.raters):
-        rng = np.random.default_rng((wanted.seed, rater))
-        path = out if wanted.raters == 1 else out.with_stem(f"{out.stem}-{rater + 1}")
+    for rater in range(options.raters):
+        rng = np.random.default_rng((options.seed, rater))
+        path = out if options.raters == 1 else out.with_stem(f"{out.stem}-{rater + 1}")
         write_bytes(path, _csv(rows, len(models) > 1, rng).encode("utf-8-sig"))
         sheets.append(path)
     key = out.with_suffix(".key.json")
     codes = {r.code: {"model": r.model, "item": r.item, "record": r.record} for r in rows}
-    about = {"data": wanted.data, "field": field, "seed": wanted.seed, "codes": codes}
+    about = {"data": options.data, "field": field, "seed": options.seed, "codes": codes}
     write_bytes(key, to_json(about))
     return [*sheets, key]
 
 
 def _rows(
-    models: Mapping[str, "TrainedModel"], field: str, wanted: Wanted, out: Path
+    models: Mapping[str, "TrainedModel"], field: str, options: SheetOptions, out: Path
 ) -> list[_Row]:
     """A row for each item and model; writes the pictures."""
     any_model = next(iter(models.values()))
     reader = reader_of(any_model, field)
-    source = open_data(any_model.config, wanted.data, texts=reader.field.modality == "text")
-    if wanted.count > len(source):
-        raise UserError(f"--count is {wanted.count}, but {source.name} has {len(source)} records.")
-    rng = np.random.default_rng(wanted.seed)
-    records = np.sort(rng.choice(len(source), wanted.count, replace=False))
-    codes = rng.permutation(wanted.count * len(models)) + 1
+    source = open_data(any_model.config, options.data, texts=reader.field.modality == "text")
+    if options.count > len(source):
+        raise UserError(f"--count is {options.count}, but {source.name} has {len(source)} records.")
+    rng = np.random.default_rng(options.seed)
+    records = np.sort(rng.choice(len(source), options.count, replace=False))
+    codes = rng.permutation(options.count * len(models)) + 1
     rows: list[_Row] = []
     items: dict[int, Any] = {}
     left_out = LeftOut("records")

@@ -12,9 +12,9 @@ from PIL import Image
 
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
-from big_retrieval.explain.listing import Listed
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.html import Html, document, tag
+from big_retrieval.sparse.listing import Listed
 
 PAGE = "explain.html"
 _OWN_CSS = """
@@ -38,7 +38,7 @@ LOG_CLOUD = "The larger a word, the larger its part of the score."
 
 
 @dataclass(frozen=True)
-class Part:
+class Listing:
     """One listing.
 
     Attributes:
@@ -60,7 +60,7 @@ class Part:
     drawings: Sequence[tuple[str, str, Image.Image]] = field(default_factory=tuple)
 
 
-def table(part: Part, count: int) -> str:
+def table(part: Listing, count: int) -> str:
     """A title, a note, and a row for each of the first `count` words."""
     lines = [part.title] + ([f"  {part.note}"] if part.note else [])
     kept = part.words[:count]
@@ -77,7 +77,9 @@ def table(part: Part, count: int) -> str:
     return "\n".join([*lines, f"  and {rest:,} more" if rest else ""]).rstrip()
 
 
-def write(parts: Sequence[Part], count: int, folder: Path, title: str, reading: str = "") -> Path:
+def write(
+    parts: Sequence[Listing], count: int, folder: Path, title: str, reading: str = ""
+) -> Path:
     """Writes bars (SVG), the other pictures (PNG) and one page that holds all of them.
 
     Args:
@@ -125,7 +127,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _section(
-    part: Part,
+    part: Listing,
     rows: Sequence[tuple[str, float, str]],
     drawn: Sequence[tuple[str, str, bytes]],
 ) -> Html:

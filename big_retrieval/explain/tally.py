@@ -51,7 +51,7 @@ def tally(paths: Sequence[Path], key: Path | None = None) -> str:
         are named), no rating at all, or a row that the key does not know.
     """
     if not paths:
-        raise UserError("the sheets are missing: python -m big_retrieval.explain tally FILE ...")
+        raise UserError("the sheets are missing: big-retrieval explain tally FILE ...")
     names = [path.resolve() for path in paths]
     if len(set(names)) < len(names):
         raise UserError("a sheet is given twice; give each rater's once.")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain.listing import columns_of
+from big_retrieval.sparse.listing import columns_of
 
 REACH = 1.5  # whiskers end at values at most so many box heights away (Tukey)
 

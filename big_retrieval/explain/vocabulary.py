@@ -1,19 +1,19 @@
-"""How a model uses its vocabulary for a set: `python -m big_retrieval.explain vocabulary`."""
+"""How a model uses its vocabulary for a set: `big-retrieval explain vocabulary`."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.explain import pictures
 from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
-from big_retrieval.explain.show import Part
+from big_retrieval.explain.show import Listing
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
 from big_retrieval.report.numbers import count_of, number
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 BOX = (
     "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "
@@ -24,7 +24,7 @@ BOXED = 100  # columns of a box plot, as in Figure 7 of the paper
 
 def vocabulary(
     model: "TrainedModel", data: str, field: str | None, count: int | None, draw: bool
-) -> list[Part]:
+) -> list[Listing]:
     """How a model uses its vocabulary for a set of texts or images (VDR, Figure 7).
 
     Args:
@@ -67,6 +67,6 @@ def vocabulary(
     )
     beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
     return [
-        Part("vocabulary", title, listed, note=note, drawings=drawn),
-        Part("outside", f"outside of the box of the strongest {boxed}", outside, note=beyond),
+        Listing("vocabulary", title, listed, note=note, drawings=drawn),
+        Listing("outside", f"outside of the box of the strongest {boxed}", outside, note=beyond),
     ]

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.explain import listing
-from big_retrieval.explain.listing import Listed, Shared
 from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
 from big_retrieval.explain.usage import Usage, usage_of
+from big_retrieval.sparse import listing
+from big_retrieval.sparse.listing import Listed, Shared
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 AT_A_TIME = 256  # texts or images of which all representations are held
 
@@ -89,7 +89,7 @@ def shared(
 ) -> Shared:
     """The words in which a query and a document meet, with their shares of the score.
 
-    The score is that of `python -m big_retrieval.search` in the same mode.
+    The score is that of `big-retrieval search` in the same mode.
 
     Args:
       model: with lexical heads.

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, Tower
-from big_retrieval.data.text import load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop.source import Part, Source
+from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 
 # Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
 SAME = {
@@ -41,7 +41,9 @@ PROBES = (  # texts on which tokenizers differ
 )
 
 
-def same_tower(path: str, tower: Tower, part: Part, origin: str, fresh: Sequence[str] = ()) -> None:
+def same_tower(
+    path: str, tower: Tower, part: CheckpointTower, origin: str, fresh: Sequence[str] = ()
+) -> None:
     """Makes sure that a configured tower computes what the checkpoint's does.
 
     Args:
@@ -83,7 +85,11 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 def same_inputs(
-    config: Config, tower: str, part: Part, source: Source, shapes: Mapping[str, tuple[int, ...]]
+    config: Config,
+    tower: str,
+    part: CheckpointTower,
+    source: CheckpointContents,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Makes sure that a tower is given the words and pixels that the checkpoint was trained with.
 
@@ -118,7 +124,7 @@ def same_inputs(
                 )
 
 
-def same_tokenizer(source: Source, tokenizer: Tokenizer) -> None:
+def same_tokenizer(source: CheckpointContents, tokenizer: FixedLengthTokenizer) -> None:
     """Makes sure that a run's tokenizer makes the ids of the checkpoint's own.
 
     Args:
@@ -141,7 +147,7 @@ def same_tokenizer(source: Source, tokenizer: Tokenizer) -> None:
             )
 
 
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def _ids(tokenizer: FixedLengthTokenizer, text: str) -> list[int]:
     ids, mask = tokenizer.encode([text], 64)
     return ids[mask].tolist()
 
@@ -178,7 +184,7 @@ def same_names(
     return anew
 
 
-def no_surprise(source: Source, skip: Sequence[str]) -> None:
+def no_surprise(source: CheckpointContents, skip: Sequence[str]) -> None:
     """Raises for arrays of a checkpoint that nobody knows and no pattern of `skip` fits.
 
     Raises:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from big_retrieval.config import Bert, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.interop.source import Flat, Part
+from big_retrieval.interop.source import CheckpointTower, Flat
 
 NOISE = 0.02  # of copied class tokens, as a share of the table's deviation: equal ones stay equal
 
@@ -30,7 +30,7 @@ class Fitted:
     notes: list[str]
 
 
-def fit_image(part: Part, tower: ViT, size: int, key: int = 0) -> Fitted:
+def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fitted:
     """A vision tower with another number of class tokens and another image size.
 
     Args:
@@ -62,7 +62,7 @@ def fit_image(part: Part, tower: ViT, size: int, key: int = 0) -> Fitted:
     return Fitted(params, notes)
 
 
-def fit_text(part: Part, tower: Bert, length: int, key: int = 0) -> Fitted:
+def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> Fitted:
     """A text tower with another number of class tokens and another length.
 
     Copies of a first token get positions of their own; those of a last token share its position and

@@ -2,7 +2,7 @@
 
 from big_retrieval.interop.names import (
     QKV,
-    Entry,
+    NameEntry,
     clip_blocks,
     hf_clip_blocks,
     linear,
@@ -12,9 +12,9 @@ from big_retrieval.interop.names import (
 
 OPEN_CLIP_IMAGE = table(
     [
-        Entry("visual.class_embedding", "class_embedding", "row"),
-        Entry("visual.positional_embedding", "position_embedding"),
-        Entry("visual.conv1.weight", "patch_embedding/kernel", "patches"),
+        NameEntry("visual.class_embedding", "class_embedding", "row"),
+        NameEntry("visual.positional_embedding", "position_embedding"),
+        NameEntry("visual.conv1.weight", "patch_embedding/kernel", "patches"),
     ],
     norms({"visual.ln_pre": "ln_pre", "visual.ln_post": "ln_post"}),
     clip_blocks("visual."),
@@ -23,16 +23,16 @@ OPEN_CLIP_IMAGE = table(
 # clip-mtob: several class tokens, hence a table of them
 MTOB_IMAGE = table(
     [
-        entry if entry.layout != "row" else Entry(entry.theirs, entry.ours)
+        entry if entry.layout != "row" else NameEntry(entry.theirs, entry.ours)
         for entry in OPEN_CLIP_IMAGE.entries
     ]
 )
 
 HF_CLIP_IMAGE = table(
     [
-        Entry("vision_model.embeddings.class_embedding", "class_embedding", "row"),
-        Entry("vision_model.embeddings.position_embedding.weight", "position_embedding"),
-        Entry(
+        NameEntry("vision_model.embeddings.class_embedding", "class_embedding", "row"),
+        NameEntry("vision_model.embeddings.position_embedding.weight", "position_embedding"),
+        NameEntry(
             "vision_model.embeddings.patch_embedding.weight", "patch_embedding/kernel", "patches"
         ),
     ],
@@ -45,10 +45,12 @@ HF_CLIP_IMAGE = table(
 
 HF_VIT = table(
     [
-        Entry("embeddings.cls_token", "class_embedding", "batch"),
-        Entry("embeddings.position_embeddings", "position_embedding", "batch"),
-        Entry("embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "patches"),
-        Entry("embeddings.patch_embeddings.projection.bias", "patch_embedding/bias"),
+        NameEntry("embeddings.cls_token", "class_embedding", "batch"),
+        NameEntry("embeddings.position_embeddings", "position_embedding", "batch"),
+        NameEntry(
+            "embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "patches"
+        ),
+        NameEntry("embeddings.patch_embeddings.projection.bias", "patch_embedding/bias"),
     ],
     linear(
         {
@@ -72,12 +74,12 @@ HF_VIT = table(
 
 TIMM_VIT = table(
     [
-        Entry("cls_token", "class_embedding", "batch"),
-        Entry("pos_embed", "position_embedding", "batch"),
-        Entry("patch_embed.proj.weight", "patch_embedding/kernel", "patches"),
-        Entry("patch_embed.proj.bias", "patch_embedding/bias"),
-        Entry("blocks.{i}.attn.qkv.weight", "layers_{i}/attention/{qkv}/kernel", "qkv"),
-        Entry("blocks.{i}.attn.qkv.bias", "layers_{i}/attention/{qkv}/bias", "qkv_bias"),
+        NameEntry("cls_token", "class_embedding", "batch"),
+        NameEntry("pos_embed", "position_embedding", "batch"),
+        NameEntry("patch_embed.proj.weight", "patch_embedding/kernel", "patches"),
+        NameEntry("patch_embed.proj.bias", "patch_embedding/bias"),
+        NameEntry("blocks.{i}.attn.qkv.weight", "layers_{i}/attention/{qkv}/kernel", "qkv"),
+        NameEntry("blocks.{i}.attn.qkv.bias", "layers_{i}/attention/{qkv}/bias", "qkv_bias"),
     ],
     linear(
         {
@@ -102,20 +104,22 @@ _BV_ATTENTION = _BV_BLOCK + "MultiHeadDotProductAttention_0/"
 
 BIG_VISION = table(
     [
-        Entry("cls", "class_embedding", "batch"),
-        Entry("pos_embedding", "position_embedding", "batch"),
-        Entry("embedding/kernel", "patch_embedding/kernel", "flat_patches"),
-        Entry("embedding/bias", "patch_embedding/bias"),
+        NameEntry("cls", "class_embedding", "batch"),
+        NameEntry("pos_embedding", "position_embedding", "batch"),
+        NameEntry("embedding/kernel", "patch_embedding/kernel", "flat_patches"),
+        NameEntry("embedding/bias", "patch_embedding/bias"),
         *(
-            Entry(f"{_BV_ATTENTION}{name}/kernel", f"layers_{{i}}/attention/{name}/kernel", layout)
+            NameEntry(
+                f"{_BV_ATTENTION}{name}/kernel", f"layers_{{i}}/attention/{name}/kernel", layout
+            )
             for name, layout in [*((each, "heads_in") for each in QKV), ("out", "heads_out")]
         ),
         *(
-            Entry(f"{_BV_ATTENTION}{name}/bias", f"layers_{{i}}/attention/{name}/bias", layout)
+            NameEntry(f"{_BV_ATTENTION}{name}/bias", f"layers_{{i}}/attention/{name}/bias", layout)
             for name, layout in [*((each, "heads_bias") for each in QKV), ("out", "same")]
         ),
         *(
-            Entry(f"{_BV_BLOCK}{theirs}/{name}", f"layers_{{i}}/{ours}/{name}")
+            NameEntry(f"{_BV_BLOCK}{theirs}/{name}", f"layers_{{i}}/{ours}/{name}")
             for theirs, ours, names in (
                 ("LayerNorm_0", "ln_1", ("scale", "bias")),
                 ("LayerNorm_1", "ln_2", ("scale", "bias")),
@@ -124,8 +128,8 @@ BIG_VISION = table(
             )
             for name in names
         ),
-        Entry("Transformer/encoder_norm/scale", "ln_post/scale"),
-        Entry("Transformer/encoder_norm/bias", "ln_post/bias"),
+        NameEntry("Transformer/encoder_norm/scale", "ln_post/scale"),
+        NameEntry("Transformer/encoder_norm/bias", "ln_post/bias"),
     ],
     unused=r"head/.*|pre_logits/.*",
 )
@@ -143,13 +147,13 @@ _RESNET_MODULES = {  # convolutions and norms, theirs -> ours
     },
 }
 RESNET = table(
-    [Entry(f"{a}.weight", f"{b}/kernel", "conv") for a, b in _RESNET_MODULES["conv"].items()],
+    [NameEntry(f"{a}.weight", f"{b}/kernel", "conv") for a, b in _RESNET_MODULES["conv"].items()],
     norms(_RESNET_MODULES["norm"]),
     unused=r"fc\..*|.*\.num_batches_tracked",
 )
 RESNET_STATS = table(
     [
-        Entry(f"{a}.running_{name}", f"{b}/{name}")
+        NameEntry(f"{a}.running_{name}", f"{b}/{name}")
         for a, b in _RESNET_MODULES["norm"].items()
         for name in ("mean", "var")
     ]

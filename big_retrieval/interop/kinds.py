@@ -8,7 +8,7 @@ import numpy as np
 
 from big_retrieval.interop import image_names, masked, text_names
 from big_retrieval.interop.masked import Masked
-from big_retrieval.interop.names import Entry, Table
+from big_retrieval.interop.names import NameEntry, NameTable
 from big_retrieval.interop.settings import Pixels
 
 Side = Literal["image", "text"]
@@ -37,13 +37,13 @@ class Kind:
     side: Side
     sign: str
     prefixes: tuple[str, ...]
-    table: Table
-    head: Entry | None = None
+    table: NameTable
+    head: NameEntry | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64
     masked: Masked | None = None
-    stats: Table | None = None
+    stats: NameTable | None = None
     pixels: Pixels | None = None
 
     def prefix(self, arrays: Mapping[str, np.ndarray]) -> str | None:
@@ -64,7 +64,7 @@ MTOB = (
         "visual.class_embedding",
         ("",),
         image_names.MTOB_IMAGE,
-        Entry("visual.proj", "kernel"),
+        NameEntry("visual.proj", "kernel"),
         usual=_EXACT,
     ),
     Kind(
@@ -73,7 +73,7 @@ MTOB = (
         "transformer.encoder.layers.0.self_attn.in_proj_weight",
         ("",),
         text_names.MTOB_TEXT,
-        Entry("text_projection", "kernel"),
+        NameEntry("text_projection", "kernel"),
         {"pool": "first", "norm": "post"},
         _EXACT,
     ),
@@ -86,7 +86,7 @@ KINDS = (
         "visual.class_embedding",
         ("",),
         image_names.OPEN_CLIP_IMAGE,
-        Entry("visual.proj", "kernel"),
+        NameEntry("visual.proj", "kernel"),
         usual=_EXACT,
     ),
     Kind(
@@ -95,7 +95,7 @@ KINDS = (
         "transformer.resblocks.0.attn.in_proj_weight",
         ("", "text."),
         text_names.OPEN_CLIP_TEXT,
-        Entry("text_projection", "kernel"),
+        NameEntry("text_projection", "kernel"),
         _CLIP_TEXT,
         _EXACT,
     ),
@@ -105,7 +105,7 @@ KINDS = (
         "vision_model.embeddings.class_embedding",
         ("",),
         image_names.HF_CLIP_IMAGE,
-        Entry("visual_projection.weight", "kernel", "linear"),
+        NameEntry("visual_projection.weight", "kernel", "linear"),
         usual=_HF_CLIP,
     ),
     Kind(
@@ -114,7 +114,7 @@ KINDS = (
         "text_model.embeddings.token_embedding.weight",
         ("",),
         text_names.HF_CLIP_TEXT,
-        Entry("text_projection.weight", "kernel", "linear"),
+        NameEntry("text_projection.weight", "kernel", "linear"),
         _CLIP_TEXT,
         _HF_CLIP,
     ),

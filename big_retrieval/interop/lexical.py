@@ -7,14 +7,14 @@ from typing import Any
 from big_retrieval.config import Bert, Lexical
 from big_retrieval.errors import UserError
 from big_retrieval.interop import agree
-from big_retrieval.interop.source import Flat, Part, Source
+from big_retrieval.interop.source import CheckpointContents, CheckpointTower, Flat
 
 WHOLE = ("dense/kernel", "dense/bias", "ln/scale", "ln/bias", "bias")
 # What the head computes before the activation; that and the pooling are the config's to choose.
 SAME = ("tied", "transform", "use_bias", "epsilon")
 
 
-def as_lexical(source: Source, activation: Any = "log1p_relu") -> Source:
+def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> CheckpointContents:
     """The same checkpoint with its masked-language head as a lexical one.
 
     Args:
@@ -44,7 +44,7 @@ def as_lexical(source: Source, activation: Any = "log1p_relu") -> Source:
     )
 
 
-def _with_head(part: Part, activation: Any) -> Part:
+def _with_head(part: CheckpointTower, activation: Any) -> CheckpointTower:
     masked, tower = part.kind.masked, part.tower
     assert masked is not None
     assert isinstance(tower, Bert)
@@ -66,7 +66,7 @@ def fit_head(
     path: str,
     tower: str,
     head: Lexical,
-    part: Part,
+    part: CheckpointTower,
     wanted: Mapping[str, tuple[int, ...]],
     origin: str,
 ) -> Flat:

@@ -6,7 +6,7 @@ nevertheless, it is a copy or, rarely, a table of the head's own.
 
 from dataclasses import dataclass
 
-from big_retrieval.interop.names import Entry, Table, linear, norms
+from big_retrieval.interop.names import NameEntry, NameTable, linear, norms
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,19 @@ class Masked:
       epsilon: of the norm; None: the tower's.
     """
 
-    table: Table
+    table: NameTable
     activation: str | None = None
     epsilon: float | None = None
 
 
-def _table(dense: str, norm: str, bias: str, decoder: str, unused: str = "$.") -> Table:
+def _table(dense: str, norm: str, bias: str, decoder: str, unused: str = "$.") -> NameTable:
     entries = [
         *linear({dense: "dense"}),
         *norms({norm: "ln"}),
-        Entry(bias, "bias"),
-        Entry(decoder, "kernel"),
+        NameEntry(bias, "bias"),
+        NameEntry(decoder, "kernel"),
     ]
-    return Table(tuple(entries), unused)
+    return NameTable(tuple(entries), unused)
 
 
 BERT = Masked(

@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval.config import Bert, Config, Contrastive, ImageField, Temperature, TextField
-from big_retrieval.config import Tokenizer as TokenizerConfig
-from big_retrieval.data.text import load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.config import (
+    Bert,
+    Config,
+    Contrastive,
+    ImageField,
+    Temperature,
+    TextField,
+    Tokenizer,
+)
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.inference.load import TrainedModel, load, put_together
 from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
-from big_retrieval.interop.source import Flat, Source
-from big_retrieval.loading import TrainedModel, load, put_together
+from big_retrieval.interop.source import CheckpointContents, Flat
 
 LOSS = Contrastive(temperature=Temperature(max=None))  # what it holds of a loss: a temperature
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
@@ -78,7 +85,7 @@ def _trained_here(path: str, like: Config | None, batch_size: int) -> TrainedMod
     return dataclasses.replace(model, config=config)
 
 
-def _told(source: Source, config: Config) -> Iterator[str]:
+def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
     """What a user should know about an import."""
     for name, part in source.parts.items():
         size = sum(x.size for x in part.params.values())
@@ -94,7 +101,7 @@ def _told(source: Source, config: Config) -> Iterator[str]:
     yield f"scored by the topology {config.topology!r}"
 
 
-def _lexical(source: Source, head: str, pool: str) -> Source:
+def _lexical(source: CheckpointContents, head: str, pool: str) -> CheckpointContents:
     """The same as a lexical encoder."""
     if head != "lexical":
         raise UserError(f"head {head!r} is unknown; known: lexical.")
@@ -106,7 +113,7 @@ def _lexical(source: Source, head: str, pool: str) -> Source:
     return as_lexical(source)
 
 
-def _pooled(source: Source, pool: str) -> Source:
+def _pooled(source: CheckpointContents, pool: str) -> CheckpointContents:
     """The same with its text tower pooled in another way."""
     if any(part.lexical is not None for part in source.parts.values()):
         raise UserError(
@@ -121,11 +128,11 @@ def _pooled(source: Source, pool: str) -> Source:
     )
 
 
-def _tokenizer(source: Source, path: str) -> Tokenizer:
+def _tokenizer(source: CheckpointContents, path: str) -> FixedLengthTokenizer:
     """The checkpoint's tokenizer or the given one, whose ids the word table must have."""
     if "text" not in source.parts:
-        from big_retrieval.data.text import wordpiece_tokenizer
-        from big_retrieval.data.wordpiece import SPECIALS
+        from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+        from big_retrieval.data.text.wordpiece import SPECIALS
 
         return wordpiece_tokenizer(SPECIALS)  # nothing is read with it
     place = path or (str(source.settings.tokenizer) if source.settings.tokenizer else "")
@@ -144,7 +151,7 @@ def _tokenizer(source: Source, path: str) -> Tokenizer:
     return found
 
 
-def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Config:
+def config_of(source: CheckpointContents, like: Config | None, tokenizer: str = "") -> Config:
     """The configuration of an imported model.
 
     Args:
@@ -171,12 +178,12 @@ def config_of(source: Source, like: Config | None, tokenizer: str = "") -> Confi
         towers={name: tower for name, tower in towers.items() if name not in unused},
         fields=fields,
         init={},
-        tokenizer=TokenizerConfig(type="auto", path=place),
+        tokenizer=Tokenizer(type="auto", path=place),
         losses={"main": LOSS},
     )
 
 
-def _fields(source: Source, like: Config | None) -> dict[str, Any]:
+def _fields(source: CheckpointContents, like: Config | None) -> dict[str, Any]:
     if like is not None:
         known = {name: each for name, each in like.encoded.items() if each.modality in source.parts}
         return {name: _field(source, each) for name, each in known.items()}
@@ -188,7 +195,7 @@ def _fields(source: Source, like: Config | None) -> dict[str, Any]:
     return {name: _field(source, each) for name, each in both.items()}
 
 
-def _field(source: Source, field: Any) -> Any:
+def _field(source: CheckpointContents, field: Any) -> Any:
     """A field as the checkpoint's tower reads it."""
     part = source.parts[field.modality]
     head = part.head_config
@@ -204,7 +211,7 @@ def _field(source: Source, field: Any) -> Any:
     return dataclasses.replace(field, tower="text", length=length, head=head)
 
 
-def _params(source: Source, config: Config) -> Flat:
+def _params(source: CheckpointContents, config: Config) -> Flat:
     temperature = source.temperature
     if temperature is None:
         temperature = np.log(LOSS.temperature.init)

@@ -17,7 +17,7 @@ QKV = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
-class Entry:
+class NameEntry:
     """One line of a table.
 
     Attributes:
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class NameTable:
     """Entries of one tower or head.
 
     Attributes:
@@ -47,14 +47,14 @@ class Table:
         (buffers, poolers, classifiers).
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[NameEntry, ...]
     unused: str = "$."
-    _patterns: list[tuple[re.Pattern[str], Entry]] = field(default_factory=list, compare=False)
+    _patterns: list[tuple[re.Pattern[str], NameEntry]] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         self._patterns.extend((_pattern(entry.theirs), entry) for entry in self.entries)
 
-    def find(self, name: str) -> tuple[Entry, dict[str, str]] | None:
+    def find(self, name: str) -> tuple[NameEntry, dict[str, str]] | None:
         """The entry of one of their names, with the numbers of its layers."""
         for pattern, entry in self._patterns:
             if match := pattern.fullmatch(name):
@@ -94,33 +94,33 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
-def _module(theirs: str, ours: str, layout: str, names: tuple[str, str]) -> Iterator[Entry]:
-    yield Entry(f"{theirs}.weight", f"{ours}/{names[0]}", layout)
-    yield Entry(f"{theirs}.bias", f"{ours}/{names[1]}")
+def _module(theirs: str, ours: str, layout: str, names: tuple[str, str]) -> Iterator[NameEntry]:
+    yield NameEntry(f"{theirs}.weight", f"{ours}/{names[0]}", layout)
+    yield NameEntry(f"{theirs}.bias", f"{ours}/{names[1]}")
 
 
-def linear(modules: Mapping[str, str]) -> Iterator[Entry]:
+def linear(modules: Mapping[str, str]) -> Iterator[NameEntry]:
     """Linear layers with bias: their module -> our module."""
     for theirs, ours in modules.items():
         yield from _module(theirs, ours, "linear", ("kernel", "bias"))
 
 
-def norms(modules: Mapping[str, str]) -> Iterator[Entry]:
+def norms(modules: Mapping[str, str]) -> Iterator[NameEntry]:
     """Layer norms: their module -> our module."""
     for theirs, ours in modules.items():
         yield from _module(theirs, ours, "same", ("scale", "bias"))
 
 
-def table(*parts: Iterable[Entry], unused: str = "$.") -> Table:
-    return Table(tuple(entry for part in parts for entry in part), unused)
+def table(*parts: Iterable[NameEntry], unused: str = "$.") -> NameTable:
+    return NameTable(tuple(entry for part in parts for entry in part), unused)
 
 
-def clip_blocks(prefix: str) -> list[Entry]:
+def clip_blocks(prefix: str) -> list[NameEntry]:
     """open_clip's residual blocks, in both towers."""
     block, ours = f"{prefix}transformer.resblocks.{{i}}", "layers_{i}"
     return [
-        Entry(f"{block}.attn.in_proj_weight", f"{ours}/attention/{{qkv}}/kernel", "qkv"),
-        Entry(f"{block}.attn.in_proj_bias", f"{ours}/attention/{{qkv}}/bias", "qkv_bias"),
+        NameEntry(f"{block}.attn.in_proj_weight", f"{ours}/attention/{{qkv}}/kernel", "qkv"),
+        NameEntry(f"{block}.attn.in_proj_bias", f"{ours}/attention/{{qkv}}/bias", "qkv_bias"),
         *linear(
             {
                 f"{block}.attn.out_proj": f"{ours}/attention/out",
@@ -142,7 +142,7 @@ _HF_CLIP_BLOCK = {
 }
 
 
-def hf_clip_blocks(model: str) -> list[Entry]:
+def hf_clip_blocks(model: str) -> list[NameEntry]:
     block, ours = f"{model}.encoder.layers.{{i}}", "layers_{i}"
     pairs = {f"{block}.{a}": f"{ours}/{b}" for a, b in _HF_CLIP_BLOCK.items()}
     lns = {f"{block}.layer_norm1": f"{ours}/ln_1", f"{block}.layer_norm2": f"{ours}/ln_2"}

@@ -1,6 +1,6 @@
 """Models that their authors publish as single files: by name, downloaded once, checked by SHA-256.
 
-`python -m big_retrieval.interop import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2` is all it
+`big-retrieval import --from=clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2` is all it
 takes. What was downloaded lies below `cache()`, where a file may also be put by hand.
 """
 
@@ -36,7 +36,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Model:
+class PublishedModel:
     """A published model.
 
     Attributes:
@@ -58,7 +58,7 @@ _MTOB_WORDS = File(
 # The models of "Design of the Topology for Contrastive Visual-Textual Alignment": ViT-B/16 with 16
 # class tokens of 32 dimensions, and its baseline of one with 512.
 MODELS = {
-    "clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2": Model(
+    "clip-mtob/vit-b16_mt-ob-32-16_e32_f32k_2": PublishedModel(
         File(
             f"{_MTOB}vit-b16_mt-ob-32-16_e32_f32k_2.pt",
             "cf170d76f56f460df69724b6890f63b8b2e71c08b26a31d2bfc622b2ddcb1384",
@@ -66,7 +66,7 @@ MODELS = {
         ),
         _MTOB_WORDS,
     ),
-    "clip-mtob/vit-b16_e32_f32k": Model(
+    "clip-mtob/vit-b16_e32_f32k": PublishedModel(
         File(
             f"{_MTOB}vit-b16_e32_f32k.pt",
             "85a8fdef06fc5d9ef4b5c5ad78858d70e701a02912fbc787b1496418b14ec49a",

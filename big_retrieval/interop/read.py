@@ -6,21 +6,27 @@ from typing import Any
 
 from flax import traverse_util
 
-from big_retrieval import hub, manifest
 from big_retrieval.errors import UserError
 from big_retrieval.interop import published
 from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
-from big_retrieval.interop.names import Table
+from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
-from big_retrieval.interop.source import OUR_TEMPERATURE, Part, Source, below, understand
+from big_retrieval.interop.source import (
+    OUR_TEMPERATURE,
+    CheckpointContents,
+    CheckpointTower,
+    below,
+    understand,
+)
+from big_retrieval.io import hub, manifest
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
 _TORCH_FILES = ("*pytorch_model*.bin",)  # where a model has nothing else
 _PREFIXES = ("local-dir:", "hf-hub:")  # as open_clip writes them
 
 
-def read(path: str) -> Source:
+def read(path: str) -> CheckpointContents:
     """Reads and understands a checkpoint.
 
     Args:
@@ -52,7 +58,7 @@ def is_ours(folder: Path) -> bool:
     return (folder / "checkpoints").is_dir() or (folder / manifest.MANIFEST).is_file()
 
 
-def _folder(folder: Path, origin: str = "") -> Source:
+def _folder(folder: Path, origin: str = "") -> CheckpointContents:
     origin = origin or str(folder)
     if is_ours(folder):
         return _ours(folder)
@@ -85,9 +91,9 @@ def _download(name: str) -> Path:
     return Path(hub.fetch(name, load, what="the model", otherwise=otherwise))
 
 
-def _ours(folder: Path) -> Source:
+def _ours(folder: Path) -> CheckpointContents:
     """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
-    from big_retrieval.loading import read_config, restore_weights
+    from big_retrieval.inference.load import read_config, restore_weights
 
     root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     found = manifest.newest_intact(root)
@@ -98,8 +104,8 @@ def _ours(folder: Path) -> Source:
         field = next(key for key, each in config.encoded.items() if each.tower == name)
         side: Any = tower.modality
         own, head = below(params, f"{name}/"), config.fields[field].head
-        parts[name] = Part(
-            kind=Kind("a tower of ours", side, "", (), Table(())),
+        parts[name] = CheckpointTower(
+            kind=Kind("a tower of ours", side, "", (), NameTable(())),
             tower=tower,
             params=own,
             head=below(params, f"{field}_head/"),
@@ -107,7 +113,7 @@ def _ours(folder: Path) -> Source:
             lexical=head if head.lexical else None,
             stats=below(params, f"batch_stats/{name}/"),
         )
-    return Source(
+    return CheckpointContents(
         origin=str(found),
         parts=parts,
         temperature=next(

@@ -10,7 +10,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop.files import read_arrays, read_json, read_json_list, weights_file
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.settings import read_settings
-from big_retrieval.interop.source import Source, understand
+from big_retrieval.interop.source import CheckpointContents, understand
 
 POOLS = {  # as their settings call them, old and new -> as we do
     "pooling_mode_cls_token": "first",
@@ -24,7 +24,7 @@ POOLS = {  # as their settings call them, old and new -> as we do
 SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
 
-def read_folder(folder: Path, origin: str) -> Source:
+def read_folder(folder: Path, origin: str) -> CheckpointContents:
     """Reads a folder with modules.json.
 
     Args:
@@ -61,7 +61,7 @@ def read_folder(folder: Path, origin: str) -> Source:
     return source
 
 
-def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> Source:
+def _splade(folder: Path, origin: str, by_kind: dict[str, list[Path]]) -> CheckpointContents:
     """A SPLADE model: a masked-language model with SpladePooling behind it."""
     inner = [*by_kind.pop("Transformer", ()), *by_kind.pop("MLMTransformer", ())]
     pooling = by_kind.pop("SpladePooling")
@@ -140,7 +140,7 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {str(k): str(v) for k, v in prompts.items() if v} if isinstance(prompts, dict) else {}
 
 
-def _with_dense(source: Source, folder: Path) -> Source:
+def _with_dense(source: CheckpointContents, folder: Path) -> CheckpointContents:
     """A projection behind the pooling: linear ones without bias are a head of ours."""
     config: dict[str, Any] = read_json(folder / "config.json")
     arrays = read_arrays(weights_file(folder))

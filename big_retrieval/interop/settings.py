@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.images import CLIP_MEAN, CLIP_STD
+from big_retrieval.data.images.transforms import CLIP_MEAN, CLIP_STD
 from big_retrieval.errors import UserError
 from big_retrieval.interop.files import read_json
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointTower:
     """One tower of a checkpoint, with the head behind it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class CheckpointContents:
     """What a file or folder holds.
 
     Attributes:
@@ -81,18 +81,20 @@ class Source:
     """
 
     origin: str
-    parts: dict[str, Part]
+    parts: dict[str, CheckpointTower]
     temperature: np.ndarray | None
     unused: list[str]
     unknown: list[str]
     settings: Settings = field(default_factory=Settings)
 
-    def pixels(self, part: Part) -> Pixels | None:
+    def pixels(self, part: CheckpointTower) -> Pixels | None:
         """How images are prepared for a part: as the settings say, or as is usual for its kind."""
         return self.settings.pixels or part.kind.pixels
 
 
-def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings) -> Source:
+def understand(
+    origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
+) -> CheckpointContents:
     """Finds the towers in a checkpoint.
 
     Args:
@@ -104,7 +106,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
       UserError: no tower of a known kind is in it, or one that cannot be told from the arrays.
     """
     arrays = dict(_modern(arrays))
-    parts: dict[str, Part] = {}
+    parts: dict[str, CheckpointTower] = {}
     claimed: set[str] = set()
     unused: list[str] = []
     for kind, prefix in kinds_of(arrays, settings.model_type):
@@ -126,7 +128,7 @@ def understand(origin: str, arrays: Mapping[str, np.ndarray], settings: Settings
         parts["text"] = dataclasses.replace(text, tower=tower)
     temperature = next((name for name in TEMPERATURE if name in arrays), None)
     known = claimed | set(unused) | {temperature}
-    return Source(
+    return CheckpointContents(
         origin=origin,
         parts=parts,
         temperature=None if temperature is None else arrays[temperature].reshape(()),
@@ -170,7 +172,7 @@ def below(paths: Mapping[str, T], prefix: str) -> dict[str, T]:
     return {path[len(prefix) :]: x for path, x in paths.items() if path.startswith(prefix)}
 
 
-def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
+def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> CheckpointTower:
     params: Flat = {}
     names: dict[str, str] = {}
     for name, path, array in kind.table.to_ours(arrays):
@@ -186,12 +188,12 @@ def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Part:
         names |= {path: name for name, path, _ in found}
         stats = {path: array for _, path, array in found}
         tower = resnets.recognise(origin, kind.name, params, stats)
-        return Part(kind, tower, params, head, names, stats=stats)
+        return CheckpointTower(kind, tower, params, head, names, stats=stats)
     make = _vision if kind.side == "image" else _text
-    return Part(kind, make(origin, kind, params, settings), params, head, names)
+    return CheckpointTower(kind, make(origin, kind, params, settings), params, head, names)
 
 
-def _with_masked(part: Part, arrays: Flat) -> Part:
+def _with_masked(part: CheckpointTower, arrays: Flat) -> CheckpointTower:
     """With the masked-language head that stands beside the tower, if there is one."""
     if part.kind.masked is None:
         return part

@@ -1,8 +1,8 @@
 """Tables of text towers; see `names`."""
 
 from big_retrieval.interop.names import (
-    Entry,
-    Table,
+    NameEntry,
+    NameTable,
     clip_blocks,
     hf_clip_blocks,
     linear,
@@ -12,8 +12,8 @@ from big_retrieval.interop.names import (
 
 OPEN_CLIP_TEXT = table(
     [
-        Entry("token_embedding.weight", "token_embedding"),
-        Entry("positional_embedding", "position_embedding"),
+        NameEntry("token_embedding.weight", "token_embedding"),
+        NameEntry("positional_embedding", "position_embedding"),
     ],
     norms({"ln_final": "ln_final"}),
     clip_blocks(""),
@@ -22,14 +22,14 @@ OPEN_CLIP_TEXT = table(
 
 MTOB_TEXT = table(
     [
-        Entry("token_embedding.weight", "token_embedding"),
-        Entry("positional_embedding", "position_embedding"),
-        Entry(
+        NameEntry("token_embedding.weight", "token_embedding"),
+        NameEntry("positional_embedding", "position_embedding"),
+        NameEntry(
             "transformer.encoder.layers.{i}.self_attn.in_proj_weight",
             "layers_{i}/attention/{qkv}/kernel",
             "qkv",
         ),
-        Entry(
+        NameEntry(
             "transformer.encoder.layers.{i}.self_attn.in_proj_bias",
             "layers_{i}/attention/{qkv}/bias",
             "qkv_bias",
@@ -54,8 +54,8 @@ MTOB_TEXT = table(
 
 HF_CLIP_TEXT = table(
     [
-        Entry("text_model.embeddings.token_embedding.weight", "token_embedding"),
-        Entry("text_model.embeddings.position_embedding.weight", "position_embedding"),
+        NameEntry("text_model.embeddings.token_embedding.weight", "token_embedding"),
+        NameEntry("text_model.embeddings.position_embedding.weight", "position_embedding"),
     ],
     norms({"text_model.final_layer_norm": "ln_final"}),
     hf_clip_blocks("text_model"),
@@ -63,14 +63,14 @@ HF_CLIP_TEXT = table(
 )
 
 
-def _bert(positions: str) -> Table:
+def _bert(positions: str) -> NameTable:
     """BERT and its kin; RoBERTa differs in where its positions begin."""
     layer = "encoder.layer.{i}"
     return table(
         [
-            Entry("embeddings.word_embeddings.weight", "token_embedding"),
-            Entry("embeddings.position_embeddings.weight", "position_embedding", positions),
-            Entry("embeddings.token_type_embeddings.weight", "token_type_embedding"),
+            NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
+            NameEntry("embeddings.position_embeddings.weight", "position_embedding", positions),
+            NameEntry("embeddings.token_type_embeddings.weight", "token_type_embedding"),
         ],
         linear(
             {
@@ -98,8 +98,8 @@ ROBERTA = _bert("from_two")
 
 DISTILBERT = table(
     [
-        Entry("embeddings.word_embeddings.weight", "token_embedding"),
-        Entry("embeddings.position_embeddings.weight", "position_embedding"),
+        NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
+        NameEntry("embeddings.position_embeddings.weight", "position_embedding"),
     ],
     linear(
         {
@@ -122,9 +122,9 @@ DISTILBERT = table(
 
 MPNET = table(
     [
-        Entry("embeddings.word_embeddings.weight", "token_embedding"),
-        Entry("embeddings.position_embeddings.weight", "position_embedding", "from_two"),
-        Entry("encoder.relative_attention_bias.weight", "relative_bias"),
+        NameEntry("embeddings.word_embeddings.weight", "token_embedding"),
+        NameEntry("embeddings.position_embeddings.weight", "position_embedding", "from_two"),
+        NameEntry("encoder.relative_attention_bias.weight", "relative_bias"),
     ],
     linear(
         {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import gate
+from big_retrieval.sparse import gate
 
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active
@@ -15,28 +15,28 @@ WATCHED = ("active", "used", "neglected", "effective")
 
 
 def activity(
-    points: jax.Array, words: jax.Array | None, valid: jax.Array, top: int | None
+    points: jax.Array, bow: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
     """What the gate leaves of one side of a batch.
 
     Args:
       points: dense V(x), [B, V].
-      words: int32 [B, L], columns of the rows' own words; None: they have none.
+      bow: int32 [B, L], term ids of the inputs, padded with -1; None: they have none (images).
       valid: bool [B].
-      top: k of the gate; None: there is none, and a column above 0 is active.
+      top_k: k of the gate; None: there is none, and a column above 0 is active.
 
     Returns:
       `active`, columns a row has active, on average; `used`, |T(B)|, columns that some row has
       active; `neglected`, all others; `effective`, how many columns V(x) is spread over without a
       gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike; `expansion`,
-      of texts, the share of active columns that are no own words.
+      of texts, the share of active columns that are no terms of the text itself.
     """
     points = jax.lax.stop_gradient(points)
     width = points.shape[1]
-    if top is None:
+    if top_k is None:
         active = points > 0
     else:
-        active = gate.spread_words(gate.compact(points, top, words).columns, width) & (points > 0)
+        active = gate.multi_hot(gate.compact(points, top_k, bow).columns, width) & (points > 0)
     active &= valid[:, None]
     rows = jnp.maximum(jnp.sum(valid), 1)
     total = jnp.sum(active.astype(jnp.float32))
@@ -45,8 +45,8 @@ def activity(
     squares = jnp.maximum(jnp.sum(jnp.square(points), axis=1), 1e-30)
     spread_over = jnp.square(jnp.sum(points, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, spread_over, 0)) / rows
-    if words is not None:
-        own = jnp.sum((active & gate.spread_words(words, width)).astype(jnp.float32))
+    if bow is not None:
+        own = jnp.sum((active & gate.multi_hot(bow, width)).astype(jnp.float32))
         out["expansion"] = 1 - own / jnp.maximum(total, 1)
     return out
 
@@ -81,7 +81,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
 
 def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
     active, used = metrics["active"], metrics["used"]
-    if gate == 0:  # own words alone, and of images nothing
+    if gate == 0:  # the text's own terms alone, and of images nothing
         return None
     if active < 1:
         return (

@@ -16,20 +16,20 @@ from big_retrieval.config import FalseNegatives
 from big_retrieval.losses.cells import (
     Cells,
     Reduction,
-    Saved,
-    Side,
+    SavedRows,
+    SideRows,
     Stats,
     classify,
 )
-from big_retrieval.similarity import Topology
-from big_retrieval.spreading import columns_here, spread_locally
+from big_retrieval.similarity import Similarity
+from big_retrieval.sparse.sharded import columns_here, spread_locally
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one block's cells: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class SweepSettings:
     """What a sweep does, static under jit.
 
     Attributes:
@@ -41,7 +41,7 @@ class Sweep:
         then summed over it, block by block.
     """
 
-    topology: Topology
+    topology: Similarity
     reduction: Reduction
     false_negatives: FalseNegatives
     block: int
@@ -52,7 +52,7 @@ class Sweep:
 class _Block:
     """One block of a loop over n rows."""
 
-    sweep: Sweep
+    sweep: SweepSettings
     rows: int
 
     @property
@@ -71,7 +71,7 @@ class _Block:
         start = self.start(number)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, self.size), tree)
 
-    def side(self, side: Side, number: Any) -> Side:
+    def side(self, side: SideRows, number: Any) -> SideRows:
         """The block's rows; padding and those that the block before had are 0 and do not count."""
         part = self.take(side, number)
         fresh = self.start(number) + jnp.arange(self.size) >= number * self.size
@@ -88,7 +88,7 @@ class _Block:
         )
 
 
-def block_size(topology: Topology, points: tuple[int, ...], platform: str | None = None) -> int:
+def block_size(topology: Similarity, points: tuple[int, ...], platform: str | None = None) -> int:
     """Rows and columns of a block: the power of two whose scores fill the bytes above.
 
     Args:
@@ -103,9 +103,9 @@ def block_size(topology: Topology, points: tuple[int, ...], platform: str | None
 
 
 def forward(
-    sweep: Sweep,
-    resident: Side,
-    travelling: Side,
+    sweep: SweepSettings,
+    resident: SideRows,
+    travelling: SideRows,
     scale: Any,
     bias: Any,
     stats: tuple[Stats, Stats],
@@ -144,7 +144,7 @@ def forward(
 
 
 def _scores(
-    sweep: Sweep, resident: jax.Array, travelling: jax.Array, columns: jax.Array | None
+    sweep: SweepSettings, resident: jax.Array, travelling: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
     """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
     if columns is not None:
@@ -155,9 +155,9 @@ def _scores(
 
 
 def paired_scores(
-    sweep: Sweep, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
+    sweep: SweepSettings, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
-    """`Topology.paired`, also of compact queries [n, K] with documents [n, V]."""
+    """`Similarity.paired`, also of compact queries [n, K] with documents [n, V]."""
     if columns is None:
         return sweep.topology.paired(documents, queries)
     columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)
@@ -166,7 +166,7 @@ def paired_scores(
 
 
 def _cells(
-    sweep: Sweep, scores: jax.Array, r: Side, t: Side, scale: Any, bias: Any
+    sweep: SweepSettings, scores: jax.Array, r: SideRows, t: SideRows, scale: Any, bias: Any
 ) -> tuple[jax.Array, Cells]:
     """Logits of summed scores [R, T] and what each cell counts as."""
     logits = scale * scores if bias is None else scale * scores + bias
@@ -179,12 +179,12 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 
 def backward(
-    sweep: Sweep,
-    resident: Side,
-    travelling: Side,
+    sweep: SweepSettings,
+    resident: SideRows,
+    travelling: SideRows,
     scale: Any,
     bias: Any,
-    saved: tuple[Saved, Saved],
+    saved: tuple[SavedRows, SavedRows],
     grads: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Adds the gradients of all cells; every block of scores is computed again.

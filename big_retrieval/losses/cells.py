@@ -24,7 +24,7 @@ EXCLUDED = -1e30
 
 
 @flax.struct.dataclass
-class Side:
+class SideRows:
     """Rows of one side, n of them.
 
     Attributes:
@@ -67,7 +67,7 @@ class Cells:
     share: jax.Array | None = None
 
 
-def classify(resident: Side, travelling: Side, false_negatives: FalseNegatives) -> Cells:
+def classify(resident: SideRows, travelling: SideRows, false_negatives: FalseNegatives) -> Cells:
     """Sorts a block of cells into negatives, known positives and those that do not count.
 
     A cell of two different pairs is known where both have the same query or the same document.
@@ -105,7 +105,7 @@ def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
 class Reduction(Protocol):
     """How a loss reads cells. All methods are pure and know of no block, device or hop."""
 
-    def start(self, side: Side) -> Stats:
+    def start(self, side: SideRows) -> Stats:
         """Statistics [n] of rows that have seen no cell."""
         ...
 
@@ -126,14 +126,14 @@ class Reduction(Protocol):
         ...
 
     def pull(
-        self, logits: jax.Array, cells: Cells, resident: "Saved", travelling: "Saved"
+        self, logits: jax.Array, cells: Cells, resident: "SavedRows", travelling: "SavedRows"
     ) -> jax.Array:
         """The gradient of a block's logits, [R, T], from those of the finished statistics."""
         ...
 
 
 @flax.struct.dataclass
-class Saved:
+class SavedRows:
     """Finished statistics of some rows and the gradients that arrived for them, [n] each."""
 
     stats: Any
@@ -141,7 +141,7 @@ class Saved:
 
 
 @dataclasses.dataclass(frozen=True)
-class Softmax:
+class SoftmaxReduction:
     """Log-sum-exp over the cells of a row.
 
     Finished: `others`, the log-sum-exp of all counted cells, known positives included; `best`, the
@@ -151,7 +151,7 @@ class Softmax:
 
     positives: bool = False
 
-    def start(self, side: Side) -> Stats:
+    def start(self, side: SideRows) -> Stats:
         """See `Reduction.start`."""
         zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
         stats = {"max": zeros + EXCLUDED, "sum": zeros}
@@ -203,7 +203,7 @@ class Softmax:
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
     def pull(
-        self, logits: jax.Array, cells: Cells, resident: Saved, travelling: Saved
+        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
     ) -> jax.Array:
         """See `Reduction.pull`."""
         counted = jnp.where(cells.counted, logits, EXCLUDED)
@@ -218,11 +218,11 @@ class Softmax:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sigmoid:
+class SigmoidReduction:
     """The sum over the cells of a travelling row of softplus(logit), share * softplus(-logit).
 
     The first is a negative's cost -log sigmoid(-logit), the second a known positive's. Finished:
-    `cost` (travelling rows only: every cell once) and `best` as in `Softmax`.
+    `cost` (travelling rows only: every cell once) and `best` as in `SoftmaxReduction`.
 
     Attributes:
       inside: a known positive costs softplus(-share * logit) instead.
@@ -230,7 +230,7 @@ class Sigmoid:
 
     inside: bool = False
 
-    def start(self, side: Side) -> Stats:
+    def start(self, side: SideRows) -> Stats:
         """See `Reduction.start`."""
         zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
         return {"best": zeros + EXCLUDED, "cost": zeros}
@@ -259,7 +259,7 @@ class Sigmoid:
         return stats
 
     def pull(
-        self, logits: jax.Array, cells: Cells, resident: Saved, travelling: Saved
+        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
     ) -> jax.Array:
         """See `Reduction.pull`."""
         del resident

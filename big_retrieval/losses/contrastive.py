@@ -15,18 +15,26 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.gate import Compact
-from big_retrieval.losses.cells import Sigmoid, Softmax, positive_cost
+from big_retrieval.losses.cells import SigmoidReduction, SoftmaxReduction, positive_cost
 from big_retrieval.losses.function import Result
-from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, There, accuracy, mean
-from big_retrieval.similarity import Topology
+from big_retrieval.losses.pairwise import (
+    AUTO,
+    Execution,
+    Negatives,
+    PairBatch,
+    There,
+    accuracy,
+    mean,
+)
+from big_retrieval.similarity import Similarity
+from big_retrieval.sparse.gate import Compact
 
 
 def contrastive_loss(
     query: jax.Array | Compact,
     document: jax.Array,
     *,
-    topology: Topology,
+    topology: Similarity,
     scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
@@ -83,13 +91,13 @@ def contrastive_loss(
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
         devices of the mesh.
     """
-    pairs = Pairs(
+    pairs = PairBatch(
         query, document, topology, scale, weight=weight, valid=valid, there=there,
         negatives=negatives, query_id=query_id, document_id=document_id,
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
     spread_out = false_negatives == "positives"
-    found, own = pairs.statistics(Softmax(spread_out))
+    found, own = pairs.statistics(SoftmaxReduction(spread_out))
     mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
     sides = ("query", "document") if directions == "both" else ("query",)
     losses = [_entropy(found[side], own, mass, spread_out) for side in sides]
@@ -122,7 +130,7 @@ def sigmoid_loss(
     query: jax.Array,
     document: jax.Array,
     *,
-    topology: Topology,
+    topology: Similarity,
     scale: jax.Array | float,
     bias: jax.Array | float,
     weight: jax.Array | None = None,
@@ -169,11 +177,11 @@ def sigmoid_loss(
     Raises:
       UserError: see `contrastive_loss`.
     """
-    pairs = Pairs(
+    pairs = PairBatch(
         query, document, topology, scale, bias, weight, valid, there, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
-    found, own = pairs.statistics(Sigmoid(weight_inside))
+    found, own = pairs.statistics(SigmoidReduction(weight_inside))
     mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
     cost = found["query"]["cost"] + jnp.where(counted, positive_cost(own, mass, weight_inside), 0)
     valid = pairs.labels.valid

@@ -11,15 +11,15 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Exchange
 from big_retrieval.errors import UserError
-from big_retrieval.losses.blockwise import Sweep
-from big_retrieval.losses.cells import Axes, Side
+from big_retrieval.losses.blockwise import SweepSettings
+from big_retrieval.losses.cells import Axes, SideRows
 
 ROW_AXES = ("data", "fsdp")
 GATHER_BYTES = 2**28  # "auto": largest travelling side that every device holds whole
 
 
 @flax.struct.dataclass
-class Inputs:
+class BlockwiseInputs:
     """What the cells of a batch depend on.
 
     Attributes:
@@ -79,7 +79,7 @@ class Labels:
 
 
 @dataclasses.dataclass(frozen=True)
-class Core:
+class BlockwiseCore:
     """The static part of a computation.
 
     Attributes:
@@ -89,7 +89,7 @@ class Core:
       ring: pass the queries around instead of gathering them.
     """
 
-    sweep: Sweep
+    sweep: SweepSettings
     axes: Axes
     devices: int
     ring: bool
@@ -104,16 +104,16 @@ class Core:
         rows = (self.axes or None) if spread else None
         return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
 
-    def inputs_spec(self, inputs: Inputs, labels: Labels) -> Inputs:
+    def inputs_spec(self, inputs: BlockwiseInputs, labels: Labels) -> BlockwiseInputs:
         """How inputs and their gradients are laid out; compact queries are whole on each device."""
         spec = jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
         return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
 
-    def everyone_spec(self, inputs: Inputs, labels: Labels) -> Side | None:
+    def everyone_spec(self, inputs: BlockwiseInputs, labels: Labels) -> SideRows | None:
         """How the gathered queries are laid out, where they are."""
         if not self.gathers:
             return None
-        queries = Side(inputs.queries, labels.valid, labels.valid, labels.query_id,
+        queries = SideRows(inputs.queries, labels.valid, labels.valid, labels.query_id,
                        labels.document_id, labels.weight, labels.query_columns)  # fmt: skip
         whole: Any = jax.tree.map(lambda x: P(), queries)
         if labels.query_columns is not None:
@@ -129,8 +129,11 @@ class Core:
 
 
 def make_core(
-    sweep: Sweep, inputs: Inputs, exchange: Exchange = "auto", row_axes: Axes = ROW_AXES
-) -> Core:
+    sweep: SweepSettings,
+    inputs: BlockwiseInputs,
+    exchange: Exchange = "auto",
+    row_axes: Axes = ROW_AXES,
+) -> BlockwiseCore:
     """Chooses how a computation runs on the mesh of the context (`jax.set_mesh`), if there is one.
 
     Args:
@@ -156,7 +159,7 @@ def make_core(
     size = inputs.queries.size * inputs.queries.dtype.itemsize
     if sweep.feature_axis is not None and inputs.queries.shape == inputs.documents.shape:
         size //= mesh.shape[sweep.feature_axis]  # compact ones are whole on every device
-    return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
+    return BlockwiseCore(sweep, axes, devices, chosen(exchange, size) == "ring")
 
 
 def chosen(exchange: Exchange, size: int) -> Exchange:

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses import blockwise
-from big_retrieval.losses.cells import Saved, Side
-from big_retrieval.losses.core import Core, Inputs, Labels
+from big_retrieval.losses.cells import SavedRows, SideRows
+from big_retrieval.losses.core import BlockwiseCore, BlockwiseInputs, Labels
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
+def statistics(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> dict[str, Any]:
     """Statistics of every row of the batch over all cells but its own pair's.
 
     Args:
@@ -41,7 +41,9 @@ def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
     return _forward(core, inputs, labels)[0]
 
 
-def _forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any], Any]:
+def _forward(
+    core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels
+) -> tuple[dict[str, Any], Any]:
     rows = P(core.axes or None)
     everyone = core.everyone_spec(inputs, labels)
     in_specs, out_specs = (core.inputs_spec(inputs, labels), rows), (rows, (rows, rows, everyone))
@@ -49,7 +51,7 @@ def _forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any]
     return out, (inputs, labels, saved)
 
 
-def _backward(core: Core, residuals: Any, grads: dict[str, Any]) -> tuple[Any, None]:
+def _backward(core: BlockwiseCore, residuals: Any, grads: dict[str, Any]) -> tuple[Any, None]:
     inputs, labels, saved = residuals
     rows, layout = P(core.axes or None), core.inputs_spec(inputs, labels)
     in_specs = (layout, rows, (rows, rows, core.everyone_spec(inputs, labels)), rows)
@@ -59,13 +61,15 @@ def _backward(core: Core, residuals: Any, grads: dict[str, Any]) -> tuple[Any, N
 statistics.defvjp(_forward, _backward)
 
 
-def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
+def _sides(
+    core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels
+) -> tuple[SideRows, SideRows]:
     """This device's documents with their extra negatives, and its queries."""
     rows = labels.valid.shape[0]
     first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
     index = first + jnp.arange(rows, dtype=jnp.int32)
     known = {"query_id": labels.query_id, "document_id": labels.document_id}
-    documents = Side(
+    documents = SideRows(
         inputs.documents, index, labels.documents_counted(), **known, weight=labels.weight
     )
     queries = dataclasses.replace(
@@ -81,7 +85,7 @@ def _sides(core: Core, inputs: Inputs, labels: Labels) -> tuple[Side, Side]:
     counted = jnp.broadcast_to(labels.valid[:, None], shape)
     if labels.negatives_valid is not None:
         counted = counted & labels.negatives_valid
-    extra = Side(
+    extra = SideRows(
         inputs.negatives,
         index=-1 - (index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
         counted=counted,
@@ -97,7 +101,7 @@ def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
     return default if x is None else x
 
 
-def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
+def _own(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> Callable[..., jax.Array]:
     """This device's part of the own pairs' scores [b], as a function of both sides' points."""
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
@@ -108,7 +112,7 @@ def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]
     return own
 
 
-def _shift(core: Core, tree: Any) -> Any:
+def _shift(core: BlockwiseCore, tree: Any) -> Any:
     """Passes arrays on to the next device of the ring."""
     if core.devices == 1:
         return tree
@@ -116,12 +120,14 @@ def _shift(core: Core, tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.ppermute(x, core.axes, hops), tree)
 
 
-def _gather(core: Core, tree: Any) -> Any:
+def _gather(core: BlockwiseCore, tree: Any) -> Any:
     """All devices' rows of every array."""
     return jax.tree.map(lambda x: jax.lax.all_gather(x, core.axes, tiled=True), tree)
 
 
-def _local_forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str, Any], Any]:
+def _local_forward(
+    core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels
+) -> tuple[dict[str, Any], Any]:
     """What one device does; see `statistics`."""
     sweep, reduction = core.sweep, core.sweep.reduction
     resident, queries = _sides(core, inputs, labels)
@@ -152,14 +158,14 @@ def _local_forward(core: Core, inputs: Inputs, labels: Labels) -> tuple[dict[str
     return out, (of_resident, of_queries, everyone)
 
 
-def _around(core: Core, hop: Callable[..., Any], start: Any) -> Any:
+def _around(core: BlockwiseCore, hop: Callable[..., Any], start: Any) -> Any:
     """Once around the ring; a loop, because unrolled hops would all be held at once."""
     return jax.lax.fori_loop(0, core.devices, hop, start) if core.devices > 1 else hop(0, start)
 
 
 def _local_backward(
-    core: Core, inputs: Inputs, labels: Labels, saved: Any, grads: dict[str, Any]
-) -> Inputs:
+    core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels, saved: Any, grads: dict[str, Any]
+) -> BlockwiseInputs:
     """What one device does for the gradients of `statistics`."""
     of_resident, of_queries, everyone = saved
     resident, queries = _sides(core, inputs, labels)
@@ -169,8 +175,8 @@ def _local_backward(
     _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
     d_resident, d_queries = pull(grads["own"])
     extra = resident.points.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
-    of_rows = Saved(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
-    of_queries = Saved(of_queries, grads["query"])
+    of_rows = SavedRows(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
+    of_queries = SavedRows(of_queries, grads["query"])
     zero = jnp.zeros_like(inputs.scale)
     found = (_pad(d_resident, extra), zero, zero)
     if core.gathers:
@@ -198,7 +204,7 @@ def _local_backward(
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)
     rows = labels.valid.shape[0]
     negatives = inputs.negatives
-    return Inputs(
+    return BlockwiseInputs(
         documents=d_resident[:rows],
         queries=d_queries,
         negatives=None if negatives is None else d_resident[rows:].reshape(negatives.shape),

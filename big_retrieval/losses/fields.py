@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, PairLoss
 from big_retrieval.config.loss import Terms
-from big_retrieval.similarity import Topology, topology
+from big_retrieval.similarity import Similarity, topology
 
 Points = tuple[jax.Array, jax.Array | None]  # [B, M, N], and bool [B] of the rows that have some
 
@@ -36,7 +36,7 @@ class Term:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sides:
+class QueryAndDocumentFields:
     """The fields of both sides.
 
     Attributes:
@@ -48,7 +48,7 @@ class Sides:
       from_raw: whether embeddings are projected here, as the run's topology is another.
     """
 
-    topology: Topology
+    topology: Similarity
     weights: dict[str, float]
     query: tuple[str, ...]
     document: tuple[str, ...]
@@ -96,11 +96,11 @@ class Sides:
         return average, None if any(mask is None for mask in there) else jnp.sum(shares, axis=0) > 0
 
 
-def make_sides(config: Config, loss: PairLoss) -> Sides:
+def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:
     """The sides that a loss of a checked config compares."""
     weights = {name: field.weight for name, field in config.fields.items()}
     own = loss.topology or config.topology_of(*loss.compares(config))
-    return Sides(
+    return QueryAndDocumentFields(
         topology(own),
         weights,
         query=loss.fields(config, "query"),

@@ -7,20 +7,20 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Sparsity, Vdr
-from big_retrieval.config.vdr import top_of_documents
+from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses import activity
-from big_retrieval.losses.fields import Sides, pair_weights
+from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.losses.vdr import Lexical, vdr_loss
-from big_retrieval.spreading import column_axis
+from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
+from big_retrieval.sparse.sharded import column_axis
 
 
 def lexical_side(
-    sides: Sides, reps: Reps, batch: Batch, side: str
-) -> tuple[Lexical, jax.Array | None]:
-    """One side as dense representations with words, and which rows have it.
+    sides: QueryAndDocumentFields, reps: Reps, batch: Batch, side: str
+) -> tuple[LexicalBatch, jax.Array | None]:
+    """One side as dense representations with bow, and which rows have it.
 
     Of several fields: their weighted average, and all of their words.
 
@@ -32,22 +32,22 @@ def lexical_side(
     """
     names = sides.query if side == "query" else sides.document
     points, there = sides.points(reps, batch, names)
-    words = [reps.words[name] for name in names if name in reps.words]
+    bow = [reps.bow[name] for name in names if name in reps.bow]
     flat = points.reshape(len(points), -1)  # [B, V]
-    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), there
+    return LexicalBatch(flat, jnp.concatenate(bow, axis=1) if bow else None), there
 
 
 def _active(
-    name: str, side: Lexical, batch: Batch, there: jax.Array | None, top: int | None
+    name: str, side: LexicalBatch, batch: Batch, there: jax.Array | None, top_k: int | None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
     valid = batch.valid if there is None else batch.valid & there
-    found = activity.activity(side.points, side.words, valid, top)
+    found = activity.activity(side.points, side.bow, valid, top_k)
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 
 def sparsity(
-    config: Sparsity, sides: Sides, reps: Reps, batch: Batch, step: jax.Array | int
+    config: Sparsity, sides: QueryAndDocumentFields, reps: Reps, batch: Batch, step: jax.Array | int
 ) -> Result:
     """The regulariser of both sides at a step, [], and what they have active.
 
@@ -108,14 +108,14 @@ class VdrLoss(PairLossFunction[Vdr]):
     @property
     def _gates(self) -> dict[str, int]:
         """k of both sides; of documents only watched where they are compared dense."""
-        tops = {"query": self.part.top, "document": top_of_documents(self.part)}
-        return {side: activity.ALL if top is None else top for side, top in tops.items()}
+        tops = {"query": self.part.top_k, "document": top_k_of_documents(self.part)}
+        return {side: activity.ALL if top_k is None else top_k for side, top_k in tops.items()}
 
-    def _lexical_negatives(self, reps: Reps) -> Lexical | None:
+    def _lexical_negatives(self, reps: Reps) -> LexicalBatch | None:
         if reps.negatives is None:
             return None
         ((name, points),) = reps.negatives.points.items()  # [B, K, 1, V]
         if name not in self.sides.document:
             return None
         flat = points.reshape(*points.shape[:2], -1)
-        return Lexical(flat, reps.negatives.words.get(name))
+        return LexicalBatch(flat, reps.negatives.bow.get(name))

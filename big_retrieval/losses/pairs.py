@@ -12,11 +12,11 @@ from big_retrieval.batch import Reps
 from big_retrieval.config import Config, PairLoss
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import activity
-from big_retrieval.losses.fields import Sides, make_sides, pair_weights
+from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair_weights
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
 from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.temperature import LearnedTemperature
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse.sharded import column_axis
 
 P = TypeVar("P", bound=PairLoss)
 
@@ -34,7 +34,7 @@ class PairLossFunction(LossFunction, Generic[P]):
     """
 
     part: P
-    sides: Sides
+    sides: QueryAndDocumentFields
     temperature: LearnedTemperature
     normalise: bool
     lexical: bool

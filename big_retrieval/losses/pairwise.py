@@ -1,7 +1,7 @@
 """All pairs of a batch for a loss: labels, statistics of every row, and the means over pairs.
 
 What a loss over pairs of one's own is made of: a `Reduction` (`losses/cells.py`) says what it reads
-of the cells, and `Pairs.statistics` computes that block by block on any mesh.
+of the cells, and `PairBatch.statistics` computes that block by block on any mesh.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ import jax.numpy as jnp
 
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
-from big_retrieval.gate import Compact
 from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.cells import Reduction
-from big_retrieval.losses.core import Inputs, Labels, make_core
-from big_retrieval.similarity import Topology
-from big_retrieval.spreading import pad_columns
+from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
+from big_retrieval.similarity import Similarity
+from big_retrieval.sparse.gate import Compact
+from big_retrieval.sparse.sharded import pad_columns
 
 There = tuple[jax.Array | None, jax.Array | None]
 
@@ -62,7 +62,7 @@ class Negatives:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pairs:
+class PairBatch:
     """Both sides of a batch and what is known of its rows; row i of both is a pair.
 
     Attributes:
@@ -87,7 +87,7 @@ class Pairs:
 
     query: jax.Array | Compact
     document: jax.Array
-    topology: Topology
+    topology: Similarity
     scale: jax.Array | float = 1.0
     bias: jax.Array | float | None = None
     weight: jax.Array | None = None
@@ -146,7 +146,7 @@ class Pairs:
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
         dense = not isinstance(self.query, Compact)
-        inputs = Inputs(
+        inputs = BlockwiseInputs(
             documents=pad_columns(document.astype(dtype), axis),
             queries=pad_columns(query.astype(dtype), axis if dense else None),
             negatives=None
@@ -155,7 +155,7 @@ class Pairs:
             scale=jnp.asarray(self.scale, dtype),
             bias=None if bias is None else jnp.asarray(bias, dtype),
         )
-        sweep = blockwise.Sweep(
+        sweep = blockwise.SweepSettings(
             topology=self.topology,
             reduction=reduction,
             false_negatives=self.false_negatives,

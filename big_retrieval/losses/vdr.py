@@ -25,55 +25,55 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from big_retrieval import gate
-from big_retrieval.config.vdr import Vdr, top_of_documents
-from big_retrieval.gate import Compact
+from big_retrieval.config.vdr import Vdr, top_k_of_documents
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import Negatives
 from big_retrieval.similarity import Product, unit
+from big_retrieval.sparse import gate
+from big_retrieval.sparse.gate import Compact
 
 
 @flax.struct.dataclass
-class Lexical:
+class LexicalBatch:
     """One side of a batch.
 
     Attributes:
       points: dense V(x), [B, V].
-      words: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
+      bow: int32 [B, L], term ids of the input, padded with -1; None: it has none (images).
     """
 
     points: jax.Array
-    words: jax.Array | None = None
+    bow: jax.Array | None = None
 
     @property
     def width(self) -> int:
         """V."""
         return self.points.shape[-1]
 
-    def gated(self, top: int | None, more: jax.Array | None = None) -> Compact:
+    def gated(self, top_k: int | None, more: jax.Array | None = None) -> Compact:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
-        words = [each for each in (self.words, more) if each is not None]
-        together = jnp.concatenate(words, axis=1) if words else None
-        return gate.compact(self.points, self.width if top is None else top, together)
+        bow = [each for each in (self.bow, more) if each is not None]
+        together = jnp.concatenate(bow, axis=1) if bow else None
+        return gate.compact(self.points, self.width if top_k is None else top_k, together)
 
     def bag(self, normalise: bool) -> Compact:
         """bow(x)."""
-        assert self.words is not None
-        return gate.bag_of_words(self.words, normalise)
+        assert self.bow is not None
+        return gate.bag_of_words(self.bow, normalise)
 
-    def active(self, source: Literal["gate", "bag"], top: int | None) -> jax.Array:
+    def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
         """bool [V]: the columns that some row has active, T(B)."""
-        rows = self.gated(top).columns if source == "gate" else self.words
+        rows = self.gated(top_k).columns if source == "gate" else self.bow
         assert rows is not None
-        return jnp.any(gate.spread_words(rows, self.width), axis=0)
+        return jnp.any(gate.multi_hot(rows, self.width), axis=0)
 
 
 def vdr_loss(
     config: Vdr,
-    query: Lexical,
-    document: Lexical,
-    negatives: Lexical | None = None,
+    query: LexicalBatch,
+    document: LexicalBatch,
+    negatives: LexicalBatch | None = None,
     **common: Any,
 ) -> Result:
     """The loss of a global batch.
@@ -82,7 +82,7 @@ def vdr_loss(
       config: which terms, gates and mask.
       query: row i belongs to row i of `document`.
       document: the positives.
-      negatives: hard negatives, points [B, K, V] and words [B, K, L] or None.
+      negatives: hard negatives, points [B, K, V] and bow [B, K, L] or None.
       **common: of `contrastive_loss`: scale, weight, valid, there, query_id, document_id,
         execution; and negatives_valid, bool [B, K].
 
@@ -162,9 +162,9 @@ class Terms:
     """What the terms of a batch compare; the attributes are arguments of `vdr_loss`."""
 
     config: Vdr
-    query: Lexical
-    document: Lexical
-    negatives: Lexical | None = None
+    query: LexicalBatch
+    document: LexicalBatch
+    negatives: LexicalBatch | None = None
 
     def operands(self) -> dict[str, Operands]:
         """Term -> queries [B, V] or compact, documents [B, V], hard negatives [B, K, V] or None."""
@@ -189,14 +189,14 @@ class Terms:
     @functools.cached_property
     def active(self) -> jax.Array:
         """bool [V]: the columns that the mask leaves where they are."""
-        return self.query.active(self.config.mask.source, self.config.top)
+        return self.query.active(self.config.mask.source, self.config.top_k)
 
     def _gated(self) -> Operands:
         """SCE(E_q, V_p): the parametric term."""
-        top, rows = self.config.top, len(self.query.points)
+        top_k, rows = self.config.top_k, len(self.query.points)
         if not self._masked("gated"):
-            return self.query.gated(top), self.document.points, self._others
-        query = self.query.gated(top, claims(self.active, rows))
+            return self.query.gated(top_k), self.document.points, self._others
+        query = self.query.gated(top_k, claims(self.active, rows))
         return query, self._without(unclaimed(self.active, rows)), self._others
 
     def _bag(self) -> Operands:
@@ -204,7 +204,7 @@ class Terms:
         query, rows = self.query.bag(self.config.bag_norm), len(self.query.points)
         if not self._masked("bag"):
             return query, self.document.points, self._others
-        more = claims(self.active, rows)  # none is a word of the batch
+        more = claims(self.active, rows)  # none is a term of the batch's texts
         values = self._weighted(more >= 0)
         together = [(query.values, values), (query.columns, more)]
         query = Compact(*(jnp.concatenate(each, axis=1) for each in together))
@@ -221,12 +221,12 @@ class Terms:
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """E_p of the positives and of the hard negatives, dense."""
-        width, top = self.document.width, top_of_documents(self.config)
-        own = gate.spread(self.document.gated(top), width)
+        width, top_k = self.document.width, top_k_of_documents(self.config)
+        own = gate.spread(self.document.gated(top_k), width)
         if self.negatives is None:
             return own, None
         flat = _flat(self.negatives)
-        others = gate.spread(flat.gated(top), width)
+        others = gate.spread(flat.gated(top_k), width)
         return own, others.reshape(self.negatives.points.shape)
 
     def _bag_documents(self) -> Operands:
@@ -252,6 +252,6 @@ class Terms:
         return query, own, others
 
 
-def _flat(side: Lexical) -> Lexical:
+def _flat(side: LexicalBatch) -> LexicalBatch:
     """[B, K, ...] -> [B K, ...]."""
     return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), side)

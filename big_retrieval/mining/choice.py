@@ -10,7 +10,7 @@ from big_retrieval.mining.answers import has_answer, words_of
 
 
 @dataclass(frozen=True)
-class Wish:
+class MiningOptions:
     """What is wanted.
 
     Attributes:
@@ -32,7 +32,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryResults:
     """What was found for a query.
 
     Attributes:
@@ -60,8 +60,8 @@ class Chosen:
 
 
 def choose(
-    found: Found,
-    wish: Wish,
+    found: QueryResults,
+    options: MiningOptions,
     text_of: Callable[[int], str],
     answers: Sequence[str],
     dropped: Counter[str],
@@ -75,19 +75,19 @@ def choose(
 
     Args:
       found: the ranking.
-      wish: what is wanted.
+      options: what is wanted.
       text_of: title and text of a document.
       answers: to the query; (): none is known.
       dropped: counts what was left out, by reason.
       itself: whether a document is the query.
     """
-    most = ceiling(found.best_right, wish)
+    most = ceiling(found.best_right, options)
     known = {text_of(number) for number in found.right}
     words = [words_of(answer) for answer in answers]
     left: list[Chosen] = []
     wrong = 0  # that were passed, to skip the first ones
     for rank, (number, score) in enumerate(zip(found.documents, found.scores, strict=True), 1):
-        if wish.count and len(left) == wish.count and not wish.draw:
+        if options.count and len(left) == options.count and not options.draw:
             break
         if number in found.right or itself(number):
             dropped["right" if number in found.right else "the query itself"] += 1
@@ -95,7 +95,7 @@ def choose(
         wrong += 1
         text = text_of(number)
         why = (
-            "first ranks" if wrong <= wish.skip
+            "first ranks" if wrong <= options.skip
             else "score too near" if not score <= most
             else "same text" if text in known
             else "answer inside" if has_answer(text, words)
@@ -106,28 +106,28 @@ def choose(
             continue
         known.add(text)
         left.append(Chosen(number, score, rank))
-    return _drawn(left, found.query, wish) if wish.draw else left
+    return _drawn(left, found.query, options) if options.draw else left
 
 
-def ceiling(right: float, wish: Wish) -> float:
+def ceiling(right: float, options: MiningOptions) -> float:
     """The highest score of a negative; infinite where any score will do.
 
     Args:
       right: the best score of a right document; NaN: it is unknown, and so any score will do.
-      wish: has the margins.
+      options: has the margins.
     """
     limits = [np.inf]
     if not np.isnan(right):
-        limits += [right - wish.margin] if wish.margin is not None else []
+        limits += [right - options.margin] if options.margin is not None else []
         # A share of a negative score (a distance) is further below it, not nearer to 0.
-        limits += [right - (1 - wish.share) * abs(right)] if wish.share is not None else []
+        limits += [right - (1 - options.share) * abs(right)] if options.share is not None else []
     return float(min(limits))
 
 
-def _drawn(left: list[Chosen], query: int, wish: Wish) -> list[Chosen]:
+def _drawn(left: list[Chosen], query: int, options: MiningOptions) -> list[Chosen]:
     """Some of them by the seed and the query's number, best first."""
-    if not wish.count or len(left) <= wish.count:
+    if not options.count or len(left) <= options.count:
         return left
-    rng = np.random.default_rng([wish.seed, query])
-    places = np.sort(rng.choice(len(left), wish.count, replace=False))
+    rng = np.random.default_rng([options.seed, query])
+    places = np.sort(rng.choice(len(left), options.count, replace=False))
     return [left[place] for place in places.tolist()]

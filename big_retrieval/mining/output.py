@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.io import durable
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.mining.task import Task
 from big_retrieval.runtime import locks
 

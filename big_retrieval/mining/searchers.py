@@ -10,21 +10,21 @@ import scipy.sparse
 
 from big_retrieval import similarity
 from big_retrieval.config import Config
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.encoding import Encoder, Points
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
 from big_retrieval.evals.ranks import best_of_whole, on_devices
+from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.mining.task import Task
-from big_retrieval.train.identity import params_sha256
 
 PAIRS = 4096  # whose scores are computed at a time
 CHUNK = 256  # queries that are scored against all documents at a time
 
 
-class Searcher(Protocol):
+class CandidateSearcher(Protocol):
     """Finds documents; best score first.
 
     Attributes:
@@ -62,7 +62,7 @@ class WordSearcher:
         self._index = Bm25(side_texts(task.documents, columns["document"]))
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Searcher`."""
+        """See `CandidateSearcher`."""
         texts = side_texts(self._task.queries, self._columns["query"], queries)
         right = [self._task.right[number] for number in queries.tolist()]
         return self._index.search(texts, depth, right)
@@ -84,7 +84,7 @@ class ModelSearcher:
         self,
         task: Task,
         config: Config,
-        readers: Mapping[str, Reader],
+        readers: Mapping[str, FieldReader],
         encoder: Encoder,
         weights: Any,
         reading: Reading | None = None,
@@ -107,7 +107,7 @@ class ModelSearcher:
         self._whole = on_devices(points if there.all() else points[self._there], encoder)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Searcher`."""
+        """See `CandidateSearcher`."""
         found, scores = best_of_whole(
             self._queries[queries],
             self._whole,

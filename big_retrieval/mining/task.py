@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.collection import Collection
-from big_retrieval.data.fields import Reader, source_texts
-from big_retrieval.data.files.picked import Renamed
-from big_retrieval.data.files.tables import Chain, Rows, Table
-from big_retrieval.data.judgements import JudgedSource
+from big_retrieval.data.fields.reader import FieldReader, source_texts
+from big_retrieval.data.formats.picked import Renamed
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Chain, Rows, Table
+from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.negatives import read_negatives
-from big_retrieval.data.records import Records
-from big_retrieval.data.sources import Source, is_absent, value_of
+from big_retrieval.data.passages.collection import Collection
+from big_retrieval.data.sources import RecordSource, is_absent, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.rankings import id_of
 
@@ -34,11 +34,11 @@ class Task:
       judged: whether a query and a document with one id are the same, as in BEIR's ArguAna.
     """
 
-    queries: Source
-    documents: Source
+    queries: RecordSource
+    documents: RecordSource
     right: Sequence[Sequence[int]]
-    query: Reader
-    document: Reader
+    query: FieldReader
+    document: FieldReader
     judged: bool = False
 
     def text(self, number: int) -> tuple[str, str]:
@@ -78,7 +78,7 @@ class Task:
         return question in (text.split(), self.whole_text(document).split())
 
 
-def judged_task(source: JudgedSource, query: Reader, document: Reader) -> Task:
+def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader) -> Task:
     """The task of judged pairs: documents with a grade above 0 are right."""
     count = len(source.queries)
     right: list[Sequence[int]] = []
@@ -90,7 +90,10 @@ def judged_task(source: JudgedSource, query: Reader, document: Reader) -> Task:
 
 
 def pairs_task(
-    source: Source, query: Reader, document: Reader, collection: Collection | None = None
+    source: RecordSource,
+    query: FieldReader,
+    document: FieldReader,
+    collection: Collection | None = None,
 ) -> Task:
     """The task of other sources: a document is right for the queries whose records have it.
 
@@ -133,14 +136,14 @@ class _Reading:
       texts: title and text of every document -> its number.
     """
 
-    def __init__(self, query: Reader, document: Reader):
+    def __init__(self, query: FieldReader, document: FieldReader):
         self._query, self._document = query, document
         self.queries: list[dict[str, Any]] = []
         self.right: list[dict[int, None]] = []
         self.texts: dict[tuple[str, str], int] = {}
         self._asked: dict[str, int] = {}
 
-    def add(self, source: Source, index: int) -> None:
+    def add(self, source: RecordSource, index: int) -> None:
         """Reads a record; one that is damaged adds nothing."""
         try:
             said = source_texts(source, index, self._query)[0]
@@ -180,13 +183,13 @@ class _Reading:
         return [next(behind) if place < 0 else place for place in found]
 
 
-def _answers(source: Source, index: int) -> tuple[str, ...]:
+def _answers(source: RecordSource, index: int) -> tuple[str, ...]:
     value = _perhaps(source, index, ANSWERS)
     found = [] if is_absent(value) else [value] if isinstance(value, str) else list(value)
     return tuple(str(each) for each in found)
 
 
-def _perhaps(source: Source, index: int, column: str) -> Any:
+def _perhaps(source: RecordSource, index: int, column: str) -> Any:
     """A value that records may have; None where they have no such column."""
     try:
         return value_of(source, index, column)
@@ -194,7 +197,7 @@ def _perhaps(source: Source, index: int, column: str) -> Any:
         return None
 
 
-def _title(reader: Reader, title: str) -> dict[str, str]:
+def _title(reader: FieldReader, title: str) -> dict[str, str]:
     column = reader.field.title
     return {column: title} if column else {}
 
@@ -219,7 +222,7 @@ class Documents(Records):
         return f"own-{index - count}"
 
 
-def _table(collection: Collection | None, reader: Reader, rows: list[dict[str, Any]]) -> Table:
+def _table(collection: Collection | None, reader: FieldReader, rows: list[dict[str, Any]]) -> Table:
     own = Rows(rows, "documents")
     if collection is None:
         return own

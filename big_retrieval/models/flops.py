@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.columns import Columns
 from big_retrieval.config import Field, Tower
+from big_retrieval.sparse.terms import Columns
 
 ROWS = 2  # of the two traced batches the second has as many more; the difference counts rows alone
 

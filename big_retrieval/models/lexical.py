@@ -18,7 +18,7 @@ from jax.nn import initializers
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
-from big_retrieval.models.pooling import Options, max_pool, mean_pool
+from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.similarity import unit
 
 Pooling = Literal["max", "mean"]
@@ -61,7 +61,7 @@ class LexicalHead(nn.Module):
       tied: project with the word table given at the call instead of an own kernel.
       activation: of `ACTIVATIONS`.
       pooling: "max", or "mean" of the activations.
-      pooling_top: with "mean", only so many of the largest of each column; None: all.
+      pooling_top_k: with "mean", only so many of the largest of each column; None: all.
       mask_padding: whether positions outside of the mask are left out. The authors' own code lets
         padding compete; False does as they do.
       transform: "none", or the activation ("gelu" (exact), "gelu_tanh", "quick_gelu", "relu") of a
@@ -80,7 +80,7 @@ class LexicalHead(nn.Module):
     tied: bool = False
     activation: str = "elu1p"
     pooling: Pooling = "max"
-    pooling_top: int | None = None
+    pooling_top_k: int | None = None
     mask_padding: bool = True
     transform: str = "none"
     layer_norm: bool = True
@@ -88,7 +88,7 @@ class LexicalHead(nn.Module):
     use_bias: bool = False
     bias_init: float = 0.0
     normalise: bool = False
-    options: Options = Options()
+    options: PoolingOptions = PoolingOptions()
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -131,7 +131,7 @@ class LexicalHead(nn.Module):
         activation = ACTIVATIONS[self.activation]
         how: Any = {"columns": columns, "dtype": self.dtype, "options": self.options}
         if self.pooling == "mean":
-            out = mean_pool(*operands, activation=activation, top=self.pooling_top, **how)
+            out = mean_pool(*operands, activation=activation, top_k=self.pooling_top_k, **how)
         else:
             pooled, positions = max_pool(*operands, **how)
             self.sow("intermediates", "positions", positions)

@@ -20,8 +20,8 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype
-from big_retrieval.models.pooling_rules import EXCLUDED, Inputs, Max, Mean, Rule
-from big_retrieval.models.pooling_sweep import Core, Selection, pool
+from big_retrieval.models.pooling_rules import EXCLUDED, Max, Mean, PoolingInputs, Rule
+from big_retrieval.models.pooling_sweep import PoolingCore, Selection, pool
 
 Backward = Literal["auto", "sparse", "dense"]
 BACKWARDS = ("auto", "sparse", "dense")
@@ -30,7 +30,7 @@ TILE_BYTES = 2**29  # of a block's [b, L, C] logits on an accelerator: few, larg
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PoolingOptions:
     """How the blocked loop runs.
 
     Attributes:
@@ -57,7 +57,7 @@ def max_pool(
     *,
     columns: Sequence[int] | None = None,
     dtype: Dtype | None = None,
-    options: Options | None = None,
+    options: PoolingOptions | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """The largest logit of every column, max over l of (hidden @ kernel.T + bias)[b, l, v].
 
@@ -84,12 +84,12 @@ def max_pool(
       UserError: shapes do not fit, a column is no row of the kernel, the block or the form of the
         derivative is unknown.
     """
-    options = options or Options()
+    options = options or PoolingOptions()
     if options.backward not in BACKWARDS:
         raise UserError(f"backward {options.backward!r} is unknown; known: {', '.join(BACKWARDS)}.")
     auto = "sparse" if jax.default_backend() == "cpu" else "dense"
     form = auto if options.backward == "auto" else options.backward
-    inputs = jax.tree.map(jnp.asarray, Inputs(hidden, kernel, bias))
+    inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
     pooled, positions = _pool(Max(dense=form == "dense"), inputs, mask, columns, dtype, options)
     if mask is not None:
         some = jnp.any(jnp.asarray(mask, bool), axis=1)[:, None]  # [B, 1]
@@ -104,10 +104,10 @@ def mean_pool(
     mask: jax.Array | None = None,
     *,
     activation: Callable[[jax.Array], jax.Array],
-    top: int | None = None,
+    top_k: int | None = None,
     columns: Sequence[int] | None = None,
     dtype: Dtype | None = None,
-    options: Options | None = None,
+    options: PoolingOptions | None = None,
 ) -> jax.Array:
     """The mean over positions of activation(hidden @ kernel.T + bias), [B, V], float32 or wider.
 
@@ -120,28 +120,30 @@ def mean_pool(
       bias: [V], or None.
       mask: [B, L] or None. Rows without any position give 0.
       activation: elementwise and non-decreasing; a named function, which jit knows again.
-      top: average only so many of the largest values of each column; None: all.
+      top_k: average only so many of the largest values of each column; None: all.
       columns: as in `max_pool`.
       dtype: as in `max_pool`.
       options: `backward` has no meaning here.
 
     Raises:
-      UserError: as in `max_pool`, or `top` is not positive.
+      UserError: as in `max_pool`, or `top_k` is not positive.
     """
-    if top is not None and top < 1:
-        raise UserError(f"pooling_top is {top}: it must be at least 1, or None for all positions.")
-    rule = Mean(activation, top)
-    inputs = jax.tree.map(jnp.asarray, Inputs(hidden, kernel, bias))
-    return _pool(rule, inputs, mask, columns, dtype, options or Options())[0]
+    if top_k is not None and top_k < 1:
+        raise UserError(
+            f"pooling_top_k is {top_k}: it must be at least 1, or None for all positions."
+        )
+    rule = Mean(activation, top_k)
+    inputs = jax.tree.map(jnp.asarray, PoolingInputs(hidden, kernel, bias))
+    return _pool(rule, inputs, mask, columns, dtype, options or PoolingOptions())[0]
 
 
 def _pool(
     rule: Rule,
-    inputs: Inputs,
+    inputs: PoolingInputs,
     mask: jax.Array | None,
     columns: Sequence[int] | None,
     dtype: Dtype | None,
-    options: Options,
+    options: PoolingOptions,
 ) -> tuple[jax.Array, Any]:
     """Checks the arguments, lays the work out on the mesh, and runs it."""
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
@@ -159,7 +161,7 @@ def _pool(
         axes, devices = (), 1  # a few rows, to draw parameters with: all of them on every device
     spread = options.width_axis in axes and width % mesh[options.width_axis] == 0
     mine = len(chosen) // (mesh[tensor] if tensor else 1)
-    core = Core(
+    core = PoolingCore(
         rule=rule,
         columns=mine,
         first=chosen[0] if isinstance(chosen, range) else 0,
@@ -199,7 +201,7 @@ def block_size(positions: int, platform: str | None = None) -> int:
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _spread(inputs: Inputs, chosen: Sequence[int], more: int) -> Inputs:
+def _spread(inputs: PoolingInputs, chosen: Sequence[int], more: int) -> PoolingInputs:
     """With a kernel of the chosen columns alone, and `more` of zeros, so that the axis of columns
     divides them."""
     kernel = inputs.kernel
@@ -208,12 +210,14 @@ def _spread(inputs: Inputs, chosen: Sequence[int], more: int) -> Inputs:
     else:
         kernel = kernel[jnp.asarray(chosen, jnp.int32)]
     if not more:
-        return Inputs(inputs.hidden, kernel, inputs.bias)
+        return PoolingInputs(inputs.hidden, kernel, inputs.bias)
     bias = None if inputs.bias is None else jnp.pad(inputs.bias, (0, more))
-    return Inputs(inputs.hidden, jnp.pad(kernel, ((0, more), (0, 0))), bias)
+    return PoolingInputs(inputs.hidden, jnp.pad(kernel, ((0, more), (0, 0))), bias)
 
 
-def _check(inputs: Inputs, mask: jax.Array | None, chosen: Sequence[int], options: Options) -> None:
+def _check(
+    inputs: PoolingInputs, mask: jax.Array | None, chosen: Sequence[int], options: PoolingOptions
+) -> None:
     """Says what does not fit."""
     hidden, kernel = inputs.hidden.shape, inputs.kernel.shape
     if len(hidden) != 3 or len(kernel) != 2 or hidden[-1] != kernel[-1]:

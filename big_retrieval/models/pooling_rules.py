@@ -22,7 +22,7 @@ EXCLUDED = -1e30
 
 
 @flax.struct.dataclass
-class Inputs:
+class PoolingInputs:
     """What is projected and pooled.
 
     Attributes:
@@ -38,7 +38,7 @@ class Inputs:
 
 @flax.struct.dataclass
 class Gradient:
-    """Gradient with respect to `Inputs`, in float32 or wider; `bias` is there in any case."""
+    """Gradient with respect to `PoolingInputs`, in float32 or wider; it always has `bias`."""
 
     hidden: jax.Array
     kernel: jax.Array
@@ -48,13 +48,13 @@ class Gradient:
 class Rule(Protocol):
     """How the positions of a block are pooled; static and hashable."""
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, Any]:
         """A block and mask [B, L] -> pooled [B, C] and what `backward` needs, [B, C] or None."""
         ...
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: Any,
         g: jax.Array,
@@ -74,20 +74,20 @@ class Max:
 
     dense: bool
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """See `Rule`; saves the positions of the maxima, [B, C]. Without any, about -1e30."""
         tile = _logits(block, mask)  # [B, L, C]
         length = tile.shape[1]
-        top = jnp.max(tile, axis=1)  # [B, C]
+        largest = jnp.max(tile, axis=1)  # [B, C]
         # A second pass over the tile costs less than argmax does on a CPU. NaN equals nothing:
         # the last position is then the one.
         number = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
-        first = jnp.min(jnp.where(tile == top[:, None], number, length - 1), axis=1)  # [B, C]
-        return _biased(top, block), first.astype(position_dtype(length))
+        first = jnp.min(jnp.where(tile == largest[:, None], number, length - 1), axis=1)  # [B, C]
+        return _biased(largest, block), first.astype(position_dtype(length))
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: jax.Array,
         g: jax.Array,
@@ -106,7 +106,7 @@ def position_dtype(length: int) -> Dtype:
 
 
 def _dense(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
+    block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Two products with the tile that holds g where a position has won and 0 elsewhere."""
     number = jnp.arange(d_hidden.shape[1], dtype=position.dtype)[:, None]  # [L, 1]
@@ -118,7 +118,7 @@ def _dense(
 
 
 def _sparse(
-    block: Inputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
+    block: PoolingInputs, position: jax.Array, g: jax.Array, d_hidden: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """C rows gathered and C rows added for each sample.
 
@@ -146,25 +146,25 @@ class Mean:
 
     Attributes:
       activation: elementwise, non-decreasing.
-      top: only so many of the largest values of each column are averaged; None: all.
+      top_k: only so many of the largest values of each column are averaged; None: all.
     """
 
     activation: Callable[[jax.Array], jax.Array]
-    top: int | None = None
+    top_k: int | None = None
 
-    def forward(self, block: Inputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
+    def forward(self, block: PoolingInputs, mask: jax.Array | None) -> tuple[jax.Array, None]:
         """See `Rule`; saves nothing. 0 where no position takes part."""
         tile = _biased(_logits(block, mask), block)  # [B, L, C]
         count = jnp.full(tile.shape[:1], tile.shape[1]) if mask is None else jnp.sum(mask, axis=1)
-        if self.top is not None and self.top < tile.shape[1]:
-            tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top)[0]  # [B, C, top]
-            tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top)
+        if self.top_k is not None and self.top_k < tile.shape[1]:
+            tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top_k)[0]  # [B, C, K]
+            tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top_k)
         values = jnp.where(tile > EXCLUDED / 2, self.activation(tile), 0)
         return jnp.sum(values, axis=1) / jnp.maximum(count, 1)[:, None], None
 
     def backward(
         self,
-        block: Inputs,
+        block: PoolingInputs,
         mask: jax.Array | None,
         saved: None,
         g: jax.Array,
@@ -179,7 +179,7 @@ class Mean:
         return Gradient(d_hidden, found.kernel.astype(d_hidden.dtype), bias.astype(d_hidden.dtype))
 
 
-def _logits(block: Inputs, mask: jax.Array | None) -> jax.Array:
+def _logits(block: PoolingInputs, mask: jax.Array | None) -> jax.Array:
     """Without bias, [B, L, C]; about -1e30 where the mask is false."""
     batch, length, width = block.hidden.shape
     flat = matmul(block.hidden.reshape(batch * length, width), block.kernel.T)  # [B*L, C]
@@ -187,7 +187,7 @@ def _logits(block: Inputs, mask: jax.Array | None) -> jax.Array:
     return tile if mask is None else jnp.where(mask[:, :, None], tile, EXCLUDED)
 
 
-def _biased(x: jax.Array, block: Inputs) -> jax.Array:
+def _biased(x: jax.Array, block: PoolingInputs) -> jax.Array:
     return x if block.bias is None else x + block.bias.astype(x.dtype)
 
 

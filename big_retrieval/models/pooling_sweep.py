@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.layers import wide
-from big_retrieval.models.pooling_rules import Gradient, Inputs, Rule
+from big_retrieval.models.pooling_rules import Gradient, PoolingInputs, Rule
 
 
 @flax.struct.dataclass
@@ -37,7 +37,7 @@ class Selection:
 
 
 @dataclasses.dataclass(frozen=True)
-class Core:
+class PoolingCore:
     """The static part of a computation.
 
     Attributes:
@@ -66,12 +66,12 @@ class Core:
         return -(-self.columns // self.block)
 
     @property
-    def entering(self) -> tuple[Inputs, Selection]:
+    def entering(self) -> tuple[PoolingInputs, Selection]:
         """How inputs and selection lie on the mesh."""
         rows: Any = P(self.rows or None)
         columns: Any = P(self.tensor)
         whole: Any = P()
-        return Inputs(rows, columns, columns), Selection(rows, whole)
+        return PoolingInputs(rows, columns, columns), Selection(rows, whole)
 
     @property
     def pooled(self) -> P:
@@ -85,10 +85,10 @@ class Core:
             return local
         return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    def operands(self, inputs: Inputs) -> Inputs:
+    def operands(self, inputs: PoolingInputs) -> PoolingInputs:
         """In their type; a kernel that does not travel is cast block by block instead."""
         kernel = inputs.kernel.astype(self.dtype) if self.width else inputs.kernel
-        return Inputs(inputs.hidden.astype(self.dtype), kernel, inputs.bias)
+        return PoolingInputs(inputs.hidden.astype(self.dtype), kernel, inputs.bias)
 
     def take(self, x: jax.Array, number: jax.Array) -> jax.Array:
         """A block of the last axis, [..., V] -> [..., C]."""
@@ -102,7 +102,7 @@ class Core:
         """The first column of a block."""
         return jnp.minimum(number * self.block, self.columns - self.block)
 
-    def part(self, inputs: Inputs, selection: Selection, number: jax.Array) -> Inputs:
+    def part(self, inputs: PoolingInputs, selection: Selection, number: jax.Array) -> PoolingInputs:
         """What a block depends on."""
         if selection.rows is None:
             start = self.first + self.start(number)
@@ -110,7 +110,7 @@ class Core:
         else:
             kernel = inputs.kernel[self.take(selection.rows, number)]  # [C, D]
         bias = None if inputs.bias is None else self.take(inputs.bias, number)
-        return Inputs(inputs.hidden, kernel.astype(self.dtype), bias)
+        return PoolingInputs(inputs.hidden, kernel.astype(self.dtype), bias)
 
     def add(
         self, x: jax.Array, part: jax.Array, selection: Selection, number: jax.Array
@@ -124,7 +124,7 @@ class Core:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def pool(core: Core, inputs: Inputs, selection: Selection) -> tuple[jax.Array, Any]:
+def pool(core: PoolingCore, inputs: PoolingInputs, selection: Selection) -> tuple[jax.Array, Any]:
     """Pools all columns.
 
     Returns:
@@ -133,13 +133,17 @@ def pool(core: Core, inputs: Inputs, selection: Selection) -> tuple[jax.Array, A
     return _forward(core, inputs, selection)[0]
 
 
-def _forward(core: Core, inputs: Inputs, selection: Selection) -> tuple[tuple[jax.Array, Any], Any]:
+def _forward(
+    core: PoolingCore, inputs: PoolingInputs, selection: Selection
+) -> tuple[tuple[jax.Array, Any], Any]:
     run = core.run(_local_forward, core.entering, core.pooled)
     pooled, saved = run(core.operands(inputs), selection)
     return (pooled, saved), (inputs, selection, saved)
 
 
-def _backward(core: Core, residuals: Any, grads: tuple[jax.Array, Any]) -> tuple[Inputs, None]:
+def _backward(
+    core: PoolingCore, residuals: Any, grads: tuple[jax.Array, Any]
+) -> tuple[PoolingInputs, None]:
     inputs, selection, saved = residuals
     in_specs = (*core.entering, core.pooled, core.pooled)
     rows: Any = P(core.rows or None)
@@ -148,14 +152,16 @@ def _backward(core: Core, residuals: Any, grads: tuple[jax.Array, Any]) -> tuple
     leaving = Gradient(rows, kernel, bias)
     run = core.run(_local_backward, in_specs, leaving)
     found = run(core.operands(inputs), selection, saved, grads[0])
-    out = Inputs(found.hidden, found.kernel, None if inputs.bias is None else found.bias)
+    out = PoolingInputs(found.hidden, found.kernel, None if inputs.bias is None else found.bias)
     return jax.tree.map(lambda x, like: x.astype(like.dtype), out, inputs), None
 
 
 pool.defvjp(_forward, _backward)
 
 
-def _local_forward(core: Core, inputs: Inputs, selection: Selection) -> tuple[jax.Array, Any]:
+def _local_forward(
+    core: PoolingCore, inputs: PoolingInputs, selection: Selection
+) -> tuple[jax.Array, Any]:
     """What one device does."""
 
     def block(number: Any, found: Any) -> Any:
@@ -172,7 +178,7 @@ def _local_forward(core: Core, inputs: Inputs, selection: Selection) -> tuple[ja
 
 
 def _local_backward(
-    core: Core, inputs: Inputs, selection: Selection, saved: Any, g: jax.Array
+    core: PoolingCore, inputs: PoolingInputs, selection: Selection, saved: Any, g: jax.Array
 ) -> Gradient:
     """What one device does for the gradients."""
 
@@ -195,7 +201,7 @@ def _local_backward(
     return _reduce(core, jax.lax.fori_loop(0, core.blocks, block, start))
 
 
-def _reduce(core: Core, found: Gradient) -> Gradient:
+def _reduce(core: PoolingCore, found: Gradient) -> Gradient:
     """Sums over the devices: rows for the kernel and the bias, columns for the positions."""
     hidden, kernel, bias = found.hidden, found.kernel, found.bias
     if core.tensor is not None:

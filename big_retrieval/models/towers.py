@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
-from big_retrieval.columns import Columns, Words, columns_of, columns_of_size
 from big_retrieval.config import Config, Field, Tower
 from big_retrieval.models.flops import head_flops, tower_flops
+from big_retrieval.sparse.terms import Columns, Words, columns_of, columns_of_size
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
@@ -58,7 +58,7 @@ class RetrievalModel(nn.Module):
 
         Returns:
           Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones, with
-          the words of texts.
+          the bow (term ids) of texts.
         """
         run, products = similarity.topology(self.topology), similarity.topology("inner")
         towers = {
@@ -66,7 +66,7 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        points, words, raws = {}, {}, {}
+        points, bow, raws = {}, {}, {}
         for name in sorted(inputs.keys() & self.fields.keys()):  # targets are the losses'
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
@@ -81,8 +81,8 @@ class RetrievalModel(nn.Module):
             raws |= {name: raw} if self.keep_raw else {}
             if owner in self.columns and "ids" in arrays:
                 table = jnp.asarray(self.columns[owner].table)
-                words[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
-        return Reps(points=points, words=words, raw=raws)
+                bow[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
+        return Reps(points=points, bow=bow, raw=raws)
 
     @nn.nowrap
     def _read_by(self, tower: str) -> list[Field]:

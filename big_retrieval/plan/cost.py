@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.models.flops import head_flops, tower_flops
 from big_retrieval.models.towers import DTYPES, lexical_columns
-from big_retrieval.plan.chips import Chip
 from big_retrieval.plan.loss_cost import loss_flops, loss_wire
 from big_retrieval.plan.memory import arrays_bytes, groups
-from big_retrieval.train.build import Model
+from big_retrieval.runtime.chips import Chip
+from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.optimizer import names_of
 
 # What a good program reaches of the chip's peak, and how much of the computation can hide traffic.
@@ -48,7 +48,7 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     return {"towers": n * towers, "recomputation": n * again, "loss": loss}
 
 
-def wire_bytes(parts: Model, config: Config) -> dict[str, float]:
+def wire_bytes(parts: BuiltModel, config: Config) -> dict[str, float]:
     """Bytes that one device receives in a step, by kind of collective.
 
     * Gradients: all-reduce over the devices that share the rows, 2 s (D - 1) / D for an array of
@@ -72,7 +72,7 @@ def _slices(config: Config) -> int:
     return config.batch_size // (config.microbatch or config.batch_size)
 
 
-def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
+def _parameters(parts: BuiltModel, config: Config) -> list[tuple[str, float]]:
     """What gradients and spread parameters send."""
     mesh, slices = parts.mesh.shape, _slices(config)
     data, fsdp, tensor, rows_over = mesh["data"], mesh["fsdp"], mesh["tensor"], groups(parts)
@@ -96,7 +96,7 @@ def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
     return out
 
 
-def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
+def _activations(parts: BuiltModel, config: Config) -> list[tuple[str, float]]:
     """What layers that are spread over the tensor axis send."""
     tensor = parts.mesh.shape["tensor"]
     if tensor == 1:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from big_retrieval.plan.chips import Chip
+from big_retrieval.runtime.chips import Chip
 
 _PROBE = "import jax; d = jax.devices(); print(len(d), d[0].device_kind, sep='|')"
 _ACCELERATORS = ("nvidia0", "nvidiactl", "accel0", "vfio")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from big_retrieval.config import Config
 from big_retrieval.plan import loss_cost, memory
-from big_retrieval.train.build import Model
+from big_retrieval.train.build import BuiltModel
 
 
 class Change(NamedTuple):
@@ -28,8 +28,8 @@ class _Candidate(NamedTuple):
 
 
 def smallest_change(
-    parts: Model,
-    rebuild: Callable[[Config], Model],
+    parts: BuiltModel,
+    rebuild: Callable[[Config], BuiltModel],
     platform: str,
     limit: float,
     offset: float = 0.0,
@@ -64,7 +64,7 @@ def smallest_change(
     return None
 
 
-def _candidates(parts: Model, platform: str) -> Iterator[_Candidate]:
+def _candidates(parts: BuiltModel, platform: str) -> Iterator[_Candidate]:
     """Single changes, then combinations, each with its micro-batches from large to small."""
     none = _Candidate(parts.config, [])
     remat, spread = _remat(none, platform), _spread(none, parts)
@@ -85,7 +85,7 @@ def _candidates(parts: Model, platform: str) -> Iterator[_Candidate]:
         yield from _sliced(ring, parts)
 
 
-def _sliced(base: _Candidate, parts: Model) -> Iterator[_Candidate]:
+def _sliced(base: _Candidate, parts: BuiltModel) -> Iterator[_Candidate]:
     """Micro-batches of powers of two that divide the batch, largest first."""
     batch, rows_over = base.config.batch_size, memory.groups(parts)
     if any(t.whole_batch for t in base.config.towers.values()):
@@ -113,7 +113,7 @@ def _remat(base: _Candidate, platform: str) -> _Candidate | None:
     return base._replace(config=_with(base.config, towers=towers), flags=[*base.flags, *flags])
 
 
-def _spread(base: _Candidate, parts: Model) -> _Candidate | None:
+def _spread(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
     """Parameters over all devices that rows are spread over."""
     rows_over = memory.groups(parts)
     if parts.mesh.shape["fsdp"] == rows_over:
@@ -123,7 +123,7 @@ def _spread(base: _Candidate, parts: Model) -> _Candidate | None:
     return _Candidate(_with(base.config, mesh=mesh), flags, spread=True)
 
 
-def _ring(base: _Candidate, parts: Model) -> _Candidate | None:
+def _ring(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
     """The loss with one side passed around."""
     tensor = parts.mesh.shape["tensor"]
     if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config, tensor) == "ring":

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 
 from big_retrieval import similarity
-from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config, PairLoss, is_lexical
+from big_retrieval.config.checks.fields import point_shape
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides

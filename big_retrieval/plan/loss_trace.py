@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.checks.fields import point_shape
 from big_retrieval.config import Config, negatives_field
+from big_retrieval.config.checks.fields import point_shape
 from big_retrieval.losses.function import Context
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.plan.liveness import peak_bytes
@@ -96,14 +96,14 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     """
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
-        points, words = {}, {}
+        points, bow = {}, {}
         for name in fields:
             field = config.fields[name]
             shape = (*rows, *point_shape(config, name, vocab_size))
             points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
             if field.head.lexical and field.modality == "text":
-                words[name] = jnp.zeros((*rows, field.length), jnp.int32)
-        return Reps(points=points, words=words, raw=points)
+                bow[name] = jnp.zeros((*rows, field.length), jnp.int32)
+        return Reps(points=points, bow=bow, raw=points)
 
     found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
     if hard:

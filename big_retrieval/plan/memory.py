@@ -20,12 +20,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from big_retrieval.columns import Columns
 from big_retrieval.config import Config
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
-from big_retrieval.train.build import Model
+from big_retrieval.sparse.terms import Columns
+from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
 
 PARTS = ("parameters", "optimiser", "batch", "activations", "representations", "loss")
@@ -34,7 +34,7 @@ _ROWS = 8191  # a prime: an array whose size it divides has a row axis
 
 
 @dataclasses.dataclass(frozen=True)
-class Saved:
+class SavedBytes:
     """What the backward pass of one field needs, bytes.
 
     Attributes:
@@ -59,12 +59,12 @@ def arrays_bytes(tree: Any) -> int:
     )
 
 
-def groups(parts: Model) -> int:
+def groups(parts: BuiltModel) -> int:
     """Devices that rows are spread over."""
     return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
 
 
-def state_bytes(parts: Model) -> dict[str, int]:
+def state_bytes(parts: BuiltModel) -> dict[str, int]:
     """`parameters`, `optimiser` and `batch` of one device; exact."""
     params = arrays_bytes(parts.abstract.params)
     return {
@@ -74,7 +74,7 @@ def state_bytes(parts: Model) -> dict[str, int]:
     }
 
 
-def per_device(parts: Model, platform: str) -> dict[str, int]:
+def per_device(parts: BuiltModel, platform: str) -> dict[str, int]:
     """All of `PARTS` and their `total`, bytes on one device.
 
     Args:
@@ -85,7 +85,7 @@ def per_device(parts: Model, platform: str) -> dict[str, int]:
 
 
 def from_state(
-    parts: Model, config: Config, state: Mapping[str, int], platform: str
+    parts: BuiltModel, config: Config, state: Mapping[str, int], platform: str
 ) -> dict[str, int]:
     """`per_device` for a config that differs from `parts` only in how it is computed.
 
@@ -105,7 +105,7 @@ def from_state(
     return {**found, "total": sum(found.values())}
 
 
-def activations(parts: Model, config: Config, platform: str) -> dict[str, int]:
+def activations(parts: BuiltModel, config: Config, platform: str) -> dict[str, int]:
     """What the towers hold at the height of a step, by kind, bytes on one device.
 
     `kept` for the backward pass; `layer`, the largest backward pass of one layer or lexical head,
@@ -171,7 +171,7 @@ class _Alone(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _of_layers(tower: Any, alone: _Alone) -> Saved:
+def _of_layers(tower: Any, alone: _Alone) -> SavedBytes:
     """A tower of equal layers: what the second of two layers adds holds for every further one."""
 
     def kept(depth: int, **changes: Any) -> tuple[int, int]:
@@ -185,21 +185,21 @@ def _of_layers(tower: Any, alone: _Alone) -> Saved:
     elif not tower.scan:
         layer -= tower.spared_bytes(alone.field, alone.itemsize)
     inside = max(0, inside + tower.layer_bytes(alone.field, alone.itemsize))
-    return Saved(max(0, 2 * one - two), layer, inside, two_casts - one_casts)
+    return SavedBytes(max(0, 2 * one - two), layer, inside, two_casts - one_casts)
 
 
 @functools.lru_cache(maxsize=16)
-def _whole(tower: Any, alone: _Alone) -> Saved:
+def _whole(tower: Any, alone: _Alone) -> SavedBytes:
     """A tower without equal layers, such as a residual network, counted whole."""
     base, casts = alone.kept(tower)
     inside = tower.layer_bytes(alone.field, alone.itemsize)
     if tower.remat != "none":
         plain = dataclasses.replace(tower, remat="none")
         inside += (_whole(plain, alone).base - base) // tower.depth
-    return Saved(base, 0, inside, casts)
+    return SavedBytes(base, 0, inside, casts)
 
 
-def _saved(model: RetrievalModel, name: str, tower: Any) -> Saved:
+def _saved(model: RetrievalModel, name: str, tower: Any) -> SavedBytes:
     """What one field keeps, by tracing; nothing is cached between different sizes."""
     owner = model.fields[name].shares_head or name
     whole: Any = model.fields[name]
@@ -247,7 +247,7 @@ def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
     return per_row, cast
 
 
-def _blocks(name: str, rows: int, parts: Model, platform: str) -> int:
+def _blocks(name: str, rows: int, parts: BuiltModel, platform: str) -> int:
     """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
     field = parts.model.fields[name]
     columns = parts.model.columns.get(field.shares_head or name, ())
@@ -256,13 +256,13 @@ def _blocks(name: str, rows: int, parts: Model, platform: str) -> int:
     return field.head.block_bytes(rows, positions, spread, platform)
 
 
-def _layers_bytes(parts: Model, tower: str) -> int:
+def _layers_bytes(parts: BuiltModel, tower: str) -> int:
     """Parameters of a tower's layers on one device; all of a tower without such names."""
     whole = parts.abstract.params[tower]
     return arrays_bytes({k: v for k, v in whole.items() if k.startswith("layer")} or whole)
 
 
-def _gathered(parts: Model, config: Config) -> int:
+def _gathered(parts: BuiltModel, config: Config) -> int:
     """Whole copies of parameters that live in parts: one layer at a time in scans, else all.
 
     The word table is always gathered whole for the look-up.

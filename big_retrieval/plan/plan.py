@@ -21,11 +21,12 @@ from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
-from big_retrieval.plan import chips, cost, fit, hlo, loss_cost, memory, report
-from big_retrieval.plan.chips import Chip
-from big_retrieval.plan.vocabulary import Vocabulary, vocabulary, with_words
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.io.manifest import to_json
+from big_retrieval.plan import cost, fit, hlo, loss_cost, memory, report
+from big_retrieval.plan.vocabulary import VocabularySize, vocabulary, with_words
+from big_retrieval.runtime import chips
+from big_retrieval.runtime.chips import Chip
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import Step, abstract_batch, compile_step
 
 _LENGTH = 1000  # steps of the schedule, which changes neither shapes nor costs
@@ -109,7 +110,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
     words = vocabulary(config)
     config = with_words(config, words.size)
 
-    def build(changed: Config) -> Model:
+    def build(changed: Config) -> BuiltModel:
         mesh = parallel.make_mesh(changed, where.devices)
         return build_model(changed, mesh, vocab_size=words.size, total_steps=_LENGTH)
 
@@ -138,7 +139,9 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
     }
 
 
-def _about(config: Config, where: Target, parts: Model, words: Vocabulary) -> dict[str, Any]:
+def _about(
+    config: Config, where: Target, parts: BuiltModel, words: VocabularySize
+) -> dict[str, Any]:
     """What the plan is of."""
     chip = where.chip
     return {
@@ -179,20 +182,20 @@ def _by_compiler(formulas: dict[str, int], compiler: dict[str, Any]) -> dict[str
     return found
 
 
-def _compile(parts: Model) -> dict[str, Any]:
+def _compile(parts: BuiltModel) -> dict[str, Any]:
     """The compiler's figures for one device, of the phase that takes the most memory."""
     found = [_compile_step(parts, step) for step in _different_steps(parts)]
     return max(found, key=lambda figures: figures["temp_bytes"])
 
 
-def _different_steps(parts: Model) -> list[Step]:
+def _different_steps(parts: BuiltModel) -> list[Step]:
     """The steps of phases that train other parameters, or have other batch statistics."""
     updates = parts.updates
     kinds = [(updates.trained(i), span.phase.batch_stats) for i, span in enumerate(updates.spans)]
     return [parts.steps[i] for i, kind in enumerate(kinds) if kind not in kinds[:i]]
 
 
-def _compile_step(parts: Model, step: Step) -> dict[str, Any]:
+def _compile_step(parts: BuiltModel, step: Step) -> dict[str, Any]:
     start = time.monotonic()
     batch = abstract_batch(parts.config, parts.mesh)
     compiled = compile_step(step, parts.abstract, batch, parts.mesh)
@@ -212,8 +215,8 @@ def _compile_step(parts: Model, step: Step) -> dict[str, Any]:
 def _costs(
     config: Config,
     where: Target,
-    parts: Model,
-    words: Vocabulary,
+    parts: BuiltModel,
+    words: VocabularySize,
     compiler: dict[str, Any] | None,
     native: bool,
 ) -> dict[str, Any]:

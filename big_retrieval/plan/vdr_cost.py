@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from big_retrieval.config import Vdr
-from big_retrieval.config.vdr import top_of_documents
+from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses.fields import Term, make_sides
 from big_retrieval.plan.loss_cost import LossCost, Travel
 
@@ -28,8 +28,8 @@ class VdrCost(LossCost):
         have no gradient.
         """
         dense = 4 * math.prod(self.shape())  # of a device's columns of a row
-        words, width = self.words("query"), self.whole_shape()[1]
-        gated, more = _kept(self.loss.top, width) + words, -(-width // self.config.batch_size)
+        bow, width = self.bow("query"), self.whole_shape()[1]
+        gated, more = _kept(self.loss.top_k, width) + bow, -(-width // self.config.batch_size)
 
         def sparse(name: str, entries: int, has_gradient: int) -> Travel:
             """Compact where that is smaller."""
@@ -39,7 +39,7 @@ class VdrCost(LossCost):
 
         out = [sparse("gated", gated + more * self._masked("gated"), 1)]
         if self.loss.bag:
-            out.append(sparse("bag", words + more * self._masked("bag"), 0))
+            out.append(sparse("bag", bow + more * self._masked("bag"), 0))
         if self.loss.symmetric:
             out.append(Travel("query", dense, 0, dense))
             if self.loss.bag:
@@ -51,7 +51,7 @@ class VdrCost(LossCost):
         """Whether a term has the contrastive mask."""
         return self.loss.mask.apply in (term, "both")
 
-    def words(self, side: str) -> int:
+    def bow(self, side: str) -> int:
         """Words of a row's query or document at most."""
         fields = (self.config.fields[name] for name in self.config.side(side))
         return sum(field.length for field in fields if field.modality == "text")
@@ -71,16 +71,16 @@ class VdrCost(LossCost):
         loss, tensor, batch = self.loss, self.tensor, self.config.batch_size
         share, mine, width = (tensor - 1) / tensor, batch // rows_over, self.shape()[1]
         out = super().columns_wire(rows_over)
-        tops = loss.top, top_of_documents(loss)
-        kept = sum(_kept(top, width) for top in tops)
+        tops = loss.top_k, top_k_of_documents(loss)
+        kept = sum(_kept(top_k, width) for top_k in tops)
         out["all-gather"] = (tensor - 1) * 8 * mine * kept  # of both sides, to be logged, too
-        query, document = (_kept(top, tensor * width) for top in tops)
-        taken = query + self.words("query")
+        query, document = (_kept(top_k, tensor * width) for top_k in tops)
+        taken = query + self.bow("query")
         more = -(-tensor * width // batch)  # what a mask shares out, looked up and taken
         taken += more * self._masked("gated")
         if loss.symmetric:
             negatives = self.config.negatives.count
-            taken += (1 + negatives) * (document + self.words("document"))
+            taken += (1 + negatives) * (document + self.bow("document"))
         out["all-reduce"] += 2 * share * mine * 2 * 4 * taken
         out["all-reduce"] += 2 * share * mine * 4 * more * (loss.mask.apply != "none")
         return out
@@ -92,6 +92,6 @@ class VdrCost(LossCost):
         return self.whole_shape()[1] * (2 + (mask != "none") + both)
 
 
-def _kept(top: int | None, width: int) -> int:
+def _kept(top_k: int | None, width: int) -> int:
     """Columns of `width` that a gate leaves."""
-    return width if top is None else min(top, width)
+    return width if top_k is None else min(top_k, width)

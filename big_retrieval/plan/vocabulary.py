@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
-from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.text.tokenizers import load_tokenizer
 
 PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
     (r"xlm-roberta", 250_002),
@@ -20,7 +20,7 @@ PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
 )
 
 
-class Vocabulary(NamedTuple):
+class VocabularySize(NamedTuple):
     """A number of ids and where it comes from."""
 
     size: int
@@ -36,7 +36,7 @@ def with_words(config: Config, size: int) -> Config:
     return dataclasses.replace(config, towers=towers)
 
 
-def vocabulary(config: Config) -> Vocabulary:
+def vocabulary(config: Config) -> VocabularySize:
     """Ids of the tokenizer, as far as they can be known here.
 
     From the tokenizer itself where its file is here, or where it is learned from generated data;
@@ -49,13 +49,13 @@ def vocabulary(config: Config) -> Vocabulary:
     towers = config.towers.values()
     sizes = [t.vocab_size for t in towers if t.vocab_size is not None]
     if c.path and Path(c.path).exists():
-        return Vocabulary(load_tokenizer(c.type, c.path).vocab_size, f"read from {c.path}")
+        return VocabularySize(load_tokenizer(c.type, c.path).vocab_size, f"read from {c.path}")
     if not c.path and config.data.generated:
         size = make_tokenizer(config, make_source(config.data)).vocab_size
-        return Vocabulary(size, "learned from the generated captions")
+        return VocabularySize(size, "learned from the generated captions")
     if sizes:
-        return Vocabulary(min(sizes), "assumed from config.towers.<tower>.vocab_size")
+        return VocabularySize(min(sizes), "assumed from config.towers.<tower>.vocab_size")
     for pattern, size in PUBLISHED:
         if c.path and re.search(pattern, c.path, re.IGNORECASE):
-            return Vocabulary(size, f"assumed: the published size for the name {c.path!r}")
-    return Vocabulary(c.vocab_size, "assumed from config.tokenizer.vocab_size")
+            return VocabularySize(size, f"assumed: the published size for the name {c.path!r}")
+    return VocabularySize(c.vocab_size, "assumed from config.tokenizer.vocab_size")

@@ -52,7 +52,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class _Axes:
+class _ChartAxes:
     x: list[float]
     y: list[float]
 
@@ -102,7 +102,7 @@ def _lost(chart: Chart) -> str:
     return f"not finite at {len(steps):,} step(s), first at {steps[0]:,}" if steps else ""
 
 
-def _axes(chart: Chart, finite: list[Points]) -> _Axes:
+def _axes(chart: Chart, finite: list[Points]) -> _ChartAxes:
     steps = [step for points in finite for step, _ in points]
     values = [value for points in finite for _, value in points]
     low, high = min(values), max(values)
@@ -115,7 +115,7 @@ def _axes(chart: Chart, finite: list[Points]) -> _Axes:
     across = [t for t in across if t <= max(steps)] if len(across) > 2 else across
     if across[-1] < max(steps):
         across = [*across, float(max(steps))]
-    return _Axes(across, ticks(low, high, 5))
+    return _ChartAxes(across, ticks(low, high, 5))
 
 
 def _drawing(chart: Chart, finite: list[Points]) -> Html:
@@ -129,7 +129,7 @@ def _drawing(chart: Chart, finite: list[Points]) -> Html:
     )
 
 
-def _grid(chart: Chart, axes: _Axes) -> list[Html]:
+def _grid(chart: Chart, axes: _ChartAxes) -> list[Html]:
     parts = []
     for value in axes.y:
         _, y = axes.place(axes.x[0], value)
@@ -153,7 +153,7 @@ def _tick(chart: Chart, value: float) -> str:
     return f"{short(round(100 * value, 9))}%" if percent else short(value)
 
 
-def _line(chart: Chart, series: Series, points: Points, axes: _Axes) -> list[Html]:
+def _line(chart: Chart, series: Series, points: Points, axes: _ChartAxes) -> list[Html]:
     look = f"c{series.colour} d{series.dash}"
     name = tag("title", f"{series.label}: {_range(chart, points)}") if points else None
     out = []
@@ -171,7 +171,7 @@ def _line(chart: Chart, series: Series, points: Points, axes: _Axes) -> list[Htm
     return out
 
 
-def _path(points: Points, axes: _Axes) -> str:
+def _path(points: Points, axes: _ChartAxes) -> str:
     """The line through finite points, broken at the others."""
     words, pen = [], "M"
     for step, value in points:
@@ -215,7 +215,7 @@ def _mean(points: Points, most: int) -> Points:
     return out
 
 
-def _last_values(chart: Chart, finite: list[Points], axes: _Axes) -> list[Html]:
+def _last_values(chart: Chart, finite: list[Points], axes: _ChartAxes) -> list[Html]:
     """The last value of each line at its end, moved apart where they would meet."""
     found = []
     for series, points in zip(chart.series, finite, strict=True):

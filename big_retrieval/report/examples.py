@@ -51,8 +51,8 @@ def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
         why = (
             "No examples: they would have made the page too large."
             if evaluators
-            else "No examples yet: they are written when a run ends, and by python -m "
-            "big_retrieval.evaluate --workdir=RUN."
+            else "No examples yet: they are written when a run ends, and by "
+            "big-retrieval evaluate --run=RUN."
         )
         return tag("p", why, class_="empty")
     note = None

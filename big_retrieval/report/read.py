@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import complete_steps
+from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import is_number
 
 SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run
@@ -89,8 +89,8 @@ def check_run(folder: Path) -> None:
         raise UserError(f"{folder} is no folder; give the folder of a run.")
     if not any((folder / name).is_file() for name in SIGNS):
         raise UserError(
-            f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the --workdir of "
-            "a run."
+            f"{folder} is no run folder (it has none of {', '.join(SIGNS)}); give the "
+            "folder of a run."
         )
 
 

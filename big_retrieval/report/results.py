@@ -162,7 +162,7 @@ def _with_unit(name: str, value: Any) -> str:
 
 
 def _again(run: RunFiles) -> Html:
-    """What `big_retrieval.evaluate` found, where it differs from the run's own numbers."""
+    """What `big-retrieval evaluate` found, where it differs from the run's own numbers."""
     final = run.final
     own = {name: value for name, value in run.evaluation.items() if is_number(value)}
     differ = sorted(name for name, value in own.items() if final.get(name) != value)

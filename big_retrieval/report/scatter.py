@@ -44,7 +44,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Group:
+class DotGroup:
     """Some points that look alike.
 
     Attributes:
@@ -79,11 +79,11 @@ class Scatter:
     title: str
     x_name: str
     metric: str
-    groups: Sequence[Group]
+    groups: Sequence[DotGroup]
 
 
 @dataclass(frozen=True)
-class _Axes:
+class _ScatterAxes:
     x: list[float]
     y: list[float]
 
@@ -128,7 +128,7 @@ def _drawing(plot: Scatter) -> Html:
     if not dots:
         return tag("p", "no points", class_="empty")
     values = [dot.y for dot in dots]
-    axes = _Axes(
+    axes = _ScatterAxes(
         log_ticks(min(dot.x for dot in dots), max(dot.x for dot in dots)),
         ticks(min(values), max(values), 6),
     )
@@ -148,7 +148,7 @@ def _drawing(plot: Scatter) -> Html:
     return tag("svg", parts, viewBox=view, role="img", aria_label=_told(plot))
 
 
-def _grid(plot: Scatter, axes: _Axes) -> Iterator[Html]:
+def _grid(plot: Scatter, axes: _ScatterAxes) -> Iterator[Html]:
     percent = labelled(plot.metric, 0.5).endswith("%")
     for value in axes.y:
         _, y = axes.place(axes.x[0], value)
@@ -164,7 +164,7 @@ def _grid(plot: Scatter, axes: _Axes) -> Iterator[Html]:
     )
 
 
-def _marker(group: Group, x: float, y: float, title: Html | None = None) -> Html:
+def _marker(group: DotGroup, x: float, y: float, title: Html | None = None) -> Html:
     corners = CORNERS.get(group.shape % SHAPES)
     if corners is None:
         return tag("circle", title, cx=f"{x:.1f}", cy=f"{y:.1f}", r=RADIUS, class_=group.look)
@@ -172,7 +172,7 @@ def _marker(group: Group, x: float, y: float, title: Html | None = None) -> Html
     return tag("path", title, d=f"M{way}Z", class_=group.look)
 
 
-def _labels(plot: Scatter, axes: _Axes) -> Iterator[Html]:
+def _labels(plot: Scatter, axes: _ScatterAxes) -> Iterator[Html]:
     """The labels of the points beside which neither points nor other labels stand."""
     places = [axes.place(dot.x, dot.y) for group in plot.groups for dot in group.dots]
     taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places]
@@ -207,7 +207,7 @@ def _free(box: Box, taken: Sequence[Box]) -> bool:
     )
 
 
-def _swatch(group: Group) -> Html:
+def _swatch(group: DotGroup) -> Html:
     return tag(
         "svg", _marker(group, 13, 6), viewBox="0 0 26 12", width=26, height=12, aria_hidden="true"
     )

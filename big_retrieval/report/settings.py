@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from big_retrieval import schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import NONE, duration, is_number, number, size
 from big_retrieval.report.read import RunFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.sweep.table import Row, chosen_metrics, means_of_rows
+from big_retrieval.sweep.table import TableRow, chosen_metrics, means_of_rows
 
 FILES = ("results.json", "evaluation.json")  # the first that is there counts
 EVALUATORS = ("retrieval/*", "zeroshot/*", "ranking/*")  # where no metrics are asked for
@@ -20,7 +20,7 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     """A row for each folder, a column for each metric.
 
     Args:
-      folders: a run's, or one that `big_retrieval.evaluate` wrote to; or that of a sweep's entry
+      folders: a run's, or one that `big-retrieval evaluate` wrote to; or that of a sweep's entry
         with a folder seed_<k> for each run, of which the row has mean and sample deviation.
       patterns: of the metrics, as in a sweep (`ranking/*/nDCG@10`); none: all of evaluators.
 
@@ -48,7 +48,7 @@ def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
     return means_of_rows(rows, patterns or [each for each in EVALUATORS if each not in unknown])
 
 
-def row_of(folder: Path, name: str) -> Row:
+def row_of(folder: Path, name: str) -> TableRow:
     """The numbers of a folder, or of the seeds in it.
 
     Args:
@@ -62,7 +62,7 @@ def row_of(folder: Path, name: str) -> Row:
         raise UserError(f"{folder} is no folder; give the folder of a run or of an evaluation.")
     own = _read(folder)
     if own is not None:
-        return Row(name, "1", [own])
+        return TableRow(name, "1", [own])
     seeds = [path for path in folder.iterdir() if path.is_dir() and SEED.fullmatch(path.name)]
     read = [_read(path) for path in sorted(seeds, key=lambda path: int(path.name[5:]))]
     found = [each for each in read if each is not None]
@@ -70,10 +70,10 @@ def row_of(folder: Path, name: str) -> Row:
         where = f" nor in its {len(seeds)} folders of seeds" if seeds else ""
         raise UserError(
             f"{folder} has neither {' nor '.join(FILES)}{where}: let the run end, or evaluate it "
-            "with python -m big_retrieval.evaluate."
+            "with big-retrieval evaluate."
         )
     missing = len(seeds) - len(found)
-    return Row(name, f"{len(found)} of {len(seeds)}" if missing else str(len(found)), found)
+    return TableRow(name, f"{len(found)} of {len(seeds)}" if missing else str(len(found)), found)
 
 
 def _read(folder: Path) -> dict[str, Any] | None:

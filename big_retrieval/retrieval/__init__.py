@@ -5,7 +5,7 @@
     names = index.ids.many(numbers[0])
 
 An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense points
-(`dense.py`). The commands `python -m big_retrieval.index` and `python -m big_retrieval.search` put
+(`dense.py`). The commands `big-retrieval index` and `big-retrieval search` put
 a model in front of them (`making.py`, `searching.py`).
 """
 
@@ -25,7 +25,7 @@ def open_index(
     """Opens an index folder of either kind; its arrays are mapped into memory, not read.
 
     Args:
-      folder: what `python -m big_retrieval.index` wrote.
+      folder: what `big-retrieval index` wrote.
       verify: also recompute the checksum of every file, which reads all of them.
       engine: "exact", or, of dense indexes, "faiss" with the extra of this name.
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data import open_files
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.files.cells import Cells
-from big_retrieval.data.files.columns import as_text
-from big_retrieval.data.files.tables import Table, check_columns
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.records import IMAGE, Records
+from big_retrieval.data.formats import open_files
+from big_retrieval.data.formats.cells import DelimitedLines
+from big_retrieval.data.formats.columns import as_text
+from big_retrieval.data.formats.records import IMAGE, Records
+from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
@@ -27,7 +27,7 @@ HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no h
 
 
 @dataclass(frozen=True)
-class Reader:
+class DocumentReader:
     """Which columns of a file are read.
 
     Attributes:
@@ -91,7 +91,7 @@ class Chunk:
             [self.shown[row] for row in rows],
         )
 
-    def add(self, name: str, row: "Row") -> None:
+    def add(self, name: str, row: "DocumentRow") -> None:
         """Adds a record."""
         self.ids.append(name)
         for field, value in row.values.items():
@@ -102,7 +102,7 @@ class Chunk:
 
 
 @dataclass
-class Row:
+class DocumentRow:
     """One record.
 
     Attributes:
@@ -123,7 +123,9 @@ class Row:
         return ""
 
 
-def open_records(flag: str, patterns: str, reader: Reader) -> tuple[Records, Reader]:
+def open_records(
+    flag: str, patterns: str, reader: DocumentReader
+) -> tuple[Records, DocumentReader]:
     """Opens the files of documents or queries.
 
     Args:
@@ -152,7 +154,7 @@ def open_records(flag: str, patterns: str, reader: Reader) -> tuple[Records, Rea
     return Records(table, image=image, text="", root=paths[0].parent), reader
 
 
-def _open(path: Path, reader: Reader) -> Table:
+def _open(path: Path, reader: DocumentReader) -> Table:
     """The rows of a file; of a .tsv without a header line, as MS MARCO's are, `HEADERLESS` ones."""
     if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
         check_regular(path)
@@ -163,11 +165,11 @@ def _open(path: Path, reader: Reader) -> Table:
         if not named and numbered and len(cells) in (2, 3):
             names = HEADERLESS[: len(cells)]
             print(f"{path} has no header line: it is read as {', '.join(names)}", file=sys.stderr)
-            return Cells(path, names)
+            return DelimitedLines(path, names)
     return open_files.file_table(path)
 
 
-def _fitting(reader: Reader, table: Table) -> Reader:
+def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
     """A reader with the columns of texts and ids that a table has, as far as its first row tells.
 
     The id is looked for here, as `Records` adds one where there is none.
@@ -182,13 +184,13 @@ def _fitting(reader: Reader, table: Table) -> Reader:
     if reader.own and len(texts) == 1 and not reader.images:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in known and TEXT in known:
-            if not isinstance(table, Cells):  # of which `_open` has told
+            if not isinstance(table, DelimitedLines):  # of which `_open` has told
                 print(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read", file=sys.stderr)
             texts[field] = (TEXT,)
     return dataclasses.replace(reader, id=name, texts=texts)
 
 
-def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iterator[Chunk]:
+def read(records: Records, reader: DocumentReader, size: int, left_out: LeftOut) -> Iterator[Chunk]:
     """Reads all records in order, `size` at a time; those that cannot be used are left out.
 
     Raises:
@@ -215,13 +217,13 @@ def read(records: Records, reader: Reader, size: int, left_out: LeftOut) -> Iter
         yield chunk
 
 
-def _flags(reader: Reader) -> list[str]:
+def _flags(reader: DocumentReader) -> list[str]:
     """The flags that name columns."""
     known = {"--text": reader.texts, "--title": reader.titles, "--image": reader.images}
     return [flag for flag, columns in known.items() if columns]
 
 
-def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
+def _row(records: Records, reader: DocumentReader, index: int) -> tuple[str, DocumentRow]:
     """The id and the fields of a record.
 
     Raises:
@@ -231,7 +233,7 @@ def _row(records: Records, reader: Reader, index: int) -> tuple[str, Row]:
     name = as_text(row.get(reader.id or "id"))
     if name is None:
         raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
-    found = Row()
+    found = DocumentRow()
     for field, columns in reader.texts.items():
         parts = [_text(row, column, place) for column in columns]
         text = reader.join.join(filter(None, parts))

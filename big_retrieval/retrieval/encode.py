@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import Chunk
 from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
 
 TEXTS, IMAGES = 1024, 256  # records that are read and encoded at a time
 

@@ -111,7 +111,7 @@ class TextsWriter:
         self._ends.close()
 
 
-class Texts(Sequence[str]):
+class StoredTexts(Sequence[str]):
     """Texts by number, read from the disk when asked for.
 
     Args:

@@ -17,9 +17,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
-from big_retrieval.io import durable
+from big_retrieval.io import durable, manifest
 from big_retrieval.runtime import locks
 
 ABOUT = "index.json"
@@ -27,7 +26,7 @@ MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 2  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
-AGAIN = "build it again with python -m big_retrieval.index"
+AGAIN = "build it again with big-retrieval index"
 
 
 @dataclass(frozen=True)

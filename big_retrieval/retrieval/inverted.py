@@ -15,11 +15,11 @@ import numpy as np
 from scipy import sparse
 
 from big_retrieval.errors import UserError
+from big_retrieval.evals.top_k import check_depth, top
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import ArrayWriter, Texts, open_array
+from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
 from big_retrieval.retrieval.folder import AGAIN, INVERTED, About
 from big_retrieval.retrieval.runs import Runs, checked
-from big_retrieval.top import check_depth, top
 
 MEMORY = 512 * 2**20  # bytes that building works with
 SHORT = 16  # a query is short where its lists hold less than one entry in so many documents
@@ -98,7 +98,7 @@ class InvertedIndex:
 
     def __init__(self, folder: Path, about: About):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
-        self.ids = Texts(folder, "ids")
+        self.ids = StoredTexts(folder, "ids")
         self._pointers = np.array(open_array(folder / "pointers.npy", np.int64))  # [V + 1]
         self._documents = open_array(folder / "documents.npy", np.int32)  # [entries]
         self._values: np.ndarray | None = None

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval import loading
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.left_out import LeftOut
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import Tokenizer
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.inference import load
 from big_retrieval.retrieval import dense, exports, folder, inverted
-from big_retrieval.retrieval.documents import Chunk, Reader, open_records, read
+from big_retrieval.retrieval.documents import Chunk, DocumentReader, open_records, read
 from big_retrieval.retrieval.encode import (
     IMAGES,
     TEXTS,
@@ -27,11 +27,11 @@ from big_retrieval.retrieval.encode import (
     query_field,
     usable,
 )
-from big_retrieval.retrieval.files import Texts, TextsWriter
+from big_retrieval.retrieval.files import StoredTexts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, About
-from big_retrieval.retrieval.progress import Progress
+from big_retrieval.retrieval.progress import ProgressCounter
 from big_retrieval.retrieval.vocabulary import (
-    Vocabulary,
+    BagOfWordsEncoder,
     document_bags,
     normalises,
     vocabulary_of,
@@ -42,8 +42,8 @@ OWN_IDS = "give each its own, or name another column with --id"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked for; the flags of `python -m big_retrieval.index`.
+class IndexOptions:
+    """What is asked for; the flags of `big-retrieval index`.
 
     Attributes:
       checkpoint: a run or checkpoint folder.
@@ -86,19 +86,19 @@ class Wish:
 
 @dataclass(frozen=True)
 class _Work:
-    """A wish with all that it takes."""
+    """The options with everything that is built from them."""
 
-    wish: Wish
+    options: IndexOptions
     checkpoint: Path
     config: Config
     fields: dict[str, float]
-    reader: Reader
+    reader: DocumentReader
     records: Records
-    words: Vocabulary | None
-    model: "loading.TrainedModel | None"
+    words: BagOfWordsEncoder | None
+    model: "load.TrainedModel | None"
 
 
-def make(wish: Wish, say: Say = print) -> Path:
+def make(options: IndexOptions, say: Say = print) -> Path:
     """Encodes documents and writes what is asked for.
 
     Returns:
@@ -108,12 +108,12 @@ def make(wish: Wish, say: Say = print) -> Path:
       UserError: no usable checkpoint or documents, fields that do not fit, a folder that is there
         already, or two documents of one id.
     """
-    work = _prepare(wish)
-    partial = folder.begin(wish.out)
-    left_out, progress = LeftOut("documents"), Progress("documents", len(work.records))
+    work = _prepare(options)
+    partial = folder.begin(options.out)
+    left_out, progress = LeftOut("documents"), ProgressCounter("documents", len(work.records))
     about = None
     try:
-        if wish.format == "index":
+        if options.format == "index":
             about = _write_index(partial, work, left_out, progress)
         else:
             _export(partial, work, left_out, progress)
@@ -122,46 +122,46 @@ def make(wish: Wish, say: Say = print) -> Path:
         raise
     progress.close()
     left_out.close()
-    folder.finish(partial, wish.out, about)
+    folder.finish(partial, options.out, about)
     if about is None:
-        say(f"written to {wish.out / exports.NAMES[wish.format]}")
+        say(f"written to {options.out / exports.NAMES[options.format]}")
     else:
-        size = sum(path.stat().st_size for path in wish.out.iterdir())
+        size = sum(path.stat().st_size for path in options.out.iterdir())
         entries = f", {about.entries / about.documents:.1f} values each" if about.columns else ""
-        say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {wish.out}")
-        say(f"to search: python -m big_retrieval.search --index={wish.out}")
-    return wish.out
+        say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {options.out}")
+        say(f"to search: big-retrieval search --index={options.out}")
+    return options.out
 
 
-def _prepare(wish: Wish) -> _Work:
+def _prepare(options: IndexOptions) -> _Work:
     """Opens the checkpoint and the documents, the cheap things first."""
-    found = loading.find(wish.checkpoint)
-    config = loading.read_config(found)
-    fields = document_fields(config, wish.field)
+    found = load.find(options.checkpoint)
+    config = load.read_config(found)
+    fields = document_fields(config, options.field)
     lexical = is_lexical(config, next(iter(fields)))
-    if not lexical and (wish.format != "index" or wish.binary or wish.values != "float32"):
-        what = "--binary" if wish.binary else f"--format={wish.format}"
-        what = what if wish.binary or wish.format != "index" else f"--values={wish.values}"
+    if not lexical and (options.format != "index" or options.binary or options.values != "float32"):
+        what = "--binary" if options.binary else f"--format={options.format}"
+        what = what if options.binary or options.format != "index" else f"--values={options.values}"
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
-    if wish.binary and len(fields) > 1:
+    if options.binary and len(fields) > 1:
         raise UserError(
             f"--binary indexes the words of one field, and documents have {', '.join(fields)}: "
             "name one with --field."
         )
     name = next(iter(fields))
-    if wish.binary and (reads := config.fields[name].modality) != "text":
+    if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
-    records, reader = open_records("documents", wish.documents, _reader(wish, config, fields))
-    tokenizer = Tokenizer.load(found / "tokenizer.json")
+    records, reader = open_records("documents", options.documents, _reader(options, config, fields))
+    tokenizer = FixedLengthTokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None
-    if not wish.binary:
-        weights = loading.restore_weights(found, config)
-        model = loading.put_together(found, config, tokenizer, weights, wish.batch_size)
-    return _Work(wish, found, config, fields, reader, records, words, model)
+    if not options.binary:
+        weights = load.restore_weights(found, config)
+        model = load.put_together(found, config, tokenizer, weights, options.batch_size)
+    return _Work(options, found, config, fields, reader, records, words, model)
 
 
-def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
+def _reader(options: IndexOptions, config: Config, fields: dict[str, float]) -> DocumentReader:
     """Which columns the fields are read from."""
     parts: dict[str, Any] = dict(config.fields)
     texts = [name for name in fields if parts[name].modality == "text"]
@@ -173,28 +173,30 @@ def _reader(wish: Wish, config: Config, fields: dict[str, float]) -> Reader:
         )
     titles = {name: parts[name].title for name in texts if parts[name].title}
     for flag, given, names in (
-        ("text", wish.text, texts),
-        ("title", wish.title, list(titles)),
-        ("image", wish.image, images),
+        ("text", options.text, texts),
+        ("title", options.title, list(titles)),
+        ("image", options.image, images),
     ):
         if given and len(names) != 1:
             raise UserError(
                 f"--{flag} names the column of one field, but {len(names)} of the indexed fields "
                 f"({', '.join(fields)}) have such a column."
             )
-    return Reader(
+    return DocumentReader(
         "documents",
-        texts={name: wish.text or (config.fields[name].column,) for name in texts},
-        titles={name: wish.title or column for name, column in titles.items()},
-        images={name: wish.image or config.fields[name].column for name in images},
-        show=wish.show,
-        id=wish.id,
-        join=wish.join,
-        own=not wish.text,
+        texts={name: options.text or (config.fields[name].column,) for name in texts},
+        titles={name: options.title or column for name, column in titles.items()},
+        images={name: options.image or config.fields[name].column for name in images},
+        show=options.show,
+        id=options.id,
+        join=options.join,
+        own=not options.text,
     )
 
 
-def _chunks(work: _Work, left_out: LeftOut, progress: Progress) -> Iterator[tuple[Chunk, Any]]:
+def _chunks(
+    work: _Work, left_out: LeftOut, progress: ProgressCounter
+) -> Iterator[tuple[Chunk, Any]]:
     """Chunks of documents and what the model makes of them; a UserError where there is none."""
     size = IMAGES if work.reader.images else TEXTS
     for chunk in read(work.records, work.reader, size, left_out):
@@ -227,7 +229,7 @@ def _encoded(work: _Work, chunk: Chunk) -> Any:
         return document_bags(work.words, work.config, name, values, titles)
 
 
-def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> About:
+def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: ProgressCounter) -> About:
     """Writes the files of an index."""
     ids, shown = TextsWriter(partial, "ids"), TextsWriter(partial, "texts")
     hashes: list[np.ndarray] = []
@@ -244,17 +246,17 @@ def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: Progre
         about = dense.build(partial, batches(), about)
     else:
         work.words.save(partial)
-        about = inverted.build(partial, batches(), about, memory=work.wish.memory)
+        about = inverted.build(partial, batches(), about, memory=work.options.memory)
     ids.close()
     shown.close()
-    check_ids(Texts(partial, "ids"), np.concatenate(hashes))
+    check_ids(StoredTexts(partial, "ids"), np.concatenate(hashes))
     return about
 
 
 def _about(work: _Work) -> About:
     """What the index is, before anything is in it."""
-    config, wish = work.config, work.wish
-    asked = query_field(config, wish.query_field)
+    config, options = work.config, work.options
+    asked = query_field(config, options.query_field)
     field = config.fields[asked]
     about = About(
         kind=DENSE if work.words is None else INVERTED,
@@ -273,27 +275,27 @@ def _about(work: _Work) -> About:
     normed = normalises(config, next(iter(work.fields)))  # then not all values are 1
     return dataclasses.replace(
         about,
-        values=inverted.BINARY if wish.binary and not normed else wish.values,
-        bags=wish.binary,
+        values=inverted.BINARY if options.binary and not normed else options.values,
+        bags=options.binary,
         columns=len(work.words),
         columns_sha256=work.words.fingerprint(),
     )
 
 
-def _export(partial: Path, work: _Work, left_out: LeftOut, progress: Progress) -> None:
+def _export(partial: Path, work: _Work, left_out: LeftOut, progress: ProgressCounter) -> None:
     """Writes the files of another tool."""
     if work.words is None:
         raise RuntimeError("an export of a dense field")
     batches = ((chunk.ids, found) for chunk, found in _chunks(work, left_out, progress))
-    if work.wish.format == "lucene":
-        exports.write_lucene(partial, batches, work.words.words, work.wish.quantise)
+    if work.options.format == "lucene":
+        exports.write_lucene(partial, batches, work.words.words, work.options.quantise)
     else:
         exports.write_csr(partial, batches, work.words.words)
 
 
-def fingerprint(model: "loading.TrainedModel") -> str:
+def fingerprint(model: "load.TrainedModel") -> str:
     """SHA-256 of a model's parameters."""
-    from big_retrieval.train.identity import params_sha256
+    from big_retrieval.inference.fingerprint import params_sha256
 
     return params_sha256(model.weights)
 
@@ -305,7 +307,7 @@ def _check_twice(ids: list[str]) -> None:
         raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
 
 
-def check_ids(ids: Texts, hashes: np.ndarray) -> None:
+def check_ids(ids: StoredTexts, hashes: np.ndarray) -> None:
     """Raises a UserError where two documents have one id.
 
     Args:

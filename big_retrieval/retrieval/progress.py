@@ -4,12 +4,12 @@ import sys
 import time
 from typing import TextIO
 
-from big_retrieval.clock import duration
+from big_retrieval.runtime.clock import duration
 
 EVERY = 2.0  # seconds between lines
 
 
-class Progress:
+class ProgressCounter:
     """Counts, and says how fast it goes and how long it will take.
 
     Args:

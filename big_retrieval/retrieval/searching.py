@@ -17,20 +17,20 @@ from big_retrieval.config import is_lexical
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.files import Texts
+from big_retrieval.retrieval.files import StoredTexts
 from big_retrieval.retrieval.folder import AGAIN, About
 from big_retrieval.retrieval.inverted import InvertedIndex
-from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 
 if TYPE_CHECKING:
-    from big_retrieval.loading import TrainedModel
+    from big_retrieval.inference.load import TrainedModel
     from big_retrieval.retrieval.dense import DenseIndex
 
 MODES = ("parametric", "bag", "binary")
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A document that was found.
 
     Attributes:
@@ -47,7 +47,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Searcher:
+class IndexSearcher:
     """An index with a way to encode queries.
 
     Attributes:
@@ -77,7 +77,7 @@ class Searcher:
             for found, values in zip(*self.search(queries, depth), strict=True)
         ]
 
-    def show(self, query: Any, depth: int) -> list[Found]:
+    def show(self, query: Any, depth: int) -> list[SearchResult]:
         """The best documents of one query with their texts, and with the words that led to them."""
         encoded = self.encode([query])
         numbers, scores = self.index.search(encoded, depth)
@@ -85,20 +85,20 @@ class Searcher:
         for number, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True):
             if number >= 0:
                 words = self._words(encoded, number)
-                out.append(Found(self.index.ids[number], score, self.texts[number], words))
+                out.append(SearchResult(self.index.ids[number], score, self.texts[number], words))
         return out
 
     @functools.cached_property
-    def texts(self) -> Texts:
+    def texts(self) -> StoredTexts:
         """What is shown of each document."""
-        texts = Texts(self.index.folder, "texts")
+        texts = StoredTexts(self.index.folder, "texts")
         folders.check_same(self.index.folder, self.index.stamp)
         return texts
 
     @functools.cached_property
     def words(self) -> list[str]:
         """The word of each column of a lexical index."""
-        words = Vocabulary.load(self.index.folder).words
+        words = BagOfWordsEncoder.load(self.index.folder).words
         folders.check_same(self.index.folder, self.index.stamp)
         return words
 
@@ -118,7 +118,7 @@ def open_searcher(
     engine: str = "exact",
     verify: bool = False,
     batch_size: int = 64,
-) -> Searcher:
+) -> IndexSearcher:
     """Opens an index and what encodes its queries.
 
     Args:
@@ -163,37 +163,39 @@ def _dense(mode: str, folder: Path) -> UserError:
     )
 
 
-def _by_words(index: "InvertedIndex | DenseIndex") -> Searcher:
+def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     """A searcher by bags of words; of the files of the index alone."""
     about = index.about
     if not isinstance(index, InvertedIndex):
         raise _dense("bag", index.folder)
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
-    words = Vocabulary.load(index.folder)
+    words = BagOfWordsEncoder.load(index.folder)
     if words.fingerprint() != about.columns_sha256:
         raise UserError(f"the tokenizer or columns of {index.folder} are not its own; {AGAIN}.")
 
     def encode(texts: Sequence[Any]) -> Any:
         return words.bag(texts, about.query_length)
 
-    return Searcher(index, "bag", about.query_field, False, about.query_column or "text", encode)
+    return IndexSearcher(
+        index, "bag", about.query_field, False, about.query_column or "text", encode
+    )
 
 
 def _by_model(
     index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int
-) -> Searcher:
+) -> IndexSearcher:
     """A searcher that encodes queries by a model."""
-    from big_retrieval import loading
+    from big_retrieval.inference import load
     from big_retrieval.retrieval.encode import query_field, rows_of
 
     path = checkpoint or index.about.checkpoint
     if not Path(path).is_dir():
         raise UserError(
-            f"the model {path} of the index {index.folder} is not there: give --checkpoint=RUN, or "
+            f"the model {path} of the index {index.folder} is not there: give --run=RUN, or "
             "search by words alone with --mode=bag."
         )
-    model = loading.load(path, batch_size=batch_size)
+    model = load.load(path, batch_size=batch_size)
     name = query_field(model.config, field or index.about.query_field)
     check_model(index.about, model, name, index.folder)
     part = model.config.fields[name]
@@ -201,7 +203,7 @@ def _by_model(
     def encode(values: Sequence[Any]) -> Any:
         return rows_of(model, values, name)
 
-    return Searcher(index, mode, name, part.modality != "text", part.column, encode)
+    return IndexSearcher(index, mode, name, part.modality != "text", part.column, encode)
 
 
 def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -> None:
@@ -217,17 +219,17 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
         kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
         raise UserError(
             f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
-            "name another field with --query_field, or the model of the index with --checkpoint."
+            "name another field with --query_field, or the model of the index with --run."
         )
     if lexical:
-        words = Vocabulary(model.columns(field), model.tokenizer)
+        words = BagOfWordsEncoder(model.columns(field), model.tokenizer)
         if words.fingerprint() != about.columns_sha256:
             raise UserError(
                 f"the index {folder} has another vocabulary than the model {model.folder}; give "
-                "the model of the index with --checkpoint, or build an index with this one."
+                "the model of the index with --run, or build an index with this one."
             )
     if about.params_sha256 and about.params_sha256 != fingerprint(model):
         raise UserError(
             f"the index {folder} was made by other weights than those of {model.folder}; give the "
-            "model of the index with --checkpoint, or build an index with this one."
+            "model of the index with --run, or build an index with this one."
         )

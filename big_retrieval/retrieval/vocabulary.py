@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from big_retrieval.columns import Columns, normalised
 from big_retrieval.config import Config, is_lexical, lexical_head
-from big_retrieval.data.text import Tokenizer
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
+from big_retrieval.sparse.terms import Columns, normalised
 
 FILE, TOKENIZER = "columns.npy", "tokenizer.json"
 
 
-class Vocabulary:
+class BagOfWordsEncoder:
     """From texts to bags of words, without a model.
 
     Args:
@@ -30,7 +30,7 @@ class Vocabulary:
       columns: of the field.
     """
 
-    def __init__(self, columns: Columns, tokenizer: Tokenizer):
+    def __init__(self, columns: Columns, tokenizer: FixedLengthTokenizer):
         special = tuple(sorted(tokenizer.special_ids))
         self.columns, self._tokenizer = dataclasses.replace(columns, special=special), tokenizer
 
@@ -78,13 +78,13 @@ class Vocabulary:
         self._tokenizer.save(folder / TOKENIZER)
 
     @classmethod
-    def load(cls, folder: Path) -> "Vocabulary":
+    def load(cls, folder: Path) -> "BagOfWordsEncoder":
         """What `save` wrote.
 
         Raises:
           UserError: a file is missing or damaged.
         """
-        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        tokenizer = FixedLengthTokenizer.load(folder / TOKENIZER)
         ids = tuple(open_array(folder / FILE, np.int32).tolist())
         return cls(Columns(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
 
@@ -96,7 +96,11 @@ def normalises(config: Config, field: str) -> bool:
 
 
 def document_bags(
-    words: Vocabulary, config: Config, field: str, texts: Sequence[str], titles: Sequence[str] = ()
+    words: BagOfWordsEncoder,
+    config: Config,
+    field: str,
+    texts: Sequence[str],
+    titles: Sequence[str] = (),
 ) -> sparse.csr_array:
     """The bags of words that stand for documents, of norm 1 where the field's points are.
 
@@ -115,7 +119,7 @@ def document_bags(
     return normalised(bags) if normalises(config, field) else bags
 
 
-def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabulary:
+def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -> BagOfWordsEncoder:
     """The vocabulary of a field with a lexical head; runs no model.
 
     Raises:
@@ -126,4 +130,4 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, field: str) -> Vocabular
     if not is_lexical(config, field):
         raise UserError(f"field {field!r} has no lexical head, so no vocabulary columns.")
     found = lexical_columns(config, tokenizer.vocab_size, tokenizer)
-    return Vocabulary(found[config.fields[field].shares_head or field], tokenizer)
+    return BagOfWordsEncoder(found[config.fields[field].shares_head or field], tokenizer)

@@ -1,4 +1,4 @@
-"""Lists of runs: `python -m big_retrieval.sweep --sweep=configs/sweeps/X.py[:arg]`."""
+"""Lists of runs: `big-retrieval sweep --sweep=configs/sweeps/X.py[:arg]`."""
 
 from big_retrieval.sweep.spec import Entry, Sweep
 

@@ -16,13 +16,14 @@ from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
 from typing import Any
 
-from big_retrieval import cli, schema
+from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.checks import check
-from big_retrieval.checks.evals import metrics_of_all
+from big_retrieval.config import schema
+from big_retrieval.config.checks import check
+from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import to_json
-from big_retrieval.sweep.spec import Run, Sweep
+from big_retrieval.io.manifest import to_json
+from big_retrieval.sweep.spec import Sweep, SweepRun
 
 EVALUATORS = ("retrieval/", "zeroshot/")  # how the names of evaluators' metrics begin
 
@@ -40,7 +41,7 @@ class Checked:
     metrics: tuple[str, ...]
 
 
-def check_all(sweep: Sweep, runs: Sequence[Run]) -> None:
+def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
     """Checks the configurations of all runs, and that finished ones are still what they were.
 
     Args:
@@ -63,7 +64,7 @@ def check_all(sweep: Sweep, runs: Sequence[Run]) -> None:
             )
 
 
-def configurations(runs: Sequence[Run]) -> list[Checked]:
+def configurations(runs: Sequence[SweepRun]) -> list[Checked]:
     """The configurations of some runs, in their order.
 
     Raises:
@@ -83,7 +84,7 @@ def configurations(runs: Sequence[Run]) -> list[Checked]:
     return [Checked(answer["config"], tuple(answer["metrics"])) for answer in answers]
 
 
-def _compare(run: Run, checked: Checked) -> None:
+def _compare(run: SweepRun, checked: Checked) -> None:
     """Raises if a run that is skipped as finished was another configuration's.
 
     One that is not finished is compared by `big_retrieval.main` itself, before it trains.

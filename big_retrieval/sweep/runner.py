@@ -16,11 +16,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Literal
 
-from big_retrieval.clock import duration
+from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import in_folder
 from big_retrieval.sweep.screen import Screen, last_lines
-from big_retrieval.sweep.spec import Run
+from big_retrieval.sweep.spec import SweepRun
 from big_retrieval.sweep.table import read_results
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -59,7 +59,7 @@ class Stop:
         self.number = self.number or number
 
 
-def run_all(runs: Sequence[Run], tables: Callable[[], str]) -> int:
+def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     """Runs what is not finished, in order, and writes the tables after each.
 
     Args:
@@ -101,11 +101,11 @@ def run_all(runs: Sequence[Run], tables: Callable[[], str]) -> int:
     return MISTAKE if {outcomes[run.name] for run in left} == {"refused"} else 1
 
 
-def _unfinished(runs: Sequence[Run]) -> list[Run]:
+def _unfinished(runs: Sequence[SweepRun]) -> list[SweepRun]:
     return [run for run in runs if read_results(run) is None]
 
 
-def _run(run: Run, head: str, after: int, screen: Screen, stop: Stop) -> Outcome:
+def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Stop) -> Outcome:
     """One run, from its start to its end; `after` more are to come."""
     run.folder.mkdir(parents=True, exist_ok=True)
     if _in_use(run, head, screen, stop, PATIENCE):
@@ -126,7 +126,7 @@ def _run(run: Run, head: str, after: int, screen: Screen, stop: Stop) -> Outcome
     return child.outcome(screen, head)
 
 
-def _in_use(run: Run, head: str, screen: Screen, stop: Stop, patience: float) -> bool:
+def _in_use(run: SweepRun, head: str, screen: Screen, stop: Stop, patience: float) -> bool:
     """Whether another process owns a run folder; one that was just killed does for a moment.
 
     The run itself takes the lock: here it is only looked at. The lock of another machine has to be
@@ -150,7 +150,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 class Child:
     """The process of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SweepRun) -> None:
         """Starts it.
 
         Args:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from big_retrieval.clock import duration, seconds_of
+from big_retrieval.runtime.clock import duration, seconds_of
 
 STEP = re.compile(r"step +\d+/\d+ .*eta (\S+)")
 QUIET = 60.0  # seconds between two lines where the output is no terminal

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-SCRIPT = "launch/slurm.sbatch"
+from big_retrieval.config import shipped
+
+SCRIPT = Path("launch/slurm.sbatch")
 
 
 def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str = "") -> list[str]:
@@ -26,13 +28,19 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
         f"--output={workdir}/logs/%A_%a.txt",
         "--nodes=1",
         "--ntasks=1",
-        "--export=ALL,MODULE=big_retrieval.sweep",
+        "--export=ALL,COMMAND=sweep",
         *shlex.split(options),
-        SCRIPT,
+        str(script()),
         "--",
         f"--sweep={sweep}",
         f"--workdir={workdir}",
     ]
+
+
+def script() -> Path:
+    """The launch script: of the checkout that is the current folder, or that of the package."""
+    folder = None if SCRIPT.is_file() else shipped.folder("launch")
+    return SCRIPT if folder is None else folder / SCRIPT.name
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -68,7 +68,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """One entry with one seed.
 
     Attributes:
@@ -94,16 +94,16 @@ class Run:
         return [config, f"--workdir={self.folder}", *rest, f"--config.seed={self.seed}"]
 
 
-def runs_of(sweep: Sweep, workdir: Path) -> list[Run]:
+def runs_of(sweep: Sweep, workdir: Path) -> list[SweepRun]:
     """All runs in order: the first entry with every seed, then the second, and so on."""
     pairs = [(entry, seed) for entry in sweep.runs for seed in sweep.seeds]
     return [
-        Run(number, entry, seed, workdir / entry.name / f"seed_{seed}")
+        SweepRun(number, entry, seed, workdir / entry.name / f"seed_{seed}")
         for number, (entry, seed) in enumerate(pairs)
     ]
 
 
-def choose(runs: Sequence[Run], only: str) -> list[Run]:
+def choose(runs: Sequence[SweepRun], only: str) -> list[SweepRun]:
     """The runs that --only names.
 
     Args:

@@ -20,17 +20,17 @@ from typing import Any
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.runtime.locks import holding
-from big_retrieval.sweep.spec import Entry, Run, Sweep
+from big_retrieval.sweep.spec import Entry, Sweep, SweepRun
 
 PERCENT = re.compile(r"(^|/)(R@\d+|[^/]*accuracy)$")
 TYPE = re.compile(r"^(retrieval|zeroshot)/(?=.*/)")  # left out of column heads
 LOOK = 0.1  # seconds between two looks at the lock of another writer, who needs about as long
 Results = Mapping[str, Any]
-Finished = Sequence[tuple[Run, Results]]
+Finished = Sequence[tuple[SweepRun, Results]]
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of means.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row:
     results: Sequence[Results]
 
 
-def read_results(run: Run) -> dict[str, Any] | None:
+def read_results(run: SweepRun) -> dict[str, Any] | None:
     """results.json of a run, or None if it is not finished.
 
     Raises:
@@ -64,7 +64,7 @@ def read_results(run: Run) -> dict[str, Any] | None:
     return found
 
 
-def write_tables(sweep: Sweep, runs: Sequence[Run], workdir: Path, title: str) -> str:
+def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: str) -> str:
     """Writes results.csv and results.md.
 
     Args:
@@ -113,11 +113,11 @@ def means_table(sweep: Sweep, found: Finished) -> str:
         mine = [results for run, results in found if run.entry.name == entry.name]
         asked = len(sweep.seeds)
         count = str(asked) if len(mine) == asked else f"{len(mine)} of {asked}"
-        rows.append(Row(entry.name, count, mine))
+        rows.append(TableRow(entry.name, count, mine))
     return means_of_rows(rows, sweep.metrics)
 
 
-def means_of_rows(rows: Sequence[Row], patterns: Sequence[str]) -> str:
+def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:
     """A Markdown table of means and deviations, and what has to be said about it.
 
     Args:

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CHUNK = 1024  # queries that are searched at a time where nothing is timed
@@ -196,9 +196,9 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
 
     from big_retrieval import parallel
     from big_retrieval.data.build import make_readers
-    from big_retrieval.data.fields import stack
-    from big_retrieval.encoding import Encoder
-    from big_retrieval.loading import any_mesh, load
+    from big_retrieval.data.fields.reader import stack
+    from big_retrieval.inference.encoder import Encoder
+    from big_retrieval.inference.load import any_mesh, load
     from big_retrieval.models.towers import make_model
 
     model = load(wanted.checkpoint, batch_size=1)

@@ -9,17 +9,17 @@ import numpy as np
 
 from big_retrieval.config import Config, Ranking
 from big_retrieval.data.build import make_source
-from big_retrieval.encoding import Points
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own, own_documents
 from big_retrieval.evals.ranking import chosen_queries
+from big_retrieval.inference.encoder import Points
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import BM25, Gate
-from big_retrieval.tradeoff.judges import Graded
-from big_retrieval.tradeoff.subjects import SIDES, Subject, depth_of, evenly, metrics_of
+from big_retrieval.tradeoff.judges import GradedScorer
+from big_retrieval.tradeoff.subjects import SIDES, System, depth_of, evenly, metrics_of
 
 
 def ranking_of(config: Config, name: str) -> Ranking:
@@ -38,7 +38,7 @@ def ranking_of(config: Config, name: str) -> Ranking:
     return ev
 
 
-def make_bm25_subject(config: Config, name: str) -> Subject:
+def make_bm25_subject(config: Config, name: str) -> System:
     """BM25 for the queries and documents of a ranking evaluator.
 
     Args:
@@ -62,12 +62,14 @@ def make_bm25_subject(config: Config, name: str) -> Subject:
         return found[side]
 
     everything = parse_mode("bag", "")  # no network encodes anything
-    return Subject(
+    return System(
         title=name,
         topology="inner",
         gates={side: [Gate(BM25, side, everything)] for side in SIDES},
         rows=rows,
-        judge=Graded(ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, grades, own),
+        judge=GradedScorer(
+            ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, grades, own
+        ),
         metrics=metrics_of(ev),
         depth=depth_with_own(depth_of(ev), own),
         samples={"query": [queries[n] for n in evenly(len(queries), SAMPLE)]},

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from big_retrieval.config import Field
 from big_retrieval.errors import UserError
-from big_retrieval.evals.modes import Mode, Side, own_top, parse_mode
+from big_retrieval.evals.modes import Mode, Side, own_top_k, parse_mode
 
 WIDTHS = (4, 16, 64, 256)  # columns of the default gates, as far as the model's own is wider
 KEPT: Mapping[Side, int] = {"query": 3, "document": 2}  # how many of them, the widest ones
@@ -50,7 +50,7 @@ def parse_gate(name: str, side: Side) -> Gate:
             f"and 'all', as in {flag}={WORDS[side]},16,64,all."
         )
     tops = f"{name}/all" if side == "query" else f"all/{name}"
-    return Gate(name, side, parse_mode(f"top={tops}", ""))
+    return Gate(name, side, parse_mode(f"top_k={tops}", ""))
 
 
 def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[str]) -> list[Gate]:
@@ -67,9 +67,9 @@ def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[
         model's own gate leaves.
     """
     texts = all(fields[name].modality == "text" for name in chosen)
-    top = own_top(fields, chosen)
+    top_k = own_top_k(fields, chosen)
     if not names:
-        narrower = [str(width) for width in WIDTHS if top is None or width < top]
+        narrower = [str(width) for width in WIDTHS if top_k is None or width < top_k]
         names = [*([WORDS[side]] if texts else []), *narrower[-KEPT[side] :], "all"]
     gates, flag = [parse_gate(name, side) for name in names], _flag(side)
     for number, gate in enumerate(gates):
@@ -77,10 +77,10 @@ def gates_of(names: Sequence[str], side: Side, fields: Fields, chosen: Sequence[
             raise UserError(f"{flag} has {gate.name!r} twice; keep one.")
         if gate.words and not texts:
             raise UserError(f"{flag} has {gate.name!r}, but the {side} side has images; leave it.")
-        wanted = gate.mode.top[side]
-        if top is not None and wanted is not None and wanted > top:
+        wanted = gate.mode.top_k[side]
+        if top_k is not None and wanted is not None and wanted > top_k:
             raise UserError(
-                f"{flag} has {wanted}, but the model's own gate leaves {top} columns, which can "
+                f"{flag} has {wanted}, but the model's own gate leaves {top_k} columns, which can "
                 "only be narrowed: leave it out, or say 'all'."
             )
     return gates

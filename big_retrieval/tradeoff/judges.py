@@ -20,7 +20,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class Graded:
+class GradedScorer:
     """The metrics of a `RankingEvaluator`.
 
     Attributes:

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.loading import find, load, read_config
+from big_retrieval.inference.load import find, load, read_config
 from big_retrieval.tradeoff.asking import Encoding, Job, Setting, one_thread
 from big_retrieval.tradeoff.building import build, entries, save
 from big_retrieval.tradeoff.by_words import make_bm25_subject, ranking_of
 from big_retrieval.tradeoff.judges import Judge
 from big_retrieval.tradeoff.subjects import (
-    Subject,
+    System,
     choose,
     evenly,
     make_subject,
@@ -41,7 +41,7 @@ Ask = Callable[[Path], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class TradeoffOptions:
     """What is asked for.
 
     Attributes:
@@ -114,12 +114,12 @@ def in_a_child(folder: Path) -> None:
 
 
 def measure(
-    wish: Wish, evaluators: Sequence[str], work: Path, say: Say, ask: Ask = in_a_child
+    options: TradeoffOptions, evaluators: Sequence[str], work: Path, say: Say, ask: Ask = in_a_child
 ) -> dict[str, Any]:
     """All numbers, as tradeoff.json has them.
 
     Args:
-      wish: what is asked for.
+      options: what is asked for.
       evaluators: what `check` gave for it.
       work: an empty folder, for indexes and queries.
       say: prints a line to the user.
@@ -128,32 +128,32 @@ def measure(
     Raises:
       UserError: models, evaluators or gates that do not go together.
     """
-    names, plan = named(wish.checkpoints), _Plan()
-    for checkpoint, name, evaluator in zip(wish.checkpoints, names, evaluators, strict=True):
+    names, plan = named(options.checkpoints), _Plan()
+    for checkpoint, name, evaluator in zip(options.checkpoints, names, evaluators, strict=True):
         tell = partial(_tell, say, name)
         model = load(checkpoint, batch_size=BATCH)
-        subject = make_subject(model, evaluator, wish.queries, wish.documents, tell)
+        subject = make_subject(model, evaluator, options.queries, options.documents, tell)
         lexical = sparse(model.config, model.config.evals[evaluator])
         _add(plan, _Model(name, str(model.folder), lexical), subject, work, tell)
-    if wish.bm25:
+    if options.bm25:
         names = [*names, "BM25"]
-        subject = make_bm25_subject(read_config(find(wish.checkpoints[0])), evaluators[0])
+        subject = make_bm25_subject(read_config(find(options.checkpoints[0])), evaluators[0])
         _add(plan, _Model("BM25", "", False), subject, work, partial(_tell, say, "BM25"))
     assert plan.shape is not None  # there is a model
     depth, metrics, queries, documents = plan.shape
-    chosen = evenly(queries, wish.limit)
-    Job(plan.settings, plan.encodings, depth, chosen, wish.rounds).save(work)
+    chosen = evenly(queries, options.limit)
+    Job(plan.settings, plan.encodings, depth, chosen, options.rounds).save(work)
     ask(work)
     models = {}
     for name, taken in zip(names, json.loads((work / "encoding.json").read_text()), strict=True):
         models[name] = {f"{part}_ms": 1000 * seconds for part, seconds in taken.items()}
     return {
         "evaluator": plan.title,
-        "metric": wish.metric or metrics[0],
+        "metric": options.metric or metrics[0],
         "metrics": list(metrics),
         "queries": queries,
         "timed": len(chosen),
-        "rounds": wish.rounds,
+        "rounds": options.rounds,
         "documents": documents,
         "depth": depth,
         "machine": machine(),
@@ -162,35 +162,35 @@ def measure(
     }
 
 
-def check(wish: Wish) -> list[str]:
+def check(options: TradeoffOptions) -> list[str]:
     """The evaluator of each model, before anything is encoded.
 
     Raises:
       UserError: a checkpoint cannot be used; there is no such evaluator or metric; gates are asked
         for and no model is lexical.
     """
-    if not wish.checkpoints:
-        raise UserError("--checkpoint is missing: a run or checkpoint folder, or several of them.")
+    if not options.checkpoints:
+        raise UserError("--run is missing: a run or checkpoint folder, or several of them.")
     found, lexical = [], False
-    for checkpoint in wish.checkpoints:
+    for checkpoint in options.checkpoints:
         config = read_config(find(checkpoint))
-        name = choose(config, wish.evaluator)
+        name = choose(config, options.evaluator)
         ev = config.evals[name]
         known = metrics_of(ev)
-        if wish.metric and wish.metric not in known:
+        if options.metric and options.metric not in known:
             raise UserError(
-                f"--metric is {wish.metric!r}, which evals.{name} of {checkpoint} does not "
+                f"--metric is {options.metric!r}, which evals.{name} of {checkpoint} does not "
                 f"measure; it has: {', '.join(known)}."
             )
-        sweep(config, ev, wish.queries, wish.documents)
-        if wish.bm25:
+        sweep(config, ev, options.queries, options.documents)
+        if options.bm25:
             ranking_of(config, name)
         lexical = lexical or sparse(config, ev)
         found.append(name)
-    if (wish.queries or wish.documents) and not lexical:
-        flag = "--queries" if wish.queries else "--documents"
+    if (options.queries or options.documents) and not lexical:
+        flag = "--queries" if options.queries else "--documents"
         raise UserError(
-            f"{flag} names gates of lexical models, and {wish.checkpoints[0]} has dense fields; "
+            f"{flag} names gates of lexical models, and {options.checkpoints[0]} has dense fields; "
             "leave it out."
         )
     return found
@@ -208,11 +208,11 @@ def named(checkpoints: Sequence[str]) -> list[str]:
     names = [f"{p.parent.name}/{p.name}" if count[p.name] > 1 else p.name for p in paths]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"--checkpoint names {twice} twice; give each model once.")
+        raise UserError(f"--run names {twice} twice; give each model once.")
     return names
 
 
-def _add(plan: _Plan, model: _Model, subject: Subject, work: Path, say: Say) -> None:
+def _add(plan: _Plan, model: _Model, subject: System, work: Path, say: Say) -> None:
     """Writes the queries and indexes of all settings of a model."""
     number = len(plan.encodings)
     plan.encodings.append(Encoding(model.checkpoint, subject.samples))

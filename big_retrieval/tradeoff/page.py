@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
+from big_retrieval.io.manifest import to_json
 from big_retrieval.report.html import document, tag
 from big_retrieval.report.numbers import labelled, number
-from big_retrieval.report.scatter import Dot, Group, Scatter, draw
+from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
 from big_retrieval.tradeoff.gates import BM25
 
 Report = Mapping[str, Any]
@@ -79,7 +79,7 @@ def plots(report: Report) -> list[Scatter]:
     ]
 
 
-def groups(report: Report, key: str) -> list[Group]:
+def groups(report: Report, key: str) -> list[DotGroup]:
     """A group for each model and gate of documents; colours tell gates apart, markers models.
 
     Args:
@@ -97,7 +97,7 @@ def groups(report: Report, key: str) -> list[Group]:
         dot = Dot(taken, value, label, words, joined=point["query"] != "bag")
         out.setdefault((point["model"], point["document"]), []).append(dot)
     return [
-        Group(_named(model, gate, len(models)), dots, gates.index(gate), models.index(model))
+        DotGroup(_named(model, gate, len(models)), dots, gates.index(gate), models.index(model))
         for (model, gate), dots in out.items()
     ]
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from big_retrieval.config import Config, Ranking, is_lexical
 from big_retrieval.data.build import make_readers, make_reading, make_source
-from big_retrieval.data.fields import Reader, Text, source_texts
-from big_retrieval.data.sources import Source
-from big_retrieval.encoding import Points
+from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import fields_in_mode, in_mode
 from big_retrieval.evals.evaluators import make_evaluators
@@ -21,17 +20,18 @@ from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own
 from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.encoder import Points
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import Gate, gates_of
-from big_retrieval.tradeoff.judges import Graded, Judge, Paired
+from big_retrieval.tradeoff.judges import GradedScorer, Judge, Paired
 
 SIDES: tuple[Side, Side] = ("query", "document")
-WHOLE = parse_mode("top=all", "")  # everything, as the model gave it
+WHOLE = parse_mode("top_k=all", "")  # everything, as the model gave it
 
 
 @dataclass(frozen=True)
-class Subject:
+class System:
     """A model with an evaluator's queries and documents.
 
     Attributes:
@@ -86,7 +86,7 @@ def make_subject(
     queries: Sequence[str],
     documents: Sequence[str],
     say: Callable[[str], None] = lambda text: None,
-) -> Subject:
+) -> System:
     """Encodes both sides of an evaluator.
 
     Args:
@@ -171,7 +171,7 @@ def ranked(
     weights: Any,
     config: Config,
     gates: Mapping[Side, Sequence[Gate]],
-) -> Subject:
+) -> System:
     """The queries of a ranking evaluator against its documents."""
     c, source = evaluator.config, evaluator.source
     asked = chosen_queries(c, len(source.queries))
@@ -179,10 +179,10 @@ def ranked(
     findable = np.flatnonzero(encoded["document"].any(evaluator.weights_of("document")))
     kept = {"query": asked, "document": findable}
     modes = {side: [gate.mode for gate in gates[side]] for side in SIDES}
-    words = {side: evaluator.words(encoded[side], side, modes[side]) for side in SIDES}
+    bow = {side: evaluator.bow(encoded[side], side, modes[side]) for side in SIDES}
 
     def rows(side: Side, mode: Mode) -> Points:
-        part = fields_in_mode(encoded[side], mode, side, words[side])
+        part = fields_in_mode(encoded[side], mode, side, bow[side])
         weighed = evaluator.weights_of(side)
         return average(evaluator.topology, part.points, weighed, part.there)[kept[side]]
 
@@ -193,12 +193,12 @@ def ranked(
     for each, reader in readers.items():
         there = asked[encoded["query"].there[each][asked]]
         samples[each] = _texts(source.queries, reader, [(record, 0) for record in there.tolist()])
-    return Subject(
+    return System(
         title=name,
         topology=config.topology,
         gates=gates,
         rows=rows,
-        judge=Graded(c, findable, sayable, judged, grades, own),
+        judge=GradedScorer(c, findable, sayable, judged, grades, own),
         metrics=metrics_of(c),
         depth=depth_with_own(depth_of(c), own),
         samples=samples,
@@ -219,22 +219,22 @@ def paired(
     weights: Any,
     config: Config,
     gates: Mapping[Side, Sequence[Gate]],
-) -> Subject:
+) -> System:
     """The points of a retrieval evaluator's query field against those of its document field."""
     c, encoded = evaluator.config, evaluator.encode(weights)
     sides = {"query": encoded[c.query], "document": encoded[c.document]}
-    words = {
-        side: evaluator.words(sides[side])
+    bow = {
+        side: evaluator.bow(sides[side])
         for side, found in gates.items()
         if sides[side].reader.field.modality == "text"
         and any(gate.mode.needs_words(side) for gate in found)
     }
 
     def rows(side: Side, mode: Mode) -> Points:
-        return in_mode(sides[side].points, mode, side, words.get(side))
+        return in_mode(sides[side].points, mode, side, bow.get(side))
 
     asking = sides["query"]
-    return Subject(
+    return System(
         title=f"{name} ({c.query} to {c.document})",
         topology=config.topology,
         gates=gates,
@@ -247,7 +247,7 @@ def paired(
     )
 
 
-def _texts(source: Source, reader: Reader, items: Sequence[Any]) -> list[Text] | None:
+def _texts(source: RecordSource, reader: FieldReader, items: Sequence[Any]) -> list[Text] | None:
     """Texts of a field evenly chosen among (record, place) of all; None of other fields."""
     if reader.field.modality != "text":
         return None

@@ -5,15 +5,15 @@ from collections import Counter
 import jax
 
 import big_retrieval
-from big_retrieval.data.mixture import Mixture
-from big_retrieval.plan import chips, memory, report
+from big_retrieval.data.mixture import MixedSource
+from big_retrieval.runtime import chips
 from big_retrieval.train.averaging import describe
 from big_retrieval.train.logging import say
 from big_retrieval.train.phases import title
-from big_retrieval.train.setup import Run
+from big_retrieval.train.setup import TrainingRun
 
 
-def start_up(run: Run) -> None:
+def start_up(run: TrainingRun) -> None:
     """Prints devices, mesh, parameters, batch, memory, data, length and warnings."""
     config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
     groups = mesh.shape["data"] * mesh.shape["fsdp"]
@@ -45,7 +45,7 @@ def start_up(run: Run) -> None:
     say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
 
 
-def _optimizer(run: Run) -> dict[str, str]:
+def _optimizer(run: TrainingRun) -> dict[str, str]:
     """Phases, groups and averages, where there are any."""
     updates, lines = run.parts.updates, {}
     if len(updates.spans) > 1:
@@ -63,17 +63,17 @@ def _optimizer(run: Run) -> dict[str, str]:
     return lines | ({"averaging": average} if average else {})
 
 
-def damage(run: Run) -> None:
+def damage(run: TrainingRun) -> None:
     """Says how many damaged records there were, where there were any."""
     if run.damage.count:
         say(f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them")
 
 
-def _data(run: Run) -> dict[str, str]:
+def _data(run: TrainingRun) -> dict[str, str]:
     """The records, and the shares of a mixture."""
     source, vocabulary = run.source, run.tokenizer.vocab_size
     lines = {"data": f"{source.name}, {len(source):,} records, vocabulary {vocabulary:,}"}
-    if isinstance(source, Mixture):
+    if isinstance(source, MixedSource):
         parts = (
             f"{name} {share:.1%} ({share * len(source) / len(source.parts[name]):.1f} passes an "
             "epoch)"
@@ -83,8 +83,10 @@ def _data(run: Run) -> dict[str, str]:
     return lines
 
 
-def _memory(run: Run) -> dict[str, str]:
+def _memory(run: TrainingRun) -> dict[str, str]:
     """What a device has to hold, against what it has where the table of chips knows that."""
+    from big_retrieval.plan import memory, report  # plans are made of the trainer's own step
+
     device = run.parts.mesh.devices.flat[0]
     chip = chips.of_kind(device.device_kind, jax.local_device_count())
     per_device = memory.per_device(run.parts, device.platform)

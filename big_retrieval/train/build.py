@@ -6,11 +6,11 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from big_retrieval.columns import Words
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
 from big_retrieval.losses.objective import Objective, make_objective
 from big_retrieval.models.towers import RetrievalModel, make_model
+from big_retrieval.sparse.terms import Words
 from big_retrieval.train.averaging import Average
 from big_retrieval.train.optimizer import Updates, make_updates
 from big_retrieval.train.schedules import Timeline
@@ -24,7 +24,7 @@ from big_retrieval.train.step import Step, make_step
 
 
 @dataclass(frozen=True)
-class Model:
+class BuiltModel:
     """The parts that need no data and no run folder; full-size configs are compiled from this.
 
     Attributes:
@@ -63,7 +63,7 @@ def build_model(
     total_steps: int,
     steps_per_epoch: float | None = None,
     words: Words | None = None,
-) -> Model:
+) -> BuiltModel:
     """Model, objective, optimizer and steps of a checked config, with nothing allocated.
 
     Args:
@@ -92,7 +92,7 @@ def build_model(
         for phase in range(len(updates.spans))
     )
     parameters = count_parameters(variables[0])
-    return Model(config, mesh, model, objective, updates, steps, draw, abstract, parameters)
+    return BuiltModel(config, mesh, model, objective, updates, steps, draw, abstract, parameters)
 
 
 def _check_vocabulary(config: Config, vocab_size: int) -> None:

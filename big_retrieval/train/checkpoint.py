@@ -1,4 +1,4 @@
-"""Saving and resuming: Orbax writes the arrays, `big_retrieval.manifest` says what counts."""
+"""Saving and resuming: Orbax writes the arrays, `big_retrieval.io.manifest` says what counts."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
-from big_retrieval.io.space import cannot_write, remedy
-from big_retrieval.manifest import (
+from big_retrieval.io.manifest import (
     MANIFEST,
     complete_steps,
     damage,
@@ -25,6 +24,7 @@ from big_retrieval.manifest import (
     to_json,
     write_manifest,
 )
+from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks
 
 # Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.

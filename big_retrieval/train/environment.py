@@ -10,15 +10,15 @@ from typing import Any
 
 import jax
 
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
-from big_retrieval.train.identity import versions
-from big_retrieval.train.setup import Run
+from big_retrieval.io.manifest import to_json
+from big_retrieval.train.setup import TrainingRun
 
 MOST_STARTS = 50  # that are kept, the newest ones
 
 
-def record_start(run: Run, restored: int | None) -> None:
+def record_start(run: TrainingRun, restored: int | None) -> None:
     """Adds this start of a run to environment.json, on the first process.
 
     Args:
@@ -32,7 +32,7 @@ def record_start(run: Run, restored: int | None) -> None:
     write_bytes(path, to_json({"starts": starts[-MOST_STARTS:]}))
 
 
-def describe(run: Run) -> dict[str, Any]:
+def describe(run: TrainingRun) -> dict[str, Any]:
     """Time, command, versions, devices, and what of the data and the model no config says."""
     mesh = run.parts.mesh
     return {
@@ -55,6 +55,8 @@ def describe(run: Run) -> dict[str, Any]:
 
 def command(argv: list[str]) -> str:
     """The command line as it can be typed again."""
+    if argv[0].startswith("big-retrieval "):
+        return shlex.join([*argv[0].split(), *argv[1:]])
     program = Path(argv[0])
     if program.parent.name == "big_retrieval":
         return shlex.join(["python", "-m", f"big_retrieval.{program.stem}", *argv[1:]])

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from big_retrieval.config import Group, GroupRate, Optimizer, Schedule, UpdateRule
+from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Schedule, UpdateRule
 from big_retrieval.config.optimizer import SAME
 from big_retrieval.errors import UserError
 from big_retrieval.train.phases import Span
@@ -58,7 +58,9 @@ def matching(pattern: str, names: Sequence[str], key: str) -> list[str]:
     return hits
 
 
-def trained_by(span: Span, owner: Mapping[str, str], groups: Mapping[str, Group]) -> frozenset[str]:
+def trained_by(
+    span: Span, owner: Mapping[str, str], groups: Mapping[str, ParameterGroup]
+) -> frozenset[str]:
     """The parameters that a phase trains.
 
     Args:
@@ -95,7 +97,9 @@ def has_own_rate(config: Optimizer, name: str) -> bool:
     return not group.frozen and (not plain or any(name in p.groups for p in config.phases.values()))
 
 
-def rate_of(config: Optimizer, name: str, group: Group, span: Span, timeline: Timeline) -> Rate:
+def rate_of(
+    config: Optimizer, name: str, group: ParameterGroup, span: Span, timeline: Timeline
+) -> Rate:
     """The learning rate of a group in a phase, by finished steps of the run.
 
     What the phase says of the group comes first, then what the group says, the phase, the run.
@@ -120,7 +124,7 @@ def rate_of(config: Optimizer, name: str, group: Group, span: Span, timeline: Ti
     return lambda step: jnp.asarray(lr * share(step))
 
 
-def decay_of(config: Optimizer, group: Group, name: str, x: Any) -> float:
+def decay_of(config: Optimizer, group: ParameterGroup, name: str, x: Any) -> float:
     """The weight decay of a parameter x of a group."""
     rate = config.weight_decay if group.weight_decay is None else group.weight_decay
     spared = x.ndim < 2 or re.fullmatch(NEVER_DECAYED, name)

@@ -1,55 +1,22 @@
-"""What makes two runs the same: the fingerprint of parameters and the comparison of configs."""
+"""What makes two runs the same: the comparison of their configurations on resume."""
 
-import functools
-import hashlib
-import importlib.metadata
 import json
-import platform
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
-from big_retrieval import schema
-from big_retrieval.config import Config, registry
+from big_retrieval.config import Config, registry, schema
 from big_retrieval.config.optimizer import towers_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.io.durable import make_folder, write_bytes
-from big_retrieval.manifest import to_json
-from big_retrieval.parallel import fetch
+from big_retrieval.io.manifest import to_json
 from big_retrieval.train import phases
-from big_retrieval.train.optimizer import names_of
 
-PACKAGES = ("big_retrieval", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 AGAIN = "restore the file, or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
-
-
-def params_sha256(params: Any) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters, in the order of names."""
-    digest = hashlib.sha256()
-    for name, value in sorted(names_of(params).items()):
-        array = np.ascontiguousarray(fetch(value))
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a run depends on."""
-    found = {"python": platform.python_version(), "backend": jax.default_backend()}
-    return found | {name: _version(name) for name in PACKAGES}
-
-
-@functools.cache  # every checkpoint has them, and finding them takes 0.1 s
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def claim(workdir: Path, config: Config) -> None:

@@ -19,13 +19,13 @@ from typing import Any
 
 import jax
 
-from big_retrieval.clock import duration
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import to_json
 from big_retrieval.io.space import cannot_write, remedy
-from big_retrieval.manifest import to_json
-from big_retrieval.plan.chips import peak_flops
 from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime.chips import peak_flops
+from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.trackers import Guarded, TensorBoard
 
@@ -227,7 +227,7 @@ def write_results(workdir: Path, values: Mapping[str, Any]) -> None:
             write_bytes(workdir / "results.json", to_json(dict(values)))
 
 
-class Progress:
+class TrainingProgress:
     """Throughput between two log lines, and the line itself."""
 
     def __init__(

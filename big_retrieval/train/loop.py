@@ -15,19 +15,20 @@ from typing import Any
 
 import jax
 
-from big_retrieval import distributed, parallel, pulse
+from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.examples import Folder
 from big_retrieval.evals.rankings import FOLDER as RANKINGS
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
+from big_retrieval.runtime import distributed, heartbeat
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
-from big_retrieval.train.identity import params_sha256
-from big_retrieval.train.logging import Alarms, Metrics, Progress, say, table, write_results
-from big_retrieval.train.setup import Run, set_up
+from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, say, table, write_results
+from big_retrieval.train.setup import TrainingRun, set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.stop import StopSignal
 
@@ -98,7 +99,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 
 
 def _steps(
-    run: Run,
+    run: TrainingRun,
     state: TrainState,
     steps: range,
     metrics: Metrics,
@@ -113,7 +114,7 @@ def _steps(
     step_of = run.compile_steps(steps)
     distributed.meet("the step is compiled")
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
-    progress = Progress(
+    progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
         flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
@@ -127,7 +128,7 @@ def _steps(
             # logged and evaluated at its step, so a resumed run repeats nothing and skips nothing.
             state, out = step_of(step)(state, next(batches))
             jax.block_until_ready(previous)  # at most two steps under way
-            pulse.beat(step)
+            heartbeat.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
             due = evals.due(config, step, run.total_steps)
@@ -155,7 +156,7 @@ def _steps(
 
 
 def _read(
-    run: Run, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
+    run: TrainingRun, state: TrainState, out: dict[str, jax.Array], checkpoints: Checkpoints
 ) -> dict[str, float]:
     """A step's metrics from the device; ends a run whose loss or gradient was not finite."""
     values = {name: value.item() for name, value in jax.device_get(out).items()}
@@ -167,7 +168,7 @@ def _read(
 
 
 def _evaluate(
-    run: Run, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
+    run: TrainingRun, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
 ) -> dict[str, float]:
     """Runs the evaluators that are due after this step."""
     if not due:

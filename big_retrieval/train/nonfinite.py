@@ -10,10 +10,10 @@ import optax
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import complete_steps, to_json
+from big_retrieval.io.manifest import complete_steps, to_json
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.phases import at, model_of
-from big_retrieval.train.setup import Run
+from big_retrieval.train.setup import TrainingRun
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import make_loss
 
@@ -26,7 +26,7 @@ def modules(tree: Any) -> dict[str, Any]:
     return found
 
 
-def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
+def inspect(run: TrainingRun, state: TrainState, step: int) -> dict[str, Any]:
     """Repeats the bad step on its own batch: the state has not moved since.
 
     Args:
@@ -72,7 +72,7 @@ def inspect(run: Run, state: TrainState, step: int) -> dict[str, Any]:
     }
 
 
-def stop(run: Run, state: TrainState, step: int) -> NoReturn:
+def stop(run: TrainingRun, state: TrainState, step: int) -> NoReturn:
     """Writes nonfinite-<step>.json into the run folder and ends the run.
 
     Raises:

@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import optax
 from flax import traverse_util
 
-from big_retrieval.config import Group, Optimizer, UpdateRule
+from big_retrieval.config import Optimizer, ParameterGroup, UpdateRule
 from big_retrieval.train.groups import assign, decay_of, has_own_rate, rate_of, rule_of, trained_by
 from big_retrieval.train.phases import Span, spans
 from big_retrieval.train.schedules import Rate, Timeline
 
 _TABLES = ("vocab", "position", "class_token")  # logical first axes of weights stored by row
-_REST = Group(pattern=".*")  # of parameters that are in no group
+_REST = ParameterGroup(pattern=".*")  # of parameters that are in no group
 
 
 def names_of(params: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def replaced(params: Any, new: Mapping[str, Any]) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class UpdateRuleContext:
     """What an update rule is told about the parameters that follow it.
 
     Attributes:
@@ -194,16 +194,16 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     for number, ((_, phases), names) in enumerate(together.items()):
         path, rule = rule_of(config, owner[names[0]])
         decay = {n: decay_of(config, groups[owner[n]], n, flat[n]) for n in names}
-        given = Given(path, tree_of(decay), tree_of({n: axes[n] for n in names}))
-        tx = _with_decay(rule, given)
+        context = UpdateRuleContext(path, tree_of(decay), tree_of({n: axes[n] for n in names}))
+        tx = _with_decay(rule, context)
         partitions[f"{rule.type}_{number}"] = Partition(tuple(names), frozenset(phases), tx)
     clipped = frozenset(name for name in flat if groups[owner[name]].clip)
     return Updates(timeline, found, partitions, owner, rates, clipped, config.clip_norm)
 
 
-def _with_decay(rule: UpdateRule, given: Given) -> optax.GradientTransformation:
+def _with_decay(rule: UpdateRule, context: UpdateRuleContext) -> optax.GradientTransformation:
     """A rule, and weight decay behind it unless it applies that itself."""
-    tx, decays = rule.build(given), given.weight_decay
+    tx, decays = rule.build(context), context.weight_decay
     if rule.applies_decay or not any(jax.tree.leaves(decays)):
         return tx
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from big_retrieval import loading, schema
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
 from big_retrieval.errors import UserError
-from big_retrieval.manifest import read_meta, to_json
+from big_retrieval.inference import load
+from big_retrieval.io.manifest import read_meta, to_json
 from big_retrieval.train.identity import AGAIN, changed_part, difference
 
 ANEW = "or start anew in another --workdir."
@@ -41,7 +41,7 @@ def check_fits(
             f"{folder} holds the state of step {meta['step']}, not of step {step}: give the folder "
             f"the name {meta['step']}, or remove it."
         )
-    theirs = json.loads(to_json(schema.to_plain(loading.read_config(folder))))
+    theirs = json.loads(to_json(schema.to_plain(load.read_config(folder))))
     differs = difference(theirs, config)
     if differs is not None:
         key, old, new = differs

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval import parallel, schema
+from big_retrieval import parallel
 from big_retrieval.batch import Batch
-from big_retrieval.checks import check
-from big_retrieval.config import Config
+from big_retrieval.config import Config, schema
+from big_retrieval.config.checks import check
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import (
     make_eval_sources,
@@ -25,19 +25,20 @@ from big_retrieval.data.build import (
     make_tokenizer,
 )
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Reader
+from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, train_batches
-from big_retrieval.data.sources import Source
-from big_retrieval.data.text import Tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import Runnable, make_evaluators
+from big_retrieval.inference.encoder import Encoder
+from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.manifest import to_json
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.io.manifest import to_json
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.identity import claim, versions
+from big_retrieval.train.identity import claim
 from big_retrieval.train.logging import keep_old, say
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits
@@ -47,7 +48,7 @@ from big_retrieval.train.step import abstract_batch, compile_step
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A run, ready to go.
 
     Attributes:
@@ -64,10 +65,10 @@ class Run:
     """
 
     workdir: Path
-    parts: Model
-    tokenizer: Tokenizer
-    source: Source
-    readers: Mapping[str, Reader]
+    parts: BuiltModel
+    tokenizer: FixedLengthTokenizer
+    source: RecordSource
+    readers: Mapping[str, FieldReader]
     order: Order
     rows: np.ndarray
     evaluators: Mapping[str, Runnable]
@@ -188,7 +189,7 @@ class Run:
 class Batches:
     """Global batches on the mesh, with the time spent waiting for them."""
 
-    def __init__(self, arrays: Iterator[dict[str, Any]], run: Run) -> None:
+    def __init__(self, arrays: Iterator[dict[str, Any]], run: TrainingRun) -> None:
         """Wraps what the pipeline yields on this process."""
         self._arrays = Timed(arrays)
         self._run = run
@@ -211,7 +212,7 @@ class Batches:
         return self._arrays.lap()
 
 
-def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> Run:
+def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> TrainingRun:
     """Checks everything that can be checked and puts the run together.
 
     Args:
@@ -245,7 +246,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     evaluators = make_evaluators(config, eval_sources, readers, encoder, reading)
     for evaluator in evaluators.values():
         evaluator.check()
-    return Run(
+    return TrainingRun(
         workdir=workdir,
         parts=parts,
         tokenizer=tokenizer,
@@ -265,12 +266,12 @@ def _damaged_file(workdir: Path) -> Path:
     return workdir / ("damaged.jsonl" if process == 0 else f"damaged_{process}.jsonl")
 
 
-def _tokenizer(config: Config, source: Source, workdir: Path) -> Tokenizer:
+def _tokenizer(config: Config, source: RecordSource, workdir: Path) -> FixedLengthTokenizer:
     """The run's tokenizer, kept in the run folder so that a resumed run need not learn it again."""
     kept = workdir / "tokenizer.json"
     if kept.exists():
         try:
-            return Tokenizer.load(kept)
+            return FixedLengthTokenizer.load(kept)
         except UserError as problem:
             raise UserError(
                 f"{str(problem).rstrip('.')}: delete {kept} and it is made anew, or put the "

@@ -8,21 +8,21 @@ import jax
 import numpy as np
 
 from big_retrieval import parallel
-from big_retrieval.checks import check
 from big_retrieval.config import Config
+from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source, make_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.loading import TrainedModel, any_mesh, put_together
+from big_retrieval.inference.load import TrainedModel, any_mesh, put_together
 from big_retrieval.train import averaging
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import TrainState
 
 Say = Callable[[str], None]
 
 
-def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
+def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) -> TrainState:
     """The state of step 0: drawn from the seed, then filled by towers and from `config.init`.
 
     Args:
@@ -39,21 +39,21 @@ def first_state(parts: Model, tokenizer: Tokenizer, say: Say) -> TrainState:
     given = _given_by_towers(config, state.params, tokenizer, say)
     if not config.init and not given:
         return state
-    from big_retrieval.interop import initialise
+    from big_retrieval.train import imported
 
     shapes = {name: x.shape for name, x in names_of(parts.abstract.params).items()}
     stats = {name: x.shape for name, x in names_of(parts.abstract.batch_stats).items()}
-    found = initialise.start(config, shapes, stats, tokenizer)
+    found = imported.start(config, shapes, stats, tokenizer)
     for note in found.notes:
         say(f"init: {note}")
-    params = initialise.place(state.params, given | found.params)
-    batch_stats = initialise.place(state.batch_stats, found.stats)
+    params = imported.place(state.params, given | found.params)
+    batch_stats = imported.place(state.batch_stats, found.stats)
     ema = averaging.first(config.optimizer.averaging, params)["ema"]
     return state.replace(params=params, batch_stats=batch_stats, ema=ema)  # type: ignore
 
 
 def _given_by_towers(
-    config: Config, params: Any, tokenizer: Tokenizer, say: Say
+    config: Config, params: Any, tokenizer: FixedLengthTokenizer, say: Say
 ) -> dict[str, np.ndarray]:
     """Path -> array, of the parameters that towers themselves start from something else."""
     leaves, found = names_of(params), {}

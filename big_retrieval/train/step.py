@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from big_retrieval import parallel
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
-from big_retrieval.data.labels import label_types
+from big_retrieval.data.fields.labels import label_types
 from big_retrieval.losses.objective import Objective
 from big_retrieval.models.towers import RetrievalModel, of_model
 from big_retrieval.train.averaging import Average

@@ -2,8 +2,8 @@
 
 A collective operation waits for all processes, so one that hangs (in a file system, a data worker,
 a device) makes all of them wait, without an error and for ever. Each process therefore watches its
-own count of finished work (`big_retrieval.pulse`) and exits when that stands still for too long.
-Who is late they tell by files in the run folder, which all processes of a run share anyway. The
+own count of finished work (`runtime.heartbeat`) and exits when that stands still for too long.
+Processes tell each other who is late by files in the run folder, which they share anyway. The
 key-value store of jax.distributed would serve too, but it has no public interface, and it goes
 with process 0.
 """
@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import big_retrieval
-from big_retrieval import distributed, pulse
 from big_retrieval.io.space import free_space, is_full
-from big_retrieval.runtime import reading, screen
+from big_retrieval.runtime import distributed, heartbeat, reading, screen
 
 START = 1800.0  # seconds, at least, for a compilation, and until the first step is done
 COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
@@ -92,7 +91,7 @@ class Watchdog:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Watchdog":
-        pulse.reset()
+        heartbeat.reset()
         # Two threads: a file system that hangs stops the one that writes, not the one that watches.
         jobs = [self._watch] if self._hang_after else []
         jobs += [self._write] if self._processes > 1 else []
@@ -127,7 +126,7 @@ class Watchdog:
 
     def _now(self) -> Heartbeat:
         place = _place(self._watched) + _reading()
-        beats, step = pulse.PULSE.beats, pulse.PULSE.step
+        beats, step = heartbeat.PULSE.beats, heartbeat.PULSE.step
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
@@ -142,9 +141,9 @@ class Watchdog:
         while not self._closed.wait(tick):
             now = time.monotonic()
             passed, before = min(now - before, 10 * tick), now  # more: we stood still ourselves
-            if pulse.PULSE.beats != last:
+            if heartbeat.PULSE.beats != last:
                 longest = max(longest, self._silent) if last else 0.0
-                self._silent, starting, warned, last = 0.0, 0.0, False, pulse.PULSE.beats
+                self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PULSE.beats
             elif not last or _compiling(self._watched):
                 starting += passed
             else:
@@ -167,7 +166,7 @@ class Watchdog:
         self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
-        where = f"since step {pulse.PULSE.step}" if pulse.PULSE.beats else "and no step yet"
+        where = f"since step {heartbeat.PULSE.step}" if heartbeat.PULSE.beats else "and no step yet"
         full = self._full_disk()
         return (
             f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}{full}"
@@ -183,8 +182,8 @@ class Watchdog:
     def _write(self) -> None:
         """Says again and again what this process does."""
         target = _file(self._folder, self._process)
-        while not self._closed.wait(self._period() if pulse.PULSE.beats else TICK):
-            if not pulse.PULSE.beats:
+        while not self._closed.wait(self._period() if heartbeat.PULSE.beats else TICK):
+            if not heartbeat.PULSE.beats:
                 continue  # the folder may not be ours yet
             with contextlib.suppress(OSError):
                 target.parent.mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
 """GCL on the emoji data: weight functions, and documents of one field or two; Tables 1 to 3.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_gcl.py:data=FOLDER --workdir=runs/gcl
+big-retrieval sweep --sweep=configs/sweeps/emoji_gcl.py:data=FOLDER --workdir=runs/gcl
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 WEIGHTS = ("constant", "linear", "inverse", "inverse_sqrt", "piecewise")

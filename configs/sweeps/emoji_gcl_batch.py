@@ -2,10 +2,10 @@
 
 All runs see the same number of pairs; memory for activations is that of 64 pairs in each.
 
-    python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_gcl_batch.py:data=FOLDER
+    big-retrieval sweep --sweep=configs/sweeps/emoji_gcl_batch.py:data=FOLDER
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 BATCHES = (64, 128, 256, 512, 1024)

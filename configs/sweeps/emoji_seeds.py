@@ -1,9 +1,9 @@
 """The emoji data with three seeds: recalls on unseen styles, unseen emoji and both.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_seeds.py:data=FOLDER
+big-retrieval sweep --sweep=configs/sweeps/emoji_seeds.py:data=FOLDER
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 

@@ -1,9 +1,9 @@
 """VDR on emoji and BERT's whole vocabulary: nonparametric entry, mask, and the dense model beside.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/emoji_vdr.py:data=FOLDER --workdir=runs/emoji
+big-retrieval sweep --sweep=configs/sweeps/emoji_vdr.py:data=FOLDER --workdir=runs/emoji
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 from configs.sweeps.scenes_vdr import RUNS
 

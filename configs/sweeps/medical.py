@@ -1,9 +1,9 @@
 """DPR, SPLADE and VDR from one start on medical question answering; VDR without its parts, too.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/medical.py:data=FOLDER --workdir=runs/medical
+big-retrieval sweep --sweep=configs/sweeps/medical.py:data=FOLDER --workdir=runs/medical
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 RUNS = {

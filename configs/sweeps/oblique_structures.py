@@ -3,10 +3,10 @@
 "Design of the Topology for Contrastive Visual-Textual Alignment", section 4.3: the sphere, Ob(n, m)
 (one class token, cut into m blocks of n) and Multi(n, m) (m class tokens of n dimensions).
 
-    python -m big_retrieval.sweep --sweep=configs/sweeps/oblique_structures.py:runlocal
+    big-retrieval sweep --sweep=configs/sweeps/oblique_structures.py:runlocal
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 STRUCTURES = (

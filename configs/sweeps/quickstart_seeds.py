@@ -1,9 +1,9 @@
 """The quickstart with several seeds: how far its numbers spread.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/quickstart_seeds.py:runlocal
+big-retrieval sweep --sweep=configs/sweeps/quickstart_seeds.py:runlocal
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 

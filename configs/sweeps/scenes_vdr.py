@@ -1,9 +1,9 @@
 """VDR on scenes: the nonparametric entry, the contrastive mask, and the dense model beside them.
 
-python -m big_retrieval.sweep --sweep=configs/sweeps/scenes_vdr.py --workdir=runs/scenes_vdr
+big-retrieval sweep --sweep=configs/sweeps/scenes_vdr.py --workdir=runs/scenes_vdr
 """
 
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
 RUNS = {

@@ -5,15 +5,15 @@ import struct
 import numpy as np
 import pytest
 
-from big_retrieval.data.batches import Wanted, train_batch, try_record
+from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.damage import record_at
-from big_retrieval.data.decoding import Encoded
-from big_retrieval.data.negatives import Negatives
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
 from big_retrieval.data.sources import as_texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import reading as notes
 from tests.fuzz import cases
@@ -78,7 +78,7 @@ SPEC = text_reader("captions", length=6, tokenizer=Picky(ValueError("never")).in
 
 def read(source, spec=SPEC):
     order = Order(COUNT, 0)
-    batch = train_batch(source, Wanted({"text": spec}), order, COUNT, np.arange(COUNT), 0)
+    batch = train_batch(source, RecordSpec({"text": spec}), order, COUNT, np.arange(COUNT), 0)
     return batch, order
 
 
@@ -193,8 +193,8 @@ def test_negatives_that_no_tokenizer_bears_are_the_damage_of_their_record():
             return super().__getitem__(index) | {"hard": ["poison" if index == BAD else "fine"]}
 
     spec = text_reader("captions", length=6, tokenizer=Picky(RuntimeError("odd")))
-    wanted = Wanted({"text": spec}, negatives=Negatives("text", "hard", 1))
-    batch = train_batch(Hard(), wanted, Order(COUNT, 0), COUNT, np.arange(COUNT), 0)
+    records = RecordSpec({"text": spec}, negatives=NegativeSampling("text", "hard", 1))
+    batch = train_batch(Hard(), records, Order(COUNT, 0), COUNT, np.arange(COUNT), 0)
     assert [record for record, _, _ in batch["damaged"]] == [BAD]
 
 

@@ -14,15 +14,15 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import ArrayField, TextField
-from big_retrieval.data.array_fields import as_values, open_store
-from big_retrieval.data.batches import Wanted, train_batch, try_record
+from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields import Tools
+from big_retrieval.data.fields.arrays import as_values, open_store
+from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
-from big_retrieval.data.sources import Source
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import tiny
 
@@ -43,19 +43,21 @@ def rows(**changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def source(folder: Path, records: list[dict[str, Any]]) -> Source:
+def source(folder: Path, records: list[dict[str, Any]]) -> RecordSource:
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, records)))
     return make_source(configs.Pairs(path=str(folder / "pairs.jsonl"), image=""))
 
 
-def readers(of: Source | None, **keys: Any) -> dict[str, Any]:
+def readers(of: RecordSource | None, **keys: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"shape": (2, 3), **keys}
     fields = {"text": TextField(length=8), "array": ArrayField(**given)}
     tools = Tools(TOKENIZER, fields=fields, source=of)
     return {name: field.build(tools) for name, field in fields.items()}
 
 
-def batch_of(of: Source, read: dict[str, Any], reading: Reading | None = None) -> dict[str, Any]:
+def batch_of(
+    of: RecordSource, read: dict[str, Any], reading: Reading | None = None
+) -> dict[str, Any]:
     try_record(of, read)
     how: Any = {"order": Order(len(of), 0), "batch_size": COUNT, "rows": np.arange(COUNT)}
     (batch,) = train_batches(of, fields=read, start_batch=0, stop_batch=1, reading=reading, **how)
@@ -126,7 +128,7 @@ def test_the_drawn_text_decides_which_array(tmp_path: Path, form: str) -> None:
     seen = set()
     for number in range(4):
         order = Order(COUNT, 0)
-        batch = train_batch(of, Wanted(read), order, COUNT, np.arange(COUNT), number)
+        batch = train_batch(of, RecordSpec(read), order, COUNT, np.arange(COUNT), number)
         for row, record in enumerate(batch["record"].tolist()):
             text = drawn_text(batch, row)
             np.testing.assert_array_equal(batch["array"]["values"][row], FLAT[ENDS[record] + text])
@@ -232,7 +234,7 @@ CHECKS = [
 
 @pytest.mark.parametrize(("keys", "words"), CHECKS)
 def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
-    from big_retrieval.checks.fields import fields
+    from big_retrieval.config.checks.fields import fields
 
     given: dict[str, Any] = {"shape": (2,), "column": "a", **keys}
     config, field = tiny(), ArrayField(**given)

@@ -22,11 +22,11 @@ from big_retrieval import config
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.files.shards import write_folder
-from big_retrieval.data.mixture import Mixture
+from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.readers import image_reader, text_reader
 
@@ -318,7 +318,7 @@ def test_evaluation_leaves_out_records_without_a_text(tmp_path):
 
 def test_the_stand_in_is_of_the_same_part_of_a_mixture(tmp_path):
     parts = {"a": write(tmp_path / "a", b""), "b": write(tmp_path / "b")}
-    found = read(Mixture(parts, {"a": 0.9, "b": 0.1}), Damage(None, 1.0), stop_batch=20)
+    found = read(MixedSource(parts, {"a": 0.9, "b": 0.1}), Damage(None, 1.0), stop_batch=20)
     of_a = np.concatenate([batch["record"] for batch in found]) < RECORDS
     assert 0.85 < of_a.mean() < 0.95
 

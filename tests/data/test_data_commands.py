@@ -1,4 +1,4 @@
-"""`python -m big_retrieval.data inspect` and `convert`."""
+"""`big-retrieval data inspect` and `convert`."""
 
 import json
 import subprocess
@@ -10,10 +10,10 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data import inspection
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import picture
-from big_retrieval.data.files.shards import INDEX, write_folder
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.formats.shards import INDEX, write_folder
+from big_retrieval.data.images.decoding import picture
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.helpers import command, in_process
 from tests.readers import image_reader, text_reader

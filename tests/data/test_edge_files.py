@@ -13,15 +13,16 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data import at_hand, image_limits, open_files
+from big_retrieval.data import at_hand
 from big_retrieval.data.build import make_source
-from big_retrieval.data.files import tar
-from big_retrieval.data.files.columns import scan
-from big_retrieval.data.files.whole import judged_objects
-from big_retrieval.data.judgements import check_scores
-from big_retrieval.data.labels import read_labels
-from big_retrieval.data.records import load_image
-from big_retrieval.data.text import load_tokenizer
+from big_retrieval.data.fields.labels import read_labels
+from big_retrieval.data.formats import open_files, tar
+from big_retrieval.data.formats.columns import scan
+from big_retrieval.data.formats.records import load_image
+from big_retrieval.data.formats.whole import judged_objects
+from big_retrieval.data.images import limits
+from big_retrieval.data.judged.qrels import check_scores
+from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.class_names import read_names
 from big_retrieval.evals.rankings import read_values
@@ -71,7 +72,7 @@ def test_an_image_that_is_no_regular_file_is_damage(odd, what):
 
 def test_an_image_file_that_is_too_large_is_damage_before_it_is_read(tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
-        file.truncate(image_limits.MOST_FILE + 1)
+        file.truncate(limits.MOST_FILE + 1)
     with pytest.raises(Damaged, match=r"huge.png .*has 256 MiB, more than"):
         load_image("huge.png", tmp_path, "here")
     with pytest.raises(UserError, match=r"huge.png .*has 256 MiB, more than"):
@@ -233,6 +234,6 @@ def test_a_csv_file_that_is_not_utf8_is_named(tmp_path, data):
 def test_a_pipe_named_as_documents_does_not_hang(tmp_path):
     path = tmp_path / "documents.tsv"
     os.mkfifo(path)
-    reader = documents.Reader("documents", {"text": ["text"]}, own=True)
+    reader = documents.DocumentReader("documents", {"text": ["text"]}, own=True)
     with pytest.raises(UserError, match="named pipe"):
         documents._open(path, reader)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from big_retrieval.data.four_way import SPLITS, draw, normal_text, on_both_sides, split_of
+from big_retrieval.data.judged.four_way import SPLITS, draw, normal_text, on_both_sides, split_of
 from big_retrieval.errors import UserError
 
 QUERIES = [f"query {n}" for n in range(100)]

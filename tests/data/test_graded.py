@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data import images
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import OneOf, picture
-from big_retrieval.data.inspection_graded import describe_judgements, histogram
+from big_retrieval.data.images import transforms
+from big_retrieval.data.images.decoding import OneOf, picture
+from big_retrieval.data.judged.inspection import describe_judgements, histogram
 from big_retrieval.errors import Damaged, UserError
 
 QUERIES = [
@@ -235,15 +235,15 @@ def test_ranks_and_clicks_become_scores(folder):
 def test_several_images_are_drawn_in_training_and_the_first_one_is_evaluated(folder):
     image = source(folder)[0]["image"]
     assert isinstance(image, OneOf)
-    assert images.evaluation_view(image, 2)[0, 0, 0] == picture(image)[0, 0, 0] == 4
+    assert transforms.evaluation_view(image, 2)[0, 0, 0] == picture(image)[0, 0, 0] == 4
     keys = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
     drawn = {
-        int(images.training_view(image, 2, rng=np.random.default_rng(i), **keys)[0, 0, 0])
+        int(transforms.training_view(image, 2, rng=np.random.default_rng(i), **keys)[0, 0, 0])
         for i in range(20)
     }
     assert drawn == {4, 1}
     rng = np.random.default_rng(0)
-    images.training_view(source(folder)[1]["image"], 2, rng=rng, **keys)  # draws nothing
+    transforms.training_view(source(folder)[1]["image"], 2, rng=rng, **keys)  # draws nothing
     assert rng.random() == np.random.default_rng(0).random()
 
 

@@ -11,13 +11,13 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import picture
-from big_retrieval.data.files import columns
-from big_retrieval.data.files.arrow import Csv, Parquet
-from big_retrieval.data.files.columns import Keys, encode, first_double, match, scan
-from big_retrieval.data.files.picked import Picked, Selected
-from big_retrieval.data.files.plain import Arrays, JsonLines
-from big_retrieval.data.files.tables import Chain, Rows
+from big_retrieval.data.formats import columns
+from big_retrieval.data.formats.arrow import Csv, Parquet
+from big_retrieval.data.formats.columns import Keys, encode, first_double, match, scan
+from big_retrieval.data.formats.picked import Picked, Selected
+from big_retrieval.data.formats.plain import Arrays, JsonLines
+from big_retrieval.data.formats.tables import Chain, Rows
+from big_retrieval.data.images.decoding import picture
 from big_retrieval.errors import UserError
 
 PAIRS = [("q1", "10", 3.0), ("q1", "11", 1.0), ("q2", "12", 2.0)]

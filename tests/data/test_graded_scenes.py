@@ -7,7 +7,7 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.graded_scenes import (
+from big_retrieval.data.synthetic.graded_scenes import (
     LEAST,
     MOST,
     SPLITS,
@@ -15,7 +15,7 @@ from big_retrieval.data.graded_scenes import (
     _words,
     graded_scenes,
 )
-from big_retrieval.data.scenes import RELATIONS
+from big_retrieval.data.synthetic.scenes import RELATIONS
 from big_retrieval.errors import UserError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps, PngImagePlugin
 
-from big_retrieval.data import decoding, image_limits
+from big_retrieval.data.images import decoding, limits
 from tests.data.test_damage import png_header
 from tests.fuzz import corpus
 
@@ -53,7 +53,7 @@ def test_a_bomb_is_refused_by_its_header(name):
 
 @pytest.mark.parametrize("name", sorted(corpus.images()))
 def test_what_decoding_takes_is_estimated_for_every_format(name, monkeypatch):
-    monkeypatch.setattr(image_limits, "MOST_BYTES", 50)
+    monkeypatch.setattr(limits, "MOST_BYTES", 50)
     with pytest.raises(ValueError, match=r"pixels .*, which would take 0 MiB to"):
         decoding.decode(corpus.images()[name])
 
@@ -84,7 +84,7 @@ def test_a_turned_part_in_bands_is_that_of_the_whole(orientation, monkeypatch):
 PEAK = """
 import re, sys
 from pathlib import Path
-from big_retrieval.data import decoding
+from big_retrieval.data.images import decoding
 
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -106,14 +106,14 @@ def test_decoding_a_turned_image_takes_no_more_than_is_estimated(kind, mode, tmp
     (tmp_path / "image").write_bytes(data)
     args = [sys.executable, "-c", PEAK, str(tmp_path / "image")]
     done = subprocess.run(args, capture_output=True, text=True, check=True)
-    estimated = 4_000**2 * image_limits._bytes_a_pixel(Image.open(io.BytesIO(data)), data)
+    estimated = 4_000**2 * limits._bytes_a_pixel(Image.open(io.BytesIO(data)), data)
     assert int(done.stdout) < estimated + 24 * 2**20  # libraries that are loaded, and bands
 
 
 def test_a_png_file_is_refused_before_it_is_decoded(monkeypatch):
     decoded = []
     monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda self: decoded.append(self))
-    monkeypatch.setattr(image_limits, "MOST_BYTES", 50)
+    monkeypatch.setattr(limits, "MOST_BYTES", 50)
     with pytest.raises(ValueError, match="would take 0 MiB"):
         decoding.decode(corpus.images()["png-palette"])
     assert not decoded
@@ -142,22 +142,22 @@ def photograph(megapixels: int, **keys) -> tuple[Image.Image, bytes]:
 def test_photographs_of_sixty_megapixels_are_read():
     image, data = photograph(60)
     assert data.count(b"\xff\xda") == 2
-    image_limits.check_size(image, data)
+    limits.check_size(image, data)
     for size in (24, 48):
         image, data = photograph(size, progressive=True)
-        image_limits.check_size(image, data)
+        limits.check_size(image, data)
 
 
 def test_the_coefficients_of_a_progressive_photograph_count():
     image, data = photograph(79, progressive=True)
-    with pytest.raises(image_limits.Unreasonable, match="would take"):
-        image_limits.check_size(image, data)
+    with pytest.raises(limits.Unreasonable, match="would take"):
+        limits.check_size(image, data)
     image, data = photograph(79)
-    image_limits.check_size(image, data)
+    limits.check_size(image, data)
 
 
 def test_png_files_of_fifty_megapixels_are_read():
     for mode in ("RGB", "RGBA", "P", "L"):
         image = Image.open(io.BytesIO(corpus.encoded(Image.new(mode, (16, 12)), "PNG")))
         image._size = (50_000, 1_000)
-        image_limits.check_size(image, b"")
+        limits.check_size(image, b"")

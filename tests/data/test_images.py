@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from big_retrieval.data import decoding, images
+from big_retrieval.data.images import decoding, transforms
 from big_retrieval.errors import Damaged
 
 
@@ -108,13 +108,15 @@ def test_a_cut_file_is_an_error(kind):
 def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, ratio, seed):
     image = picture(rows, columns)
     a, b = (
-        images.training_view(image, size, scale=scale, ratio=ratio, rng=np.random.default_rng(seed))
+        transforms.training_view(
+            image, size, scale=scale, ratio=ratio, rng=np.random.default_rng(seed)
+        )
         for _ in range(2)
     )
     np.testing.assert_array_equal(a, b)
     assert a.shape == (size, size, 3)
     assert a.dtype == np.uint8
-    box = images.crop_box(rows, columns, scale, ratio, np.random.default_rng(seed))
+    box = transforms.crop_box(rows, columns, scale, ratio, np.random.default_rng(seed))
     top, left, height, width = box
     assert 0 <= top < top + height <= rows
     assert 0 <= left < left + width <= columns
@@ -122,7 +124,7 @@ def test_crops_are_square_deterministic_and_inside(rows, columns, size, scale, r
 
 def test_crops_keep_the_asked_share_and_ratio():
     rng = np.random.default_rng(0)
-    boxes = [images.crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
+    boxes = [transforms.crop_box(400, 500, (0.2, 0.6), (0.75, 4 / 3), rng) for _ in range(300)]
     shares = np.array([height * width / 200_000 for _, _, height, width in boxes])
     ratios = np.array([width / height for _, _, height, width in boxes])
     assert 0.199 < shares.min() < 0.22
@@ -135,24 +137,24 @@ def test_crops_keep_the_asked_share_and_ratio():
 def test_a_full_scale_means_no_crop_and_no_draw():
     image = picture(20, 30)
     rng = np.random.default_rng(0)
-    found = images.training_view(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
-    np.testing.assert_array_equal(found, images.resize(image, 8, 8))
+    found = transforms.training_view(image, 8, scale=(1, 1), ratio=(0.75, 1.33), rng=rng)
+    np.testing.assert_array_equal(found, transforms.resize(image, 8, 8))
     assert rng.random() == np.random.default_rng(0).random()
 
 
 def test_nothing_is_copied_where_nothing_changes():
     image = picture(8, 8)
-    assert images.resize(image, 8, 8) is image
-    assert np.shares_memory(images.resize_center_crop(image, 8), image)
+    assert transforms.resize(image, 8, 8) is image
+    assert np.shares_memory(transforms.resize_center_crop(image, 8), image)
     rng = np.random.default_rng(0)
-    whole = images.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
+    whole = transforms.training_view(image, 8, scale=(1, 1), ratio=(1, 1), rng=rng)
     assert np.shares_memory(whole, image)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
 def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns):
     image = picture(rows, columns)
-    found = images.resize_center_crop(image, 10)
+    found = transforms.resize_center_crop(image, 10)
     assert found.shape == (10, 10, 3)
     scale = 10 / min(rows, columns)
     whole = np.asarray(
@@ -166,8 +168,8 @@ def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns):
 
 def test_flip_mirrors_left_and_right():
     image = picture(3, 4)
-    np.testing.assert_array_equal(images.flip(image)[:, 0], image[:, -1])
-    np.testing.assert_array_equal(images.flip(images.flip(image)), image)
+    np.testing.assert_array_equal(transforms.flip(image)[:, 0], image[:, -1])
+    np.testing.assert_array_equal(transforms.flip(transforms.flip(image)), image)
 
 
 def jpeg(rows: int, columns: int, **keys) -> bytes:
@@ -182,7 +184,7 @@ def jpeg(rows: int, columns: int, **keys) -> bytes:
 def view(data: bytes, **keys) -> np.ndarray:
     rng = np.random.default_rng(3)
     keys = {"scale": (0.6, 1.0), "ratio": (0.8, 1.25), "rng": rng, **keys}
-    return images.training_view(decoding.Encoded(data), 64, **keys).astype(float)
+    return transforms.training_view(decoding.Encoded(data), 64, **keys).astype(float)
 
 
 @pytest.mark.parametrize("rotated", [False, True])
@@ -206,11 +208,11 @@ def test_encoded_and_decoded_images_give_the_same_view():
     rng = np.random.default_rng(3)
     keys = {"scale": (0.6, 1.0), "ratio": (0.8, 1.25), "rng": rng}
     np.testing.assert_array_equal(
-        view(data), images.training_view(decoding.decode(data), 64, **keys)
+        view(data), transforms.training_view(decoding.decode(data), 64, **keys)
     )
     np.testing.assert_array_equal(
-        images.evaluation_view(decoding.Encoded(data), 32),
-        images.resize_center_crop(decoding.decode(data), 32),
+        transforms.evaluation_view(decoding.Encoded(data), 32),
+        transforms.resize_center_crop(decoding.decode(data), 32),
     )
 
 

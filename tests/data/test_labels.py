@@ -7,13 +7,13 @@ import pytest
 
 from big_retrieval.config import PairLabels
 from big_retrieval.data.batches import try_record
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.labels import label_types, number_of, read_labels
+from big_retrieval.data.fields.labels import label_types, number_of, read_labels
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches, train_batches
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.readers import image_reader, text_reader
 

@@ -3,19 +3,20 @@
 import numpy as np
 import pytest
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_order, make_source
-from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.sources import Texts, texts_of, value_of
+from big_retrieval.data.mixture import MixedSource
+from big_retrieval.data.sources import TextRecords, texts_of, value_of
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 
 SIZES = {"a": 30, "b": 6, "c": 100}
 
 
 def mixture(**weights):
-    parts = {name: Texts([f"{name}{i}" for i in range(SIZES[name])]) for name in weights}
-    return Mixture(parts, weights)
+    parts = {name: TextRecords([f"{name}{i}" for i in range(SIZES[name])]) for name in weights}
+    return MixedSource(parts, weights)
 
 
 def read(order, start, stop):
@@ -73,10 +74,12 @@ def test_records_are_those_of_the_parts():
 
 
 def test_classes_are_kept_where_all_parts_agree():
-    colours, shapes = Scenes("colours", count=3), Scenes("shapes", count=3)
-    same = Mixture({"a": colours, "b": Scenes("colours", count=5)}, {"a": None, "b": None})
+    colours, shapes = SceneRecords("colours", count=3), SceneRecords("shapes", count=3)
+    same = MixedSource(
+        {"a": colours, "b": SceneRecords("colours", count=5)}, {"a": None, "b": None}
+    )
     assert same.classes == colours.classes
-    assert Mixture({"a": colours, "b": shapes}, {"a": None, "b": None}).classes == {}
+    assert MixedSource({"a": colours, "b": shapes}, {"a": None, "b": None}).classes == {}
 
 
 @pytest.mark.parametrize("weights", [{"a": 1.0, "b": None}, {"a": 0.0}, {"a": float("nan")}, {}])
@@ -86,18 +89,20 @@ def test_impossible_weights(weights):
 
 
 def test_from_the_configuration():
-    part = recipe.entry(config.Part(source=config.Scenes(count=5), weight=3.0))
-    parts = config.Mixture(parts={"x": config.Part(source=config.Scenes(count=4), weight=1.0)})
+    part = recipe.entry(config.MixturePart(source=config.Scenes(count=5), weight=3.0))
+    parts = config.Mixture(
+        parts={"x": config.MixturePart(source=config.Scenes(count=4), weight=1.0)}
+    )
     c = recipe.base()
     c.data = recipe.entry(parts)
     c.data.parts.y = part
     source = make_source(config.load(c).data)
-    assert isinstance(source, Mixture)
+    assert isinstance(source, MixedSource)
     assert (len(source), source.shares) == (9, {"x": 0.25, "y": 0.75})
 
 
 def test_a_mixture_has_no_mixtures():
-    inner = config.Mixture(parts={"y": config.Part(source=config.Scenes())})
-    found = list(config.Mixture(parts={"x": config.Part(source=inner)}).check("config.data"))
+    inner = config.Mixture(parts={"y": config.MixturePart(source=config.Scenes())})
+    found = list(config.Mixture(parts={"x": config.MixturePart(source=inner)}).check("config.data"))
     words = "config.data.parts.x.source is a mixture, too; give config.data its parts."
     assert found == [words]

@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
-from big_retrieval.checks import check
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_negatives
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.inspection import describe, take
-from big_retrieval.data.negatives import Negatives, draw_negatives, read_negatives
+from big_retrieval.data.negatives import NegativeSampling, draw_negatives, read_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts, tiny
@@ -27,7 +28,7 @@ from tests.readers import text_reader
 WORDS = [f"n{row}{item}" for row in range(6) for item in range(4)]
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "right", *WORDS])
 K = 3
-WANTED = Negatives("document", "negatives", K)
+WANTED = NegativeSampling("document", "negatives", K)
 FIELDS = {
     "document": text_reader("document", length=6, tokenizer=TOKENIZER),
     "query": text_reader("query", length=4, tokenizer=TOKENIZER),
@@ -39,7 +40,9 @@ def source(lists: list[Any]) -> Records:
     return Records(Rows(rows, "shop"), image=(), text="")
 
 
-def batch_of(of: Records, negatives: Negatives | None = WANTED, seed: int = 0, number: int = 0):
+def batch_of(
+    of: Records, negatives: NegativeSampling | None = WANTED, seed: int = 0, number: int = 0
+):
     batches = train_batches(
         of, fields=FIELDS, order=Order(len(of), seed), batch_size=len(of), negatives=negatives,
         rows=np.arange(len(of)), start_batch=number, stop_batch=number + 1,
@@ -102,7 +105,7 @@ def test_draws_follow_from_seed_epoch_and_record_and_move_no_other() -> None:
 def test_lower_pools_come_first() -> None:
     items = [{"text": t, "title": "x", "pool": p} for t, p in (("a", 1), ("b", 0), ("c", 1))]
     found = [
-        draw_negatives({"negatives": items}, Negatives("d", "negatives", 2), "here", rng)
+        draw_negatives({"negatives": items}, NegativeSampling("d", "negatives", 2), "here", rng)
         for rng in map(np.random.default_rng, range(20))
     ]
     assert {first.text for first, _ in found} == {"b"}

@@ -12,17 +12,17 @@ import pytest
 
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.eval_batches import eval_items
-from big_retrieval.data.image_fields import has_word
+from big_retrieval.data.fields.images import has_word
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, Timed, eval_batches, train_batches
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.readers import changed, image_reader, text_reader
 
-SOURCE = Scenes("train", count=50, size=20)
+SOURCE = SceneRecords("train", count=50, size=20)
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(SOURCE.captions(), 300))
 IMAGE = image_reader("image", size=16, crop_scale=(0.5, 1.0), flip=0.5)
 TEXT = text_reader("captions", length=18, tokenizer=TOKENIZER)
@@ -259,7 +259,9 @@ def test_evaluation_by_rows():
 
 
 def test_evaluation_of_plain_texts():
-    batch = next(eval_batches(Texts(["a circle"]), {"text": TEXT}, field="text", batch_size=2))
+    batch = next(
+        eval_batches(TextRecords(["a circle"]), {"text": TEXT}, field="text", batch_size=2)
+    )
     assert batch["valid"].tolist() == [True, False]
     assert batch["record"].tolist() == [0, -1]
 

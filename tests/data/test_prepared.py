@@ -11,7 +11,7 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import picture
+from big_retrieval.data.images.decoding import picture
 from big_retrieval.errors import UserError
 
 COUNT = 12

@@ -16,9 +16,9 @@ from PIL import Image
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import picture
-from big_retrieval.data.files.shards import write_folder
-from big_retrieval.data.images import evaluation_view
+from big_retrieval.data.formats.shards import write_folder
+from big_retrieval.data.images.decoding import picture
+from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import Damaged, UserError
 
 PAIRS = 7
@@ -290,7 +290,7 @@ def test_karpathy_takes_five_captions_and_names_the_splits(folder):
 
 
 def test_tar_index_is_used_and_made_again_when_the_shard_changes(folder, monkeypatch):
-    from big_retrieval.data.files import tar
+    from big_retrieval.data.formats import tar
 
     as_tar(folder)
     walks = []

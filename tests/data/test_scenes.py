@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data import scenes as scenes_module
-from big_retrieval.data import shapes
-from big_retrieval.data.scenes import COLOURS, COUNTS, RELATIONS, SHAPES, SIZES, Scenes, pairs_of
+from big_retrieval.data.synthetic import scenes as scenes_module
+from big_retrieval.data.synthetic import shapes
+from big_retrieval.data.synthetic.scenes import (
+    COLOURS,
+    COUNTS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    SceneRecords,
+    pairs_of,
+)
 from big_retrieval.errors import UserError
 
 PHRASE = rf"({'|'.join(SIZES)}) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
@@ -55,7 +63,7 @@ def pair(record):
 
 @pytest.mark.parametrize("split", COUNTS)
 def test_every_caption_tells_what_the_record_shows(split):
-    source = Scenes(split, count=100)
+    source = SceneRecords(split, count=100)
     for index in range(100):
         record = source[index]
         assert len(set(record["captions"])) == scenes_module.CAPTIONS
@@ -64,12 +72,12 @@ def test_every_caption_tells_what_the_record_shows(split):
 
 
 def test_captions_use_every_template_relation_and_both_points_of_view():
-    captions = list(Scenes("train", count=300).captions())
+    captions = list(SceneRecords("train", count=300).captions())
     heads = Counter(re.sub("|".join(RELATIONS), "R", re.sub(PHRASE, "X", c)) for c in captions)
     assert len(heads) == len(scenes_module.TEMPLATES) >= 6
     assert min(heads.values()) > len(captions) / 16
     for index in range(50):
-        said = " ".join(Scenes("train", count=300).texts(index, "captions"))
+        said = " ".join(SceneRecords("train", count=300).texts(index, "captions"))
         words = {relation for relation in RELATIONS if relation in said}
         assert words in ({"left of", "right of"}, {"above", "below"})
 
@@ -80,14 +88,14 @@ def test_held_out_pairs_never_appear_in_training():
     assert 0.07 < len(parts["test"]) / 2080 < 0.13
     assert 0.015 < len(parts["validation"]) / 2080 < 0.045
     for split, part in (("train", "train"), ("validation", "validation"), ("test", "test")):
-        source = Scenes(split, size=16, count=None if split != "train" else 2000)
+        source = SceneRecords(split, size=16, count=None if split != "train" else 2000)
         assert {pair(source[i]) for i in range(len(source))} <= parts[part]
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 @pytest.mark.parametrize("seed", [0, 5])
 def test_a_caption_of_an_evaluation_split_belongs_to_one_image(split, seed):
-    source = Scenes(split, seed=seed)
+    source = SceneRecords(split, seed=seed)
     owners = {}
     meanings = set()
     for index in range(len(source)):
@@ -100,7 +108,7 @@ def test_a_caption_of_an_evaluation_split_belongs_to_one_image(split, seed):
 
 @pytest.mark.parametrize(("split", "label"), [("colours", "colour"), ("shapes", "shape")])
 def test_zero_shot_splits(split, label):
-    source = Scenes(split, size=16)
+    source = SceneRecords(split, size=16)
     counts = Counter()
     held_out = set(map(tuple, pairs_of("test").tolist()))
     for index in range(len(source)):
@@ -117,7 +125,7 @@ def test_zero_shot_splits(split, label):
             first, second, _ = read(prompt.replace("{}", name))
             assert name in first
             assert name in second
-    assert Scenes("test").classes == Scenes("test").prompts == {}
+    assert SceneRecords("test").classes == SceneRecords("test").prompts == {}
 
 
 @settings(max_examples=15, deadline=None)
@@ -129,13 +137,13 @@ def test_zero_shot_splits(split, label):
 )
 def test_a_record_does_not_depend_on_the_count(split, seed, counts, data):
     index = data.draw(st.integers(0, min(counts) - 1))
-    a, b = (Scenes(split, size=16, count=count, seed=seed)[index] for count in counts)
+    a, b = (SceneRecords(split, size=16, count=count, seed=seed)[index] for count in counts)
     np.testing.assert_array_equal(a.pop("image"), b.pop("image"))
     assert a == b
 
 
 def test_records_agree_across_blocks_threads_and_pickling():
-    source = Scenes("train", count=1500)
+    source = SceneRecords("train", count=1500)
     again = pickle.loads(pickle.dumps(source))
     assert len(again) == 1500
     assert again.name == source.name
@@ -147,13 +155,17 @@ def test_records_agree_across_blocks_threads_and_pickling():
 
 
 def test_seeds_and_splits_give_other_scenes():
-    images = [Scenes("train", seed=0)[0], Scenes("train", seed=1)[0], Scenes("test", seed=0)[0]]
+    images = [
+        SceneRecords("train", seed=0)[0],
+        SceneRecords("train", seed=1)[0],
+        SceneRecords("test", seed=0)[0],
+    ]
     assert len({record["image"].tobytes() for record in images}) == 3
 
 
 @pytest.mark.parametrize("size", [16, 17, 32, 50, 224])
 def test_any_size_shows_both_objects(size):
-    source = Scenes("test", size=size, count=24)
+    source = SceneRecords("test", size=size, count=24)
     for index in range(24):
         record = source[index]
         image = record["image"].astype(int)
@@ -176,7 +188,7 @@ def test_shapes_differ_when_small():
 
 
 def test_an_object_is_where_and_what_its_columns_say():
-    for record in map(Scenes("test").__getitem__, range(40)):
+    for record in map(SceneRecords("test").__getitem__, range(40)):
         upper_left, lower_right, relation = shown(record)
         image = record["image"].astype(int)
         part = image[:16] if relation == "above" else image[:, :16]
@@ -200,11 +212,11 @@ def test_an_object_is_where_and_what_its_columns_say():
 )
 def test_user_errors(arguments, message):
     with pytest.raises(UserError, match=message):
-        Scenes(**arguments)
+        SceneRecords(**arguments)
 
 
 def test_indices_end():
-    source = Scenes("test", count=3)
+    source = SceneRecords("test", count=3)
     for index in (3, -1):
         with pytest.raises(IndexError):
             source[index]

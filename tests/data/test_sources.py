@@ -5,16 +5,16 @@ import pytest
 
 from big_retrieval import config
 from big_retrieval.data.build import make_source
-from big_retrieval.data.decoding import as_array
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.images.decoding import as_array
 from big_retrieval.data.sources import (
-    Source,
-    Texts,
+    RecordSource,
+    TextRecords,
     as_texts,
     column_of,
     texts_of,
     value_of,
 )
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import Damaged, UserError
 
 
@@ -36,19 +36,19 @@ class Plain:
 def test_all_sources_follow_the_protocol(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"image": "a.png", "captions": "a"}\n')
     lines = make_source(config.Pairs(path=str(tmp_path / "a.jsonl")))
-    for source in (Scenes("test", count=2), Texts(["a"]), lines, Plain()):
-        assert isinstance(source, Source)
+    for source in (SceneRecords("test", count=2), TextRecords(["a"]), lines, Plain()):
+        assert isinstance(source, RecordSource)
 
 
 def test_texts_is_a_source():
-    texts = Texts(["a", "b"], column="query")
+    texts = TextRecords(["a", "b"], column="query")
     assert len(texts) == 2
     assert texts[1] == {"query": ("b",)}
     assert list(texts.captions()) == ["a", "b"]
 
 
 def test_texts_of_works_with_and_without_the_short_way():
-    scenes = Scenes("test", count=2)
+    scenes = SceneRecords("test", count=2)
     assert texts_of(Plain(), 1, "captions") == ("text 1", "more")
     assert texts_of(scenes, 1, "captions") == scenes[1]["captions"]
     assert texts_of(scenes, 1, "id") == ("scenes-test-000001",)
@@ -90,11 +90,11 @@ def test_a_missing_column_names_the_known_ones():
 
 
 def test_values_come_without_images_where_the_source_can():
-    class Cheap(Texts):
+    class Cheap(TextRecords):
         def value(self, index, column):
             return f"{column}{index}"
 
     assert value_of(Cheap(["a"]), 0, "label") == "label0"
-    assert value_of(Texts(["a", "b"]), 1, "captions") == ("b",)
+    assert value_of(TextRecords(["a", "b"]), 1, "captions") == ("b",)
     with pytest.raises(UserError, match="no column 'label'; they have captions"):
-        value_of(Texts(["a"]), 0, "label")
+        value_of(TextRecords(["a"]), 0, "label")

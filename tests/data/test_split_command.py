@@ -1,4 +1,4 @@
-"""`python -m big_retrieval.data split`: what is written is what was there, in four parts."""
+"""`big-retrieval data split`: what is written is what was there, in four parts."""
 
 import dataclasses
 import json
@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from big_retrieval.config import Graded
-from big_retrieval.data import split_files
-from big_retrieval.data.decoding import picture
-from big_retrieval.data.four_way import SPLITS, draw
-from big_retrieval.data.open_graded import graded
+from big_retrieval.data.images.decoding import picture
+from big_retrieval.data.judged import split_files
+from big_retrieval.data.judged.four_way import SPLITS, draw
+from big_retrieval.data.judged.open_graded import graded
 from big_retrieval.errors import UserError
 from tests.helpers import in_process
 
@@ -75,7 +75,7 @@ def ids(side):
 
 def test_a_click_log(log, tmp_path) -> None:
     out = tmp_path / "out"
-    summary = split_files.split_files(graded(log), log, split_files.Wish(seed=1), out)
+    summary = split_files.split_files(graded(log), log, split_files.SplitOptions(seed=1), out)
     sources, seen = read_back(summary), {}
     for name, source in sources.items():
         found = summary["splits"][name]
@@ -110,8 +110,8 @@ def rows_of(path):
 
 def test_three_files_and_a_group(files, tmp_path) -> None:
     out = tmp_path / "out"
-    wish = split_files.Wish(group_column="brand", query_share=0.5)
-    summary = split_files.split_files(graded(files), files, wish, out)
+    options = split_files.SplitOptions(group_column="brand", query_share=0.5)
+    summary = split_files.split_files(graded(files), files, options, out)
     documents = rows_of(out / "documents.parquet")
     assert len(documents) == 40
     assert len({(x["brand"], x["part"]) for x in documents}) == 9
@@ -143,7 +143,7 @@ def test_clicks_become_scores_once(tmp_path) -> None:
         score_from="clicks", text=("q",),
     )  # fmt: skip
     source = graded(config)
-    summary = split_files.split_files(source, config, split_files.Wish(), tmp_path / "out")
+    summary = split_files.split_files(source, config, split_files.SplitOptions(), tmp_path / "out")
     found = {}
     for each in read_back(summary).values():
         found |= {(x["q"], x["d"]): x["clicks"] for x in (each[i] for i in range(len(each)))}
@@ -163,21 +163,21 @@ def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(split_files, "draw", leaky)
     message = r"leaks: the query 'query 0' is on both sides \(1 such\)"
     with pytest.raises(UserError, match=message):
-        split_files.split_files(graded(log), log, split_files.Wish(), tmp_path / "out")
+        split_files.split_files(graded(log), log, split_files.SplitOptions(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_mistakes(log, files, tmp_path) -> None:
-    for wish, message in (
-        (split_files.Wish(group_column="colour"), "no column 'colour'"),
-        (split_files.Wish(query_share=0.001), "one part is empty"),
+    for options, message in (
+        (split_files.SplitOptions(group_column="colour"), "no column 'colour'"),
+        (split_files.SplitOptions(query_share=0.001), "one part is empty"),
     ):
         with pytest.raises(UserError, match=message):
-            split_files.split_files(graded(files), files, wish, tmp_path / "out")
+            split_files.split_files(graded(files), files, options, tmp_path / "out")
     path = tmp_path / "documents.jsonl"
     path.write_text(path.read_text().replace('"brand": "b8"', '"brand": 8'))
     with pytest.raises(UserError, match="column 'brand' holds values of different types"):
-        split_files.split_files(graded(files), files, split_files.Wish(), tmp_path / "out")
+        split_files.split_files(graded(files), files, split_files.SplitOptions(), tmp_path / "out")
     assert not (tmp_path / "out" / "split.json").exists()
 
 

@@ -11,11 +11,11 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval import hub
-from big_retrieval.data import text as text_module
-from big_retrieval.data.text import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text import tokenizers as text_module
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.tokenizers import clip_tokenizer, load_tokenizer, wordpiece_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.io import hub
 
 VOCAB = [
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cafe", "cat", "##s", "un", "##aff",
@@ -157,11 +157,11 @@ def test_saved_tokenizers_are_the_same(tmp_path, kind):
     )
     texts = ["Cats [MASK] café", "", "a [SEP]! <|endoftext|> 中文", "don't " * 9, "“&amp;amp;”\x07"]
     tokenizer.save(tmp_path / "tokenizer.json")
-    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    loaded = FixedLengthTokenizer.load(tmp_path / "tokenizer.json")
     for other in (
         loaded,
         pickle.loads(pickle.dumps(tokenizer)),
-        Tokenizer.load(tmp_path / "tokenizer.json"),
+        FixedLengthTokenizer.load(tmp_path / "tokenizer.json"),
     ):
         assert (other.vocab_size, other.pad_id) == (tokenizer.vocab_size, tokenizer.pad_id)
         for a, b in zip(other.encode(texts, 9), tokenizer.encode(texts, 9), strict=True):
@@ -191,7 +191,7 @@ def test_an_unknown_way_of_cleaning_is_refused(tmp_path):
     content = json.loads(clip_tokenizer(clip_file(tmp_path)).to_json())
     content["normalizer"]["clean"] = "other"
     with pytest.raises(UserError, match="cleaned by 'other'"):
-        Tokenizer.from_json(json.dumps(content))
+        FixedLengthTokenizer.from_json(json.dumps(content))
 
 
 def test_a_foreign_tokenizer_without_frame_or_padding(tmp_path):

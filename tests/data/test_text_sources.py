@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import Beir, Dpr, Graded, Triples
+from big_retrieval.config import Beir, Dpr, Graded, Triples, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.data.build import make_source
-from big_retrieval.data.files import json_array
-from big_retrieval.data.files.cells import Cells
-from big_retrieval.data.files.json_array import JsonArray
-from big_retrieval.data.judgements import JudgedSource
-from big_retrieval.data.labels import number_of
-from big_retrieval.data.negatives import Negatives, draw_negatives
+from big_retrieval.data.fields.labels import number_of
+from big_retrieval.data.formats import json_array
+from big_retrieval.data.formats.cells import DelimitedLines
+from big_retrieval.data.formats.json_array import JsonArray
+from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.negatives import NegativeSampling, draw_negatives
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import train_batches
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import Damaged, UserError
 from tests.helpers import lexical_texts, tiny
 from tests.readers import text_reader
@@ -76,7 +75,7 @@ def test_dpr(tmp_path: Path, form: str) -> None:
     again = pickle.loads(pickle.dumps(of))
     assert again[0] == first
     rng = np.random.default_rng(0)
-    drawn = draw_negatives(first, Negatives("document", "negatives", 2), "here", rng)
+    drawn = draw_negatives(first, NegativeSampling("document", "negatives", 2), "here", rng)
     assert drawn[0].text == "hard"
 
 
@@ -265,7 +264,7 @@ def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
     write(
         tmp_path / "psgs.tsv", "id\ttext\ttitle\n", '1\t"say ""hi"" now"\tGreeting\n', "2\tb\tB\n"
     )
-    table = Cells(tmp_path / "psgs.tsv", ("id", "text", "title"), least=2)
+    table = DelimitedLines(tmp_path / "psgs.tsv", ("id", "text", "title"), least=2)
     assert table.row(0) == {"id": "1", "text": 'say "hi" now', "title": "Greeting"}
     assert table.place(0).endswith("psgs.tsv, line 2")
     assert table.first_cells().to_pylist() == ["1", "2"]

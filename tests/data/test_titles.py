@@ -8,15 +8,15 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.data.batches import try_record
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields import source_texts, stack
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.mixture import Mixture
-from big_retrieval.data.negatives import Negatives
+from big_retrieval.data.fields.reader import source_texts, stack
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.mixture import MixedSource
+from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches, train_batches
-from big_retrieval.data.records import Records
-from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
+from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from tests.helpers import lexical_texts, tiny
@@ -93,7 +93,7 @@ def test_titles_of_records() -> None:
     assert found[:3] == [(("s", "a"),), (("s", "a"), ("", "b")), (("t", "a"), ("t", "b"))]
     assert found[3:] == [("a",), (("u", ""),), ("a",)]
     assert not SPEC.lacks(of[4])
-    mixed = Mixture({"x": of}, {"x": None})
+    mixed = MixedSource({"x": of}, {"x": None})
     assert source_texts(mixed, 2, SPEC) == found[2]
 
 
@@ -119,7 +119,7 @@ def test_training_and_evaluation_read_the_same() -> None:
     of = source(*rows)
     (batch,) = train_batches(
         of, fields={"d": SPEC}, order=Order(3, 0), batch_size=3, rows=np.arange(3), start_batch=0,
-        stop_batch=1, negatives=Negatives("d", "n", 2),
+        stop_batch=1, negatives=NegativeSampling("d", "n", 2),
     )  # fmt: skip
     trained = {r: said(ids) for r, ids in zip(batch["record"], batch["d"]["ids"], strict=True)}
     (found,) = eval_batches(of, {"d": SPEC}, field="d", batch_size=3)
@@ -138,11 +138,11 @@ def test_a_column_of_titles_that_no_record_has() -> None:
 
 
 def test_texts_at_hand_with_titles() -> None:
-    of = Texts(["a", "b"], column="text", titles=["s", ""])
+    of = TextRecords(["a", "b"], column="text", titles=["s", ""])
     (found,) = eval_batches(of, {"d": SPEC}, field="d", batch_size=2)
     wanted = ["[CLS] s [SEP] a [SEP]", "[CLS] b [SEP]"]
     assert [said(ids) for ids in found["d"]["ids"]] == wanted
-    (found,) = eval_batches(Texts(["a"], column="text"), {"d": SPEC}, field="d", batch_size=1)
+    (found,) = eval_batches(TextRecords(["a"], column="text"), {"d": SPEC}, field="d", batch_size=1)
     assert said(found["d"]["ids"][0]) == "[CLS] a [SEP]"
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from big_retrieval import config
-from big_retrieval.checks.labels import check_weight
-from big_retrieval.data.weights import NAMES, make_weight
+from big_retrieval.config.checks.labels import check_weight
+from big_retrieval.data.judged.weights import NAMES, make_weight
 from big_retrieval.errors import UserError
 
 BY_HAND = {

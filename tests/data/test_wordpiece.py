@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import SPECIALS, learn_wordpiece
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import SPECIALS, learn_wordpiece
 from big_retrieval.errors import UserError
 
 
@@ -75,7 +75,7 @@ def test_size_is_an_upper_bound_and_rare_letters_go_first():
 
 
 def test_depends_on_the_multiset_of_texts_alone():
-    texts = list(Scenes("train", count=100).captions())
+    texts = list(SceneRecords("train", count=100).captions())
     shuffled = texts.copy()
     random.Random(0).shuffle(shuffled)
     assert learn_wordpiece(iter(texts), 300) == learn_wordpiece(shuffled, 300)
@@ -83,8 +83,8 @@ def test_depends_on_the_multiset_of_texts_alone():
 
 def test_is_the_same_whatever_the_hash_seed():
     program = (
-        "import hashlib; from big_retrieval.data.scenes import Scenes;"
-        "from big_retrieval.data.wordpiece import learn_wordpiece;"
+        "import hashlib; from big_retrieval.data.synthetic.scenes import Scenes;"
+        "from big_retrieval.data.text.wordpiece import learn_wordpiece;"
         "v = learn_wordpiece(Scenes('train', count=200).captions(), 120);"
         "import sys; assert 'jax' not in sys.modules;"
         "print(len(v), hashlib.sha256(repr(v).encode()).hexdigest())"
@@ -104,9 +104,9 @@ def test_is_the_same_whatever_the_hash_seed():
 
 
 def test_scenes_are_written_in_whole_words():
-    vocab = learn_wordpiece(Scenes("train", count=1000).captions(), 512)
+    vocab = learn_wordpiece(SceneRecords("train", count=1000).captions(), 512)
     tokenizer = wordpiece_tokenizer(vocab)
-    test = Scenes("test", count=50)
+    test = SceneRecords("test", count=50)
     ids, mask = tokenizer.encode(list(test.captions()), 20)
     assert not (ids == 1).any()  # [UNK]
     words = [len(text.split()) + 2 for text in test.captions()]

@@ -12,8 +12,8 @@ import pytest
 from big_retrieval.data import pipeline
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, train_batches
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import reading as notes
 from tests.readers import text_reader

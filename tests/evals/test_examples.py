@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged
 from big_retrieval.evals import examples
 from big_retrieval.evals.confusions import Confusions, predictions
 from big_retrieval.evals.examples import Folder, best_first, spread, worst
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.sides import Side
+from big_retrieval.evals.sides import RetrievalSide
 from big_retrieval.evals.thumbnails import (
     MOST_CHARACTERS,
     SIDE,
@@ -30,6 +29,7 @@ from big_retrieval.evals.thumbnails import (
     shrink,
     unreadable,
 )
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
@@ -44,7 +44,7 @@ SPECS = {
 }
 
 
-class Counting(Scenes):
+class Counting(SceneRecords):
     """Scenes that count how often a whole record, with its picture, is read."""
 
     reads = 0
@@ -76,10 +76,10 @@ class Preset(Encoder):
         return self.made[field], records
 
 
-def side(field: str, points: np.ndarray, owners: np.ndarray) -> Side:
+def side(field: str, points: np.ndarray, owners: np.ndarray) -> RetrievalSide:
     """A side of which nothing is read."""
     items = np.stack([owners, np.zeros_like(owners)], axis=1)
-    return Side(field, SPECS[field], SOURCE, points.astype(np.float32), owners, items)
+    return RetrievalSide(field, SPECS[field], SOURCE, points.astype(np.float32), owners, items)
 
 
 # ---- Which queries
@@ -293,7 +293,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path
 # ---- What is seen of a record
 
 
-class Broken(Scenes):
+class Broken(SceneRecords):
     """Its pictures and texts cannot be read."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -323,7 +323,7 @@ def test_thumbnails_are_small_and_whole(shape: tuple[int, int]) -> None:
 
 
 def test_long_texts_are_cut_and_their_length_is_kept() -> None:
-    class Long(Scenes):
+    class Long(SceneRecords):
         def texts(self, index: int, column: str) -> tuple[str, ...]:
             return ("x" * 10_000, "y" * MOST_CHARACTERS)
 

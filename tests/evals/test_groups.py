@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import check_group, distinct, encode_side, group_numbers
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader

@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.columns import Columns, columns_of
-from big_retrieval.data.fields import stack
-from big_retrieval.data.graded_scenes import graded_scenes
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.sources import Texts
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.ranks import best, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.evals.zeroshot import class_scores
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.matched import has_matched
 from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.sparse.terms import Columns, columns_of
 from big_retrieval.train.build import build_model
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
 from tests.readers import image_reader, text_reader
 
-SCENES = Scenes("test", size=16, count=9)
+SCENES = SceneRecords("test", size=16, count=9)
 CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece([*CAPTIONS, *CAPTIONS], 90))
 COLUMNS = columns_of("words", TOKENIZER)
@@ -54,13 +54,13 @@ def bags(texts: list[str], binary: bool = True) -> np.ndarray:
     return np.minimum(out, 1) if binary else out
 
 
-def gated(dense: np.ndarray, top: int | None, own: np.ndarray | None) -> np.ndarray:
+def gated(dense: np.ndarray, top_k: int | None, own: np.ndarray | None) -> np.ndarray:
     """E(x) by a sort of every row."""
-    if top is None:
+    if top_k is None:
         return dense
     out = np.zeros_like(dense)
     for n, row in enumerate(dense):
-        kept = np.argsort(-row, kind="stable")[:top].tolist()
+        kept = np.argsort(-row, kind="stable")[:top_k].tolist()
         kept += [] if own is None else np.flatnonzero(own[n]).tolist()
         out[n, kept] = row[kept]
     return out
@@ -73,7 +73,7 @@ def integers(seed: int, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("top", "own", "devices"),
+    ("top_k", "own", "devices"),
     [
         (None, False, 1),
         (3, True, 8),
@@ -81,22 +81,26 @@ def integers(seed: int, *shape: int) -> np.ndarray:
         pytest.param(0, True, 1, marks=pytest.mark.slow),
     ],
 )
-def test_encoded_points_are_the_gated_dense_ones(top: int | None, own: bool, devices: int) -> None:
+def test_encoded_points_are_the_gated_dense_ones(
+    top_k: int | None, own: bool, devices: int
+) -> None:
     """Of more texts than a batch holds, the last batch padded."""
-    config = tiny(batch_size=8, **lexical_texts(columns="words", top=top, own_words=own))
+    config = tiny(batch_size=8, **lexical_texts(columns="words", top_k=top_k, keep_input_terms=own))
     mesh = parallel.make_mesh(config, jax.devices()[:devices])
     vocab = TOKENIZER.vocab_size
     parts = build_model(config, mesh, vocab_size=vocab, total_steps=1, words=TOKENIZER)
     params = drawn(parts.model, parts.model.example_inputs())["params"]
     texts = CAPTIONS[:19]
     encoder = Encoder(parts.model, mesh, 8)
-    points, records = encode_source(encoder, params, Texts(texts, column="captions"), "query", TEXT)
+    points, records = encode_source(
+        encoder, params, TextRecords(texts, column="captions"), "query", TEXT
+    )
     assert scipy.sparse.issparse(points)
     np.testing.assert_array_equal(records, np.arange(19))
     assert encoder.columns("query") == COLUMNS
     dense = parts.model.apply({"params": params}, {"query": stack(TEXT, texts)})
     whole: Any = np.asarray(dense.points["query"])[:, 0]  # type: ignore[union-attr]
-    expected = gated(whole, top, bags(texts) if own else None)
+    expected = gated(whole, top_k, bags(texts) if own else None)
     np.testing.assert_allclose(points.toarray(), expected, rtol=1e-5, atol=1e-6)
     assert points.nnz == np.count_nonzero(expected)
 
@@ -169,7 +173,7 @@ class Preset(Encoder):
 
 
 IMAGE = image_reader("image", size=16)
-MODES = ("bag", "top=2", "top=0/all", "top=all/1")
+MODES = ("bag", "top_k=2", "top_k=0/all", "top_k=all/1")
 
 
 def test_ways_to_search_of_retrieval() -> None:
@@ -178,9 +182,9 @@ def test_ways_to_search_of_retrieval() -> None:
     own = bags(CAPTIONS)
     changed = {
         "bag": (own, image),
-        "top=2": (gated(text, 2, own), gated(image, 2, None)),
-        "top=0/all": (gated(text, 0, own), image),
-        "top=all/1": (text, gated(image, 1, None)),
+        "top_k=2": (gated(text, 2, own), gated(image, 2, None)),
+        "top_k=0/all": (gated(text, 0, own), image),
+        "top_k=all/1": (text, gated(image, 1, None)),
     }
     task = configs.Retrieval(recall_at=(1, 3), modes=MODES)
     how = SCENES, {"image": IMAGE, "text": TEXT}, INNER
@@ -235,8 +239,8 @@ def test_ways_to_search_of_rankings() -> None:
     changed = {
         "bag": (own[0], title),
         "binary": (query, own[1]),
-        "top=2": (gated(query, 2, own[0]), gated(title, 2, own[1])),
-        "top=all/0": (query, gated(title, 0, own[1])),
+        "top_k=2": (gated(query, 2, own[0]), gated(title, 2, own[1])),
+        "top_k=all/0": (query, gated(title, 0, own[1])),
     }
 
     def run(points: tuple[np.ndarray, np.ndarray], *modes: str) -> dict[str, float]:

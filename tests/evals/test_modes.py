@@ -19,35 +19,35 @@ def sparse(rows: object) -> scipy.sparse.csr_array:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 8), st.booleans())
-def test_narrowed(seed: int, top: int, with_words: bool) -> None:
+def test_narrowed(seed: int, top_k: int, with_bow: bool) -> None:
     """Against a sort of every dense row."""
     rng = np.random.default_rng(seed)
     dense = np.where(rng.random((5, 7)) < 0.6, rng.integers(1, 4, (5, 7)), 0).astype(np.float32)
-    words = (rng.random((5, 7)) < 0.3).astype(np.float32)
-    found = narrowed(sparse(dense), top, sparse(words) if with_words else None).toarray()
-    for row, out, own in zip(dense, found, words, strict=True):
-        strongest = [c for c in np.argsort(-row, kind="stable") if row[c] > 0][:top]
-        kept = set(strongest) | ({*np.flatnonzero(own)} if with_words else set())
+    bow = (rng.random((5, 7)) < 0.3).astype(np.float32)
+    found = narrowed(sparse(dense), top_k, sparse(bow) if with_bow else None).toarray()
+    for row, out, own in zip(dense, found, bow, strict=True):
+        strongest = [c for c in np.argsort(-row, kind="stable") if row[c] > 0][:top_k]
+        kept = set(strongest) | ({*np.flatnonzero(own)} if with_bow else set())
         np.testing.assert_array_equal(out, [x if c in kept else 0 for c, x in enumerate(row)])
 
 
 def test_modes() -> None:
-    points, words = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
+    points, bow = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
     expected = {
         "bag": [[0, 1, 0, 1]],
         "binary": [[3, 0, 2, 1]],
-        "top=1": [[3, 0, 0, 1]],
-        "top=0": [[0, 0, 0, 1]],
-        "top=all/1": [[3, 0, 2, 1]],
+        "top_k=1": [[3, 0, 0, 1]],
+        "top_k=0": [[0, 0, 0, 1]],
+        "top_k=all/1": [[3, 0, 2, 1]],
     }
     for text, row in expected.items():
-        found = in_mode(points, parse_mode(text, KEY), "query", words)
+        found = in_mode(points, parse_mode(text, KEY), "query", bow)
         np.testing.assert_array_equal(found.toarray(), row, err_msg=text)
-    found = in_mode(points, parse_mode("top=all/1", KEY), "document", None)
+    found = in_mode(points, parse_mode("top_k=all/1", KEY), "document", None)
     np.testing.assert_array_equal(found.toarray(), [[3, 0, 0, 0]])
 
 
-@pytest.mark.parametrize("text", ["bags", "top", "top=-1", "top=1/2/3", ""])
+@pytest.mark.parametrize("text", ["bags", "top_k", "top_k=-1", "top_k=1/2/3", ""])
 def test_unknown_modes(text: str) -> None:
     with pytest.raises(UserError, match="modes has"):
         parse_mode(text, KEY)
@@ -60,5 +60,5 @@ def test_images_have_no_bags() -> None:
 
 def test_words_shared() -> None:
     points = sparse([[5, 4, 3, 2], [0, 0, 0, 9], [0, 0, 0, 0]])
-    words = sparse([[1, 0, 1, 1], [0, 0, 0, 2], [1, 1, 1, 1]])
-    assert words_shared(points, words, 2) == pytest.approx((1 / 2 + 1 + 0) / 3)
+    bow = sparse([[1, 0, 1, 1], [0, 0, 0, 2], [1, 1, 1, 1]])
+    assert words_shared(points, bow, 2) == pytest.approx((1 / 2 + 1 + 0) / 3)

@@ -10,15 +10,15 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import ImageField, Ranking, TextField
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.judgements import JudgedSource, Judgements
-from big_retrieval.data.records import Records
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.judged.qrels import JudgedSource, Judgements
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
 from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries, traffic
 from big_retrieval.evals.ranks import best
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader

@@ -11,11 +11,11 @@ import pytest
 import pytrec_eval
 from scipy import stats
 
-from big_retrieval import compare
+from big_retrieval.commands import compare
 from big_retrieval.config import Ranking
-from big_retrieval.data.files.tables import Rows
-from big_retrieval.data.judgements import Judgements
-from big_retrieval.data.records import Records
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.judged.qrels import Judgements
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals import paired
@@ -208,7 +208,7 @@ def test_paired_tests() -> None:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `python -m big_retrieval.compare` in this process: (words, flags)."""
+    """Runs `big-retrieval compare` in this process: (words, flags)."""
 
     def run(*words: Any, **flags: Any) -> None:
         holders = {"QRELS": None, "METRICS": ["MRR"], "TWICE": "refuse", "OUT": None, **flags}

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval import parallel
-from big_retrieval.encoding import Encoder
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.retrieval import summarise
+from big_retrieval.inference.encoder import Encoder
 from tests.helpers import tiny
 
 QUERIES, DOCUMENTS = 11, 6

@@ -8,18 +8,18 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
 
 RECORDS, TEXTS = 9, 5
-SOURCE = Scenes("test", size=16, count=RECORDS)
+SOURCE = SceneRecords("test", size=16, count=RECORDS)
 TOKENIZER = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
 SPECS = {
     "image": image_reader("image", size=16),

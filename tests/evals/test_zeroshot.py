@@ -10,15 +10,16 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.sources import Source
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.encoding import Encoder
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals import zeroshot
 from big_retrieval.evals.evaluators import make_evaluators
 from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
+from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
 from tests.readers import image_reader, text_reader
@@ -95,14 +96,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def labelled(folder: Path, labels: list[Any]) -> Source:
+def labelled(folder: Path, labels: list[Any]) -> RecordSource:
     """Images with a label and no text."""
     lines = [json.dumps({"image": f"{i}.png", "label": label}) for i, label in enumerate(labels)]
     (folder / "labels.jsonl").write_text("\n".join(lines))
     return make_source(configs.Pairs(path=str(folder / "labels.jsonl"), text=""))
 
 
-def evaluator(source: Source, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
+def evaluator(source: RecordSource, encoder: Encoder, **changes: Any) -> ZeroShotEvaluator:
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     specs = {
         "image": image_reader("image", size=4),

@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, results
 
@@ -46,11 +46,11 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     del registry._parts["evaluator"]["own_alignment"]
     model = load(moved)
     assert model.config.evals["spread"].prefix("spread") == "own_alignment/spread"
-    done = in_process("evaluate", f"--workdir={moved}")
+    done = in_process("evaluate", f"--run={moved}")
     assert done.returncode == 2
     assert "config.evals.spread is of the type 'own_alignment', which " in done.stderr
     assert f"{run / 'own_alignment.py'} defines: give this file as --plugins=FILE." in done.stderr
-    done = in_process("evaluate", f"--workdir={moved}", f"--plugins={run / 'own_alignment.py'}")
+    done = in_process("evaluate", f"--run={moved}", f"--plugins={run / 'own_alignment.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((moved / "evaluation.json").read_text())
     for name, value in results(run / "run").items():

@@ -12,10 +12,10 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import registry
-from big_retrieval.data.text import wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.train.start import untrained
 from tests.examples.helpers import copied, example, trained
 from tests.helpers import in_process, results

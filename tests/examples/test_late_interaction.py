@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import registry
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
 from tests.examples.helpers import SHALLOW, copied, example, trained
@@ -124,7 +124,7 @@ def test_it_is_trained_evaluated_and_loaded_with_its_file(
         monkeypatch.setitem(registry._parts, kind, known)
     with pytest.raises(UserError, match=r"is of the type 'own_\w+', which .*own_late_interaction"):
         load(tmp_path / "run")
-    done = in_process("evaluate", f"--workdir={tmp_path / 'run'}", f"--plugins={config}")
+    done = in_process("evaluate", f"--run={tmp_path / 'run'}", f"--plugins={config}")
     assert done.returncode == 0, done.stderr
     name = "retrieval/test/text_to_image/mean_rank"
     assert f"{results(tmp_path / 'run')[name]:.4f}" in done.stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, rows
 
@@ -50,7 +50,7 @@ def test_models_are_used_without_decoder_and_targets(run: Path) -> None:
     model = load(run / "run")
     assert "losses" not in model.weights
     assert np.isfinite(model.encode_texts(["a small red circle"])).all()
-    done = in_process("evaluate", f"--workdir={run / 'run'}")
+    done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 0, done.stderr
 
 

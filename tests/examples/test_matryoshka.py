@@ -10,7 +10,7 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import registry
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pairwise import Negatives
@@ -113,7 +113,7 @@ def test_the_model_is_used_without_the_file(
     del registry._parts["loss"]["own_matryoshka"]
     model = load(moved)
     np.testing.assert_array_equal(model.encode_texts(["a small red circle"]), with_file)
-    done = in_process("evaluate", f"--workdir={moved}")
+    done = in_process("evaluate", f"--run={moved}")
     assert done.returncode == 0, done.stderr
     found = json.loads((moved / "evaluation.json").read_text())
     for name, value in results(run / "run").items():

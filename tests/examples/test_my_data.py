@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe, schema
-from big_retrieval.config import registry
+from big_retrieval.config import recipe, registry, schema
 from big_retrieval.config.sources import ForeignSource
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.train.identity import difference
 from tests.examples.helpers import copied, example
 from tests.helpers import in_process, results, tiny
@@ -91,12 +90,12 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
     model = load(run / "run")
     assert isinstance(model.config.data, ForeignSource)
     assert model.encode_texts(["a red circle"]).shape[0] == 1
-    done = in_process("evaluate", f"--workdir={run / 'run'}")
+    done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 2
     words = "a source of the type 'own_json_folder' is needed, which "
     assert words in done.stderr
     assert f"{run / 'own_my_data.py'} defines: give this file as --plugins=FILE." in done.stderr
-    done = in_process("evaluate", f"--workdir={run / 'run'}", f"--plugins={run / 'own_my_data.py'}")
+    done = in_process("evaluate", f"--run={run / 'run'}", f"--plugins={run / 'own_my_data.py'}")
     assert done.returncode == 0, done.stderr
     found = json.loads((run / "run" / "evaluation.json").read_text())
     for name, value in results(run / "run").items():
@@ -111,8 +110,10 @@ def own(folder: Path, split: str) -> Any:
 def test_it_is_a_part_of_mixtures_and_evaluators_and_stays_in_saved_configs(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = configs.Part(source=own(run, "train_"))
-    mixture = configs.Mixture(parts={"own": part, "made": configs.Part(configs.Scenes(count=10))})
+    part = configs.MixturePart(source=own(run, "train_"))
+    mixture = configs.Mixture(
+        parts={"own": part, "made": configs.MixturePart(configs.Scenes(count=10))}
+    )
     source = make_source(mixture)
     assert len(source) == TRAIN + 10
     assert set(source[0]) == {"image", "captions", "id"}

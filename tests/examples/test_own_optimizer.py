@@ -9,7 +9,7 @@ import pytest
 from big_retrieval.config import registry
 from big_retrieval.config.update_rules import ForeignRule
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.helpers import in_process, losses, results
 
 FILE = '''
@@ -18,7 +18,8 @@ FILE = '''
 from dataclasses import dataclass
 from typing import Literal
 
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from configs import quickstart
 
 
@@ -35,7 +36,7 @@ class Signs(config.UpdateRule):
         if self.scale <= 0:
             yield f"{path}.scale is {self.scale}; it must be positive."
 
-    def build(self, given):
+    def build(self, context):
         """See `config.UpdateRule`."""
         import optax
 
@@ -108,7 +109,7 @@ def test_the_model_is_used_without_the_file(run: Path, monkeypatch: pytest.Monke
     assert isinstance(rule, ForeignRule)
     assert rule.saved_form == {"type": "signs", "scale": 2.0}
     assert isinstance(model.config.optimizer.groups["text"].rule, ForeignRule)
-    given = type("Given", (), {"path": "config.optimizer.rule"})
+    context = type("UpdateRuleContext", (), {"path": "config.optimizer.rule"})
     with pytest.raises(UserError, match=r"of the type 'signs', which .*own_rule\.py defines"):
-        rule.build(given)  # type: ignore
+        rule.build(context)  # type: ignore
     assert results(run / "run")["steps"] == 2

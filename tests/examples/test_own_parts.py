@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import schema
-from big_retrieval.config import registry
-from big_retrieval.data.fields import Tools
+from big_retrieval.config import registry, schema
+from big_retrieval.data.fields.reader import Tools
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from tests.helpers import ROOT, in_process, results
 
 TAGS = ("bag_of_words", "letters", "dense_layer", "two_layers")
@@ -153,11 +152,11 @@ def test_a_target_stops_nobody_who_lacks_its_file(run: Path) -> None:
 
 def test_it_is_evaluated_with_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
-    done = in_process("evaluate", f"--workdir={run / 'run'}")
+    done = in_process("evaluate", f"--run={run / 'run'}")
     assert done.returncode == 2
     assert f"{run / 'own_parts.py'} defines: give this file as --plugins=FILE" in done.stderr
     plugins = f"--plugins={run / 'own_parts.py'}"
-    done = in_process("evaluate", f"--workdir={run / 'run'}", plugins)
+    done = in_process("evaluate", f"--run={run / 'run'}", plugins)
     assert done.returncode == 0, done.stderr
     found = json.loads((run / "run" / "evaluation.json").read_text())
     for name, value in results(run / "run").items():

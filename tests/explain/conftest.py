@@ -9,11 +9,10 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_tokenizer
-from big_retrieval.data.scenes import Scenes
-from big_retrieval.loading import TrainedModel, put_together
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
 from tests.helpers import drawn, raw_config
 
@@ -23,9 +22,9 @@ TOP = 40  # columns that the gate leaves, of about 120
 def lexical_config(**head: Any) -> Config:
     """Images (of 4 x 4 patches) and texts over a small vocabulary."""
     c = raw_config(topology="inner")
-    keys = {"columns": "words", "normalise": True, "top": TOP, "activation": "elu1p", **head}
+    keys = {"columns": "words", "normalise": True, "top_k": TOP, "activation": "elu1p", **head}
     shape = configs.Lexical(**keys)
-    c.fields.text.head = recipe.entry(shape, tied=True, own_words=True)
+    c.fields.text.head = recipe.entry(shape, tied=True, keep_input_terms=True)
     c.fields.image.head = recipe.entry(shape, tied=False, layer_norm=False)
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.update(class_tokens=1, pool="none")
@@ -38,7 +37,7 @@ def lexical_config(**head: Any) -> Config:
 def make(seed: int = 0, **head: Any) -> TrainedModel:
     """A model with drawn weights."""
     c = lexical_config(**head)
-    tokenizer = make_tokenizer(c, Scenes("train", size=32, count=40))
+    tokenizer = make_tokenizer(c, SceneRecords("train", size=32, count=40))
     network = make_model(c, tokenizer.vocab_size, tokenizer)
     weights = drawn(network, network.example_inputs(), seed=seed)["params"]
     return put_together(Path(f"model-{seed}"), c, tokenizer, jax.device_get(weights), 16)
@@ -50,7 +49,7 @@ def model() -> TrainedModel:
 
 
 @pytest.fixture
-def some_damaged(tmp_path: Path, scenes: Scenes) -> str:
+def some_damaged(tmp_path: Path, scenes: SceneRecords) -> str:
     """A file of four pairs: one without a caption, one without its picture."""
     lines = []
     for number in range(4):
@@ -63,5 +62,5 @@ def some_damaged(tmp_path: Path, scenes: Scenes) -> str:
 
 
 @pytest.fixture(scope="session")
-def scenes() -> Scenes:
-    return Scenes("test", size=32, count=30)
+def scenes() -> SceneRecords:
+    return SceneRecords("test", size=32, count=30)

@@ -8,22 +8,22 @@ import pytest
 import scipy.sparse
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import words_shared
 from big_retrieval.explain import gallery
-from big_retrieval.explain.examples import TEXTS, TOP, Example, Wanted, examples
-from big_retrieval.explain.listing import Shared
+from big_retrieval.explain.examples import TEXTS, TOP, ExampleOptions, ExplainedRecord, examples
 from big_retrieval.explain.modes import bags_of
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.sparse.listing import Shared
 from tests.helpers import tiny
 from tests.report.test_report import check
 
-WANTED = Wanted("evals.test", count=30)
+WANTED = ExampleOptions("evals.test", count=30)
 
 
 def test_examples_say_what_the_library_and_the_evaluation_say(
-    model: TrainedModel, scenes: Scenes
+    model: TrainedModel, scenes: SceneRecords
 ) -> None:
     source, found = examples(model, WANTED)
     assert len(source) == len(found) == 30
@@ -46,24 +46,24 @@ def test_examples_say_what_the_library_and_the_evaluation_say(
 def test_the_draw_goes_by_the_seed_and_the_mode_is_kept(model: TrainedModel) -> None:
     records = {}
     for seed in (0, 0, 1):
-        _, found = examples(model, Wanted("evals.test", count=4, seed=seed, mode="bag"))
+        _, found = examples(model, ExampleOptions("evals.test", count=4, seed=seed, mode="bag"))
         records.setdefault(seed, []).append([each.record for each in found])
     assert records[0][0] == records[0][1] != records[1][0]
     text, common = found[0].pairs[0]
     shared = explain.shared(
-        model, text, Scenes("test", size=32, count=30)[found[0].record]["image"], mode="bag"
+        model, text, SceneRecords("test", size=32, count=30)[found[0].record]["image"], mode="bag"
     )
     assert common.score == pytest.approx(shared.score, rel=1e-5)
-    _, texts = examples(model, Wanted("evals.test", "text", "text", 2))
+    _, texts = examples(model, ExampleOptions("evals.test", "text", "text", 2))
     assert isinstance(texts[0].item, str)
     with pytest.raises(UserError, match="mode 'binary' makes a bag of the document's words"):
-        examples(model, Wanted("evals.test", mode="binary"))
+        examples(model, ExampleOptions("evals.test", mode="binary"))
 
 
 def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> None:
-    _, found = examples(model, Wanted("evals.test", count=3))
+    _, found = examples(model, ExampleOptions("evals.test", count=3))
     attack = "<script>&\"'"
-    text = Example(
+    text = ExplainedRecord(
         9, attack, [(attack, 1.0), ("b", 0.5)], frozenset({"b", "c"}), [(attack, Shared(0, []))]
     )
     page = check(gallery.write([*found, text], 4, tmp_path / "page", "Examples", "a note"))
@@ -80,13 +80,13 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
 def test_damaged_records_are_no_examples(
     model: TrainedModel, some_damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, found = examples(model, Wanted(some_damaged))
+    _, found = examples(model, ExampleOptions(some_damaged))
     assert [each.record for each in found] == [0, 3]
     assert "left out: 2 of the records" in capsys.readouterr().err
     lines = Path(some_damaged).read_text().split("\n")[1:3]
     (tmp_path / "bad.jsonl").write_text("\n".join(lines))
     with pytest.raises(UserError, match="none of the records can be used"):
-        examples(model, Wanted(str(tmp_path / "bad.jsonl")))
+        examples(model, ExampleOptions(str(tmp_path / "bad.jsonl")))
 
 
 def test_a_dense_model_has_no_examples(model: TrainedModel) -> None:

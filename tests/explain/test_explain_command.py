@@ -12,28 +12,30 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import explain
+from big_retrieval.commands import explain as explain_command
 from big_retrieval.data.build import make_readers
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.explain import __main__
-from big_retrieval.interop.folder import write
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
+from big_retrieval.train.import_folder import write
 from tests.helpers import ROOT, command, environment, in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of
 
 
 @pytest.mark.slow
-def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
+def test_an_image_from_a_checkpoint(
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
+) -> None:
     run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
     write(model, run)
     Image.fromarray(scenes[0]["image"]).save(file)
     text = scenes[0]["captions"][0]
     done = in_process(
-        "explain", f"--checkpoint={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
+        "explain", f"--run={run}", f"--image={file}", f"--with={text}", "--patches=0:2,0:2",
         "--words=3", f"--out={out}",
     )  # fmt: skip
     said = done.stdout + done.stderr
@@ -50,7 +52,7 @@ def test_an_image_from_a_checkpoint(model: TrainedModel, scenes: Scenes, tmp_pat
 
 def test_a_mistake_is_one_sentence_and_status_2() -> None:
     done = subprocess.run(
-        command("explain", "--checkpoint=nowhere", "--text=a"), cwd=ROOT, env=environment(),
+        command("explain", "--run=nowhere", "--text=a"), cwd=ROOT, env=environment(),
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert done.returncode == 2
@@ -58,16 +60,16 @@ def test_a_mistake_is_one_sentence_and_status_2() -> None:
     assert len(done.stdout.strip().split("\n")) == 1
 
 
-ONE = {"checkpoint": ["x"]}
+ONE = {"run": ["x"]}
 
 
 @pytest.mark.parametrize(
     ("words", "given", "message"),
     [
-        ([], {}, "--checkpoint is missing"),
+        ([], {}, "--run is missing"),
         ([], ONE, "nothing to explain: give --text"),
         ([], {**ONE, "text": ["a"], "map": ["a"]}, "--patches and --map are of images"),
-        ([], {"checkpoint": ["x", "y"], "text": ["a"]}, "which only sheet takes"),
+        ([], {"run": ["x", "y"], "text": ["a"]}, "which only sheet takes"),
         ([], {**ONE, "text": ["a"], "mode": "bag"}, "a query and a document: give --with"),
         (["sheet"], {**ONE, "data": "data"}, "--out is missing"),
         (["examples"], {**ONE, "data": "data"}, "--out is missing"),
@@ -77,16 +79,16 @@ ONE = {"checkpoint": ["x"]}
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message: str) -> None:
-    importlib.reload(__main__)  # its flags, whatever other commands defined since
+    importlib.reload(explain_command)  # its flags, whatever other commands defined since
     with flagsaver.flagsaver(**given), pytest.raises(UserError, match=re.escape(message)):
-        __main__.main(*words)
+        explain_command.main(*words)
 
 
 # ---- In the report
 
 
 def test_examples_of_lexical_models_show_the_words_that_matched(
-    model: TrainedModel, scenes: Scenes, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     shown: list[dict[str, Any]] = []
     task = RetrievalEvaluator(

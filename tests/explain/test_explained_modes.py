@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval import explain, loading
-from big_retrieval.data.scenes import Scenes
+from big_retrieval import explain
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.explain import command
 from big_retrieval.explain.modes import bags_of
-from big_retrieval.interop.folder import write
-from big_retrieval.loading import TrainedModel
-from big_retrieval.retrieval.making import Wish, make
-from big_retrieval.retrieval.searching import Found, open_searcher
+from big_retrieval.inference import load
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.retrieval.making import IndexOptions, make
+from big_retrieval.retrieval.searching import SearchResult, open_searcher
+from big_retrieval.train.import_folder import write
 from tests.explain.conftest import lexical_config
 
 ASK = "a big red circle left of a small blue star"
@@ -26,16 +27,16 @@ DOCUMENTS = 6
 def saved(model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The model as a checkpoint that is opened without compiling it again."""
     write(model, tmp_path / "model")
-    monkeypatch.setattr(loading, "load", lambda path, **how: model)
+    monkeypatch.setattr(load, "load", lambda path, **how: model)
     return tmp_path / "model"
 
 
 def test_products_add_up_to_the_score_of_a_search_in_images(
-    model: TrainedModel, scenes: Scenes, saved: Path, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, saved: Path, tmp_path: Path
 ) -> None:
     pictures = [scenes[i]["image"] for i in range(DOCUMENTS)]
     np.savez(tmp_path / "pictures.npz", image=pictures, id=list("012345"))
-    index = make(Wish(saved, str(tmp_path / "pictures.npz"), tmp_path / "index"))
+    index = make(IndexOptions(saved, str(tmp_path / "pictures.npz"), tmp_path / "index"))
     for mode in ("parametric", "bag"):
         found = open_searcher(index, mode=mode).show(ASK, DOCUMENTS)
         assert len(found) == DOCUMENTS
@@ -44,13 +45,15 @@ def test_products_add_up_to_the_score_of_a_search_in_images(
 
 
 def test_products_add_up_to_the_score_of_a_search_in_bags(
-    model: TrainedModel, scenes: Scenes, saved: Path, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, saved: Path, tmp_path: Path
 ) -> None:
     texts = [scenes[i]["captions"][0] for i in range(DOCUMENTS)]
     lines = [json.dumps({"id": str(i), "captions": text}) for i, text in enumerate(texts)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
-    wish = Wish(saved, str(tmp_path / "texts.jsonl"), tmp_path / "index", "text", binary=True)
-    found = open_searcher(make(wish)).show(ASK, DOCUMENTS)
+    options = IndexOptions(
+        saved, str(tmp_path / "texts.jsonl"), tmp_path / "index", "text", binary=True
+    )
+    found = open_searcher(make(options)).show(ASK, DOCUMENTS)
     assert found
     for each in found:
         text = texts[int(each.id)]
@@ -65,7 +68,7 @@ def test_bags_of_documents_have_norm_1_where_representations_have_it(model: Trai
     assert bags_of(loose, text, "text", "document").data.tolist() == [1] * 4
 
 
-def _same(shared: explain.Shared, found: Found) -> None:
+def _same(shared: explain.Shared, found: SearchResult) -> None:
     """The same score, made of the same words, with shares of 1 in all."""
     score, words = found.score, dict(found.words)
     assert score > 0
@@ -76,7 +79,7 @@ def _same(shared: explain.Shared, found: Found) -> None:
 
 
 def test_a_bag_has_the_words_of_its_text_and_unknown_ones_match_nothing(
-    model: TrainedModel, scenes: Scenes
+    model: TrainedModel, scenes: SceneRecords
 ) -> None:
     picture = scenes[0]["image"]
     for nothing in ("", "漢字", "[SEP]"):
@@ -85,7 +88,7 @@ def test_a_bag_has_the_words_of_its_text_and_unknown_ones_match_nothing(
     assert {word for word, *_ in found.words} <= {"red", "blue"}
 
 
-def test_wrong_modes_are_named(model: TrainedModel, scenes: Scenes) -> None:
+def test_wrong_modes_are_named(model: TrainedModel, scenes: SceneRecords) -> None:
     picture = scenes[0]["image"]
     with pytest.raises(UserError, match="the mode is 'bags'; it must be one of parametric, bag"):
         explain.shared(model, ASK, picture, mode="bags")
@@ -95,7 +98,7 @@ def test_wrong_modes_are_named(model: TrainedModel, scenes: Scenes) -> None:
         explain.shared(model, picture, ASK, "image", "text", mode="bag")
 
 
-def test_the_listing_of_a_bag(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
+def test_the_listing_of_a_bag(model: TrainedModel, scenes: SceneRecords, tmp_path: Path) -> None:
     from PIL import Image
 
     file = tmp_path / "scene.png"

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.explain import patch_list, rectangle
 from big_retrieval.explain.words import represent
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from tests.explain.conftest import TOP, make
 
 R = 4
@@ -25,7 +25,9 @@ def activations(seen: explain.Patches) -> np.ndarray:
     return np.where(logits >= 0, logits + 1, np.exp(np.minimum(logits, 0)))
 
 
-def test_a_group_is_pooled_over_its_own_patches_alone(model: TrainedModel, scenes: Scenes) -> None:
+def test_a_group_is_pooled_over_its_own_patches_alone(
+    model: TrainedModel, scenes: SceneRecords
+) -> None:
     seen = explain.look(model, scenes[0]["image"])
     assert seen.side == R
     assert seen.picture.shape == (32, 32, 3)
@@ -43,7 +45,7 @@ def test_a_group_is_pooled_over_its_own_patches_alone(model: TrainedModel, scene
 
 
 @pytest.mark.parametrize("head", [{}, {"pooling": "mean"}, {"pool_padding": True}])
-def test_all_patches_are_the_image(head: dict[str, Any], scenes: Scenes) -> None:
+def test_all_patches_are_the_image(head: dict[str, Any], scenes: SceneRecords) -> None:
     own = make(1, **head)
     image = scenes[1]["image"]
     seen = explain.look(own, image)
@@ -55,7 +57,7 @@ def test_all_patches_are_the_image(head: dict[str, Any], scenes: Scenes) -> None
     assert not np.allclose(corner, seen.dense(np.ones((1, R, R), bool)))
 
 
-def test_a_map_peaks_at_the_value_of_the_image(model: TrainedModel, scenes: Scenes) -> None:
+def test_a_map_peaks_at_the_value_of_the_image(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[2]["image"])
     pooled = activations(seen)
     for word, value in explain.strongest(model, scenes[2]["image"], "image", 5):
@@ -66,7 +68,7 @@ def test_a_map_peaks_at_the_value_of_the_image(model: TrainedModel, scenes: Scen
 
 
 def test_a_file_a_picture_and_an_array_are_the_same(
-    model: TrainedModel, scenes: Scenes, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     array = scenes[0]["image"]
     picture = Image.fromarray(array)
@@ -77,7 +79,7 @@ def test_a_file_a_picture_and_an_array_are_the_same(
         np.testing.assert_array_equal(explain.look(model, item).picture, array)
 
 
-def test_shared_words_add_up_to_the_score(model: TrainedModel, scenes: Scenes) -> None:
+def test_shared_words_add_up_to_the_score(model: TrainedModel, scenes: SceneRecords) -> None:
     text, image = scenes[3]["captions"][0], scenes[3]["image"]
     found = explain.shared(model, text, image)
     score = model.score(model.encode_texts([text]), model.encode_images([image]))
@@ -96,7 +98,9 @@ def test_the_words_of_a_text_are_among_its_columns(model: TrainedModel) -> None:
     assert TOP <= len(listed) <= TOP + len(own)
 
 
-def test_usage_of_a_model_is_the_mean_of_its_rows(model: TrainedModel, scenes: Scenes) -> None:
+def test_usage_of_a_model_is_the_mean_of_its_rows(
+    model: TrainedModel, scenes: SceneRecords
+) -> None:
     texts = [scenes[i]["captions"][0] for i in range(5)]
     found = explain.usage(model, iter(texts), "text")
     np.testing.assert_allclose(
@@ -117,7 +121,7 @@ def test_rectangles_that_are_none(text: str) -> None:
         rectangle(text, R)
 
 
-def test_mistakes_are_one_sentence(model: TrainedModel, scenes: Scenes) -> None:
+def test_mistakes_are_one_sentence(model: TrainedModel, scenes: SceneRecords) -> None:
     seen = explain.look(model, scenes[0]["image"])
     with pytest.raises(UserError, match=r"no patch \(4, 0\)"):
         patch_list([(4, 0)], R)

@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.explain import command, pictures, show
-from big_retrieval.explain.show import Part
+from big_retrieval.explain.show import Listing
 from big_retrieval.explain.usage import box
 from big_retrieval.explain.vocabulary import vocabulary
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report.matched import matched
 from tests.helpers import tiny
 from tests.report.test_report import check
@@ -77,9 +77,9 @@ def test_labels_do_not_overlap() -> None:
 
 
 PARTS = [
-    Part("text", f"text: {ATTACK}", [("dog", 0.5), (ATTACK, 0.25)], note="a note"),
-    Part("shared", "shared", [("dog", 0.1)], [0.9], log=True),
-    Part("none", "nothing", []),
+    Listing("text", f"text: {ATTACK}", [("dog", 0.5), (ATTACK, 0.25)], note="a note"),
+    Listing("shared", "shared", [("dog", 0.1)], [0.9], log=True),
+    Listing("none", "nothing", []),
 ]
 
 
@@ -107,7 +107,7 @@ def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
 
 
 def test_an_image_and_a_text_from_end_to_end(
-    model: TrainedModel, scenes: Scenes, tmp_path: Path
+    model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     from PIL import Image
 

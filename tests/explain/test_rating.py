@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from big_retrieval import explain
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.explain.agreement import cohen, fleiss
-from big_retrieval.explain.sheet import TOP, Wanted, write
+from big_retrieval.explain.sheet import TOP, SheetOptions, write
 from big_retrieval.explain.tally import tally
-from big_retrieval.loading import TrainedModel
+from big_retrieval.inference.load import TrainedModel
 from tests.explain.conftest import make
 
 COUNT = 4
@@ -69,7 +69,7 @@ def test_a_sheet_leaves_damaged_records_out(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path, key = write(models, Wanted(some_damaged, None, 4, 3, 1), tmp_path / "s.csv")
+    path, key = write(models, SheetOptions(some_damaged, None, 4, 3, 1), tmp_path / "s.csv")
     codes = json.loads(key.read_text())["codes"].values()
     assert {each["record"] for each in codes} == {0, 1, 3}
     assert len(sheet(path)) == 3 * 2
@@ -77,10 +77,10 @@ def test_a_sheet_leaves_damaged_records_out(
 
 
 def test_a_sheet_of_two_models(
-    models: dict[str, TrainedModel], scenes: Scenes, tmp_path: Path
+    models: dict[str, TrainedModel], scenes: SceneRecords, tmp_path: Path
 ) -> None:
-    wanted = Wanted("evals.test", None, COUNT, 3, 2)
-    *paths, key = write(models, wanted, tmp_path / "s.csv")
+    options = SheetOptions("evals.test", None, COUNT, 3, 2)
+    *paths, key = write(models, options, tmp_path / "s.csv")
     assert [p.name for p in paths] == ["s-1.csv", "s-2.csv"]
     codes = json.loads(key.read_text())["codes"]
     assert len(codes) == COUNT * 2
@@ -102,12 +102,14 @@ def test_a_sheet_of_two_models(
     assert both[0] != both[1]  # each rater has an order of their own
     again = tmp_path / "again"
     again.mkdir()
-    write(models, wanted, again / "s.csv")
+    write(models, options, again / "s.csv")
     assert (again / "s-2.csv").read_bytes() == paths[1].read_bytes()
 
 
-def test_a_sheet_of_texts(model: TrainedModel, scenes: Scenes, tmp_path: Path) -> None:
-    (path, key) = write({"a": model}, Wanted("evals.test", "text", 3, 0, 1), tmp_path / "t.csv")
+def test_a_sheet_of_texts(model: TrainedModel, scenes: SceneRecords, tmp_path: Path) -> None:
+    (path, key) = write(
+        {"a": model}, SheetOptions("evals.test", "text", 3, 0, 1), tmp_path / "t.csv"
+    )
     codes = json.loads(key.read_text())["codes"]
     for row in sheet(path):
         assert row["shown"] == scenes[codes[row["code"]]["record"]]["captions"][0]
@@ -116,15 +118,18 @@ def test_a_sheet_of_texts(model: TrainedModel, scenes: Scenes, tmp_path: Path) -
 
 
 def test_mistakes_in_what_is_wanted(model: TrainedModel, tmp_path: Path) -> None:
-    for wanted, words in (
-        (Wanted("evals.test", None, 31, 0, 1), "has 30 records"),
-        (Wanted("nowhere.csv", None, 3, 0, 1), "nowhere.csv.* is no file; .* evals.test"),
-        (Wanted("evals.test", "title", 3, 0, 1), "'title' is none of the model's lexical fields"),
+    for options, words in (
+        (SheetOptions("evals.test", None, 31, 0, 1), "has 30 records"),
+        (SheetOptions("nowhere.csv", None, 3, 0, 1), "nowhere.csv.* is no file; .* evals.test"),
+        (
+            SheetOptions("evals.test", "title", 3, 0, 1),
+            "'title' is none of the model's lexical fields",
+        ),
     ):
         with pytest.raises(UserError, match=words):
-            write({"a": model}, wanted, tmp_path / "s.csv")
+            write({"a": model}, options, tmp_path / "s.csv")
     with pytest.raises(UserError, match="in no folder"):
-        write({"a": model}, Wanted("evals.test", None, 3, 0, 1), tmp_path / "x" / "s.csv")
+        write({"a": model}, SheetOptions("evals.test", None, 3, 0, 1), tmp_path / "x" / "s.csv")
 
 
 # ---- What is read

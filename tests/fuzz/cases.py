@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 
 from big_retrieval import config
-from big_retrieval.data import decoding, text
-from big_retrieval.data.batches import Wanted, train_batch
-from big_retrieval.data.fields import TextReader, stack
-from big_retrieval.data.files.arrow import Csv
-from big_retrieval.data.files.plain import JsonLines, json_object
-from big_retrieval.data.labels import read_labels
+from big_retrieval.data.batches import RecordSpec, train_batch
+from big_retrieval.data.fields.labels import read_labels
+from big_retrieval.data.fields.reader import TextReader, stack
+from big_retrieval.data.formats.arrow import Csv
+from big_retrieval.data.formats.plain import JsonLines, json_object
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.images import decoding
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.order import Order
-from big_retrieval.data.records import Records
 from big_retrieval.data.sources import as_texts
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text import tokenizers
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from tests.fuzz import corpus
 from tests.readers import text_reader
@@ -189,8 +190,8 @@ def _table(data: bytes, number: int) -> None:
     path.write_bytes(data)
     table: Any = JsonLines(path) if lines else Csv(path, ",")
     source = Records(table, image=())
-    wanted = Wanted({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
-    train_batch(source, wanted, Order(len(source), 0), 4, np.arange(4), 0)
+    spec = RecordSpec({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
+    train_batch(source, spec, Order(len(source), 0), 4, np.arange(4), 0)
 
 
 RUN: dict[str, Callable[[bytes, int], None]] = {
@@ -229,6 +230,6 @@ def _specs() -> list[TextReader]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "merges.txt"
         path.write_text("\n".join(["#version: 0.2", *merges]))
-        clip = text.clip_tokenizer(path, merges=len(merges))
-    wordpiece = text.wordpiece_tokenizer(learn_wordpiece(WORDS, 120))
+        clip = tokenizers.clip_tokenizer(path, merges=len(merges))
+    wordpiece = tokenizers.wordpiece_tokenizer(learn_wordpiece(WORDS, 120))
     return [text_reader("captions", length=24, tokenizer=x) for x in (wordpiece, clip)]

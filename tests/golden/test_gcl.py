@@ -16,13 +16,13 @@ import pytest
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, PairLabels, Temperature
-from big_retrieval.data.weights import make_weight
+from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.fields import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
 from big_retrieval.evals.graded_order import grades_of, order
 from big_retrieval.evals.ranks import best
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.fields import Sides
+from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss
 from big_retrieval.losses.temperature import LearnedTemperature
@@ -122,7 +122,7 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
             weight=jnp.asarray(case["weights"], scale.dtype),
         )  # type: ignore
         reps: Any = Reps(points={name: unit(x) for name, x in inputs.items()})  # type: ignore
-        sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
+        sides = QueryAndDocumentFields(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
         temperature = LearnedTemperature(Temperature(max=None))
         config = Contrastive(divide_by="rows")
         run = ContrastiveLoss(config, sides, temperature, PairLabels().normalise, False)

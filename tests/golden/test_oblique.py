@@ -229,7 +229,7 @@ def test_zero_shot(case: Case, precision: str) -> None:
 @pytest.mark.golden("oblique", "tokenizer*.npz")
 def test_tokenizer(case: Case) -> None:
     """WordPiece ids and masks."""
-    from big_retrieval.data.text import wordpiece_tokenizer
+    from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 
     tokenizer = wordpiece_tokenizer([str(word) for word in case["vocab"]])
     strings = [str(text) for text in case["strings"]]

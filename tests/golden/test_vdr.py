@@ -17,17 +17,16 @@ import pytest
 from flax import traverse_util
 from scipy import sparse
 
-from big_retrieval import gate
-from big_retrieval.columns import columns_of
 from big_retrieval.config import ColumnMask, Schedule, Vdr
-from big_retrieval.data.text import load_tokenizer, wordpiece_tokenizer
-from big_retrieval.explain import listing
+from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.vdr import Lexical, Terms, unclaimed, vdr_loss
+from big_retrieval.losses.vdr import LexicalBatch, Terms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
-from big_retrieval.spreading import column_axis
+from big_retrieval.sparse import gate, listing
+from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.terms import columns_of
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.schedules import make_schedule
 from tests.golden.conftest import golden_folder
@@ -60,7 +59,7 @@ def test_gate(case: Case) -> None:
     width, k = case["emb"].shape[-1], int(case["k"])
     flat = jnp.asarray(case["emb"].reshape(-1, width))
     found = jax.jit(gate.compact, static_argnums=1)(flat, k)
-    mask = jax.jit(gate.spread_words, static_argnums=1)(found.columns, width)
+    mask = jax.jit(gate.multi_hot, static_argnums=1)(found.columns, width)
     np.testing.assert_array_equal(mask, case["mask"].reshape(-1, width))
     spread = jax.jit(gate.spread, static_argnums=1)(found, width)
     np.testing.assert_array_equal(spread, case["sparse"].reshape(-1, width))
@@ -103,10 +102,10 @@ def run_head(case: Case, head: LexicalHead) -> None:
 
 @pytest.mark.golden("vdr", "dst_head_text.npz", **each_case)
 def test_head(case: Case) -> None:
-    top = int(case["pooling_topk"]) if str(case["pooling"]) == "mean" else None
+    top_k = int(case["pooling_topk"]) if str(case["pooling"]) == "mean" else None
     columns = range(int(case["shift"]), len(case["word_embeddings"]))
     pooling: Any = str(case["pooling"])
-    how: Any = {"pooling": pooling, "pooling_top": top, "normalise": bool(case["norm"])}
+    how: Any = {"pooling": pooling, "pooling_top_k": top_k, "normalise": bool(case["norm"])}
     run_head(case, LexicalHead(columns, tied=True, **how))
 
 
@@ -185,7 +184,7 @@ def test_crossmodal_text_encoder(case: Case) -> None:
 @pytest.mark.golden("vdr", "image_encoder.npz")
 def test_image_encoder(case: Case) -> None:
     encoder = ImageEncoder(case)
-    width, top = encoder.width, int(case["topk"])
+    width, top_k = encoder.width, int(case["topk"])
     assert width == len(case["valid_token_ids"])
     assert case["pixels_nchw"].shape[-1] == int(case["resolution"])
     params, pixels = encoder.params, jnp.asarray(case["pixels_nchw"])
@@ -194,7 +193,7 @@ def test_image_encoder(case: Case) -> None:
     def run(params: Any, pixels: Any) -> Any:
         def weighed(params: Any, pixels: Any) -> Any:
             points = encoder(params, pixels)
-            found = gate.spread(gate.compact(points, top), width)
+            found = gate.spread(gate.compact(points, top_k), width)
             return jnp.sum(found * case["cotangent"]), (points, found)
 
         grads, found = jax.grad(weighed, (0, 1), has_aux=True)(params, pixels)
@@ -203,7 +202,7 @@ def test_image_encoder(case: Case) -> None:
     patches, points, found, of_params, of_pixels = run(params, pixels)
     close(patches, case["patch_states"], rtol=1e-4)
     close(points, case["v_dense_l2"], rtol=1e-4)
-    close(found, case[f"emb_top{top}"], rtol=1e-4)
+    close(found, case[f"emb_top{top_k}"], rtol=1e-4)
     for name, k in tops_in(case).items():
         close(gated(points, k, width), case[name], rtol=1e-4, name=name)
     close(of_pixels, case["grad_pixels"], rtol=1e-4, share=2e-5)
@@ -265,14 +264,14 @@ def inputs_of(case: Case) -> list[jax.Array]:
 
 def sides_of(
     case: Case, q: Any, p: Any, q_words: Any, words: Any
-) -> tuple[Lexical, Lexical, Lexical | None]:
+) -> tuple[LexicalBatch, LexicalBatch, LexicalBatch | None]:
     """Queries, positives and hard negatives of a file of losses."""
     n, extra = int(case["n"]), int(case["m"]) - 1
-    query, document = Lexical(q, q_words), Lexical(p[:n], words[:n])
+    query, document = LexicalBatch(q, q_words), LexicalBatch(p[:n], words[:n])
     if not extra:
         return query, document, None
     shape = (n, extra, -1)
-    return query, document, Lexical(p[n:].reshape(shape), words[n:].reshape(shape))
+    return query, document, LexicalBatch(p[n:].reshape(shape), words[n:].reshape(shape))
 
 
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz", quick=1)
@@ -332,7 +331,7 @@ def rows_of_a_slice(n: int, groups: int) -> int:
 def config_of(case: Case, mode: str) -> Vdr:
     """Means of directions and terms, as the reference takes them."""
     normed = bool(np.any((case["q_bow"] > 0) & (case["q_bow"] < 1)))
-    how = {"top": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
+    how = {"top_k": int(case["topk"]), "bag_norm": normed, **MODES[mode]}
     return Vdr(**how, reduction="mean")  # type: ignore
 
 
@@ -444,14 +443,14 @@ def test_training(case: Case) -> None:
     q_words, p_words = (columns_in(case, ids, chosen) for ids in (q_ids, p_ids))
     for words, bow in ((q_words, case["q_bow"]), (p_words, case["p_bow"])):
         np.testing.assert_array_equal(bag(words, len(chosen)), bow)
-    config = Vdr(top=int(case["topk"]), reduction="mean")
+    config = Vdr(top_k=int(case["topk"]), reduction="mean")
 
     def loss(params: Any) -> Any:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
         p = encoders["p"](params["p"], p_ids, p_ids != 0)
         others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
-        negatives = Lexical(*others) if others[0].size else None
-        sides = Lexical(q, q_words), Lexical(p[:n], p_words[:n]), negatives
+        negatives = LexicalBatch(*others) if others[0].size else None
+        sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
         value, metrics = vdr_loss(config, *sides, scale=1.0)
         return value, (metrics, q, p)
 
@@ -463,7 +462,7 @@ def test_training(case: Case) -> None:
     close(q, case["q_v_dense"], rtol=1e-4)
     close(p, case["p_v_dense"], rtol=1e-4)
     for name, query in (
-        ("parametric", gated(q, config.top, len(chosen), q_words)),
+        ("parametric", gated(q, config.top_k, len(chosen), q_words)),
         ("semiparametric", case["q_bow"]),
     ):
         assert np.sum(np.argmax(query @ p.T, axis=1) == np.arange(n)) == case[f"num_correct_{name}"]
@@ -543,7 +542,7 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     path = golden_folder(request.config) / "vdr" / "text_encoder_crossmodal.npz"
     with np.load(path, allow_pickle=False) as arrays:
         texts = dict(arrays)
-    chosen, top = texts["valid_token_ids"].tolist(), int(case["explain_topk"])
+    chosen, top_k = texts["valid_token_ids"].tolist(), int(case["explain_topk"])
     np.testing.assert_array_equal(case["valid_token_ids"], texts["valid_token_ids"])
     words, width = words_in(texts), len(chosen)
     strongest, listed = case[f"emb_top{int(case['topk'])}"][0], len(case["dst_image0_tokens"])
@@ -554,17 +553,17 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     params = {"params": {"kernel": jnp.asarray(case["w/proj"])}}
     patches = jnp.asarray(case["patch_states"][:1])
     dense: Any = jax.jit(head.apply)(params, patches, jnp.ones(patches.shape[:2], bool))
-    image = gated(dense, top, width)
+    image = gated(dense, top_k, width)
     close(image, case["explain_image0_emb"], rtol=1e-4)
 
     assert str(case["explain_text0"]) == str(texts["texts"][0])
     encoder = TextEncoder(texts, "w/", tuple(chosen), normalise=True)
     ids = texts["input_ids"][:1]
     points = encoder(encoder.params, ids, texts["attention_mask"][:1].astype(bool))
-    text = gated(points, top, width, columns_in(texts, ids, chosen))
+    text = gated(points, top_k, width, columns_in(texts, ids, chosen))
     close(text, case["explain_text0_emb"], rtol=1e-4)
 
-    found = listing.shared(np.asarray(text)[0], np.asarray(image)[0], words, top)
+    found = listing.shared(np.asarray(text)[0], np.asarray(image)[0], words, top_k)
     check_words([(word, value) for word, value, _ in found.words], case, "explain_text0_image0")
     close(found.score, case["explain_text0_emb"][0] @ case["explain_image0_emb"][0], rtol=1e-4)
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval import gate
 from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
-from big_retrieval.interop.names import Entry, Table
+from big_retrieval.interop.names import NameEntry, NameTable
 from big_retrieval.interop.text_names import BERT
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.models.vit import VisionTransformer
+from big_retrieval.sparse import gate
 
 Case = Mapping[str, np.ndarray]
 
@@ -50,7 +50,7 @@ def words_of(bow: np.ndarray) -> jax.Array:
     return jnp.asarray(out)
 
 
-def converted(case: Case, prefix: str, table: Table) -> dict[str, Any]:
+def converted(case: Case, prefix: str, table: NameTable) -> dict[str, Any]:
     """Parameters of a prefix in our layout, nested."""
     arrays = {k.removeprefix(prefix): x for k, x in case.items() if k.startswith(prefix)}
     flat = {}
@@ -63,11 +63,11 @@ def converted(case: Case, prefix: str, table: Table) -> dict[str, Any]:
 
 
 _MODEL = "bert_model."
-TEXT = Table(
+TEXT = NameTable(
     (
-        *(Entry(f"{_MODEL}{e.theirs}", f"text/{e.ours}", e.layout) for e in BERT.entries),
-        Entry("ln.weight", "head/ln/scale"),
-        Entry("ln.bias", "head/ln/bias"),
+        *(NameEntry(f"{_MODEL}{e.theirs}", f"text/{e.ours}", e.layout) for e in BERT.entries),
+        NameEntry("ln.weight", "head/ln/scale"),
+        NameEntry("ln.bias", "head/ln/bias"),
     )
 )
 
@@ -111,14 +111,14 @@ def columns_in(case: Case, ids: np.ndarray, chosen: Any) -> jax.Array:
     return jnp.asarray(table[ids])
 
 
-PATCHES = Table(
+PATCHES = NameTable(
     (
         *(
-            Entry(e.theirs.removeprefix("visual."), f"image/{e.ours}", e.layout)
+            NameEntry(e.theirs.removeprefix("visual."), f"image/{e.ours}", e.layout)
             for e in OPEN_CLIP_IMAGE.entries
             if e.ours != "class_embedding"
         ),
-        Entry("proj", "head/kernel"),
+        NameEntry("proj", "head/kernel"),
     )
 )
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import transformers
 
-from big_retrieval.data.clean import clip_text
-from big_retrieval.data.text import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
-from big_retrieval.data.tokenizer import Tokenizer
+from big_retrieval.data.text.clean import clip_text
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.tokenizers import CLIP_END, CLIP_START, clip_tokenizer, load_tokenizer
 from tests.interop.hard_texts import BROKEN, TEXTS
 from tests.interop.test_towers import DATA
 
@@ -23,11 +23,11 @@ LINES = gzip.decompress(FILE.read_bytes()).decode().split("\n")
 FULL = os.environ.get("BIG_RETRIEVAL_CLIP_BPE")
 
 
-def small() -> Tokenizer:
+def small() -> FixedLengthTokenizer:
     return clip_tokenizer(FILE, merges=len(LINES) - 1)
 
 
-def compare(tokenizer: Tokenizer, name: str, length: int) -> None:
+def compare(tokenizer: FixedLengthTokenizer, name: str, length: int) -> None:
     """Whole rows, padding included, against open_clip's."""
     with np.load(DATA / "clip_tokenizer" / "expected.npz") as file:
         expected = file[f"{name}_{length}"]

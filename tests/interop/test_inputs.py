@@ -12,9 +12,9 @@ import transformers
 from PIL import Image
 
 from big_retrieval.config import ImageField
-from big_retrieval.data.images import evaluation_view
-from big_retrieval.data.text import load_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.images.transforms import evaluation_view
+from big_retrieval.data.text.tokenizers import load_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from tests.interop.hard_texts import TEXTS
 from tests.interop.test_model import minilm
 

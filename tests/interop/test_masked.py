@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from big_retrieval.columns import columns_of_size
 from big_retrieval.config import Bert, Config, Init, Lexical, Projection, TextField
 from big_retrieval.errors import UserError
-from big_retrieval.interop import folder
-from big_retrieval.interop.initialise import start
+from big_retrieval.inference.load import TrainedModel, load
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Source
-from big_retrieval.loading import TrainedModel, load
+from big_retrieval.interop.source import CheckpointContents
 from big_retrieval.models.towers import RetrievalModel
+from big_retrieval.sparse.terms import columns_of_size
+from big_retrieval.train import import_folder
+from big_retrieval.train.imported import start
 from big_retrieval.train.optimizer import names_of
 from tests.interop.test_towers import DATA, TOLERANCE, nested
 
@@ -47,11 +47,11 @@ def expected(name: str) -> dict[str, np.ndarray]:
         return {key: file[key] for key in file.files}
 
 
-def lexical(name: str) -> Source:
+def lexical(name: str) -> CheckpointContents:
     return as_lexical(read(str(DATA / MODELS[name])))
 
 
-def model_of(source: Source) -> tuple[RetrievalModel, Any]:
+def model_of(source: CheckpointContents) -> tuple[RetrievalModel, Any]:
     """Our model of a lexical checkpoint and its parameters."""
     part = source.parts["text"]
     field = TextField(length=6, head=part.head_config)
@@ -226,7 +226,7 @@ def test_imported_written_and_loaded(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         model.encode_texts(texts).toarray(), theirs["short_out"], **TOLERANCE
     )
-    folder.write(model, tmp_path / "ours")
+    import_folder.write(model, tmp_path / "ours")
     again = load(tmp_path / "ours")
     ours, theirs = again.encode_texts(texts), model.encode_texts(texts)
     np.testing.assert_array_equal(ours.toarray(), theirs.toarray())
@@ -272,7 +272,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     c, model = started_from(bert, activation="elu1p")
     wanted = names_of(model.weights)
     shapes = {path: x.shape for path, x in wanted.items()}
-    folder.write(model, tmp_path / "ours")
+    import_folder.write(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
         found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
         assert set(found.params) == set(wanted) - {"scalars/main/temperature"}

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 import big_retrieval
 from big_retrieval.errors import UserError
-from big_retrieval.interop.folder import write
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
+from big_retrieval.train.import_folder import write
 from tests.helpers import command, in_process, tiny
 from tests.interop.test_towers import DATA, run
 
@@ -32,7 +32,7 @@ def with_words(name: str, folder: Path) -> Path:
 
 
 def tokens(folder: Path, texts: list[str], length: int) -> tuple[Any, Any]:
-    from big_retrieval.data.text import load_tokenizer
+    from big_retrieval.data.text.tokenizers import load_tokenizer
 
     ids, mask = load_tokenizer("auto", str(folder)).encode(texts, length)
     return jnp.asarray(ids), jnp.asarray(mask)
@@ -190,11 +190,11 @@ def test_a_run_of_ours_with_other_evaluators(tmp_path: Path) -> None:
 def test_commands(tmp_path: Path) -> None:
     folder = with_words("open_clip", tmp_path)
     out = tmp_path / "ours"
-    done = in_process("interop", "import", f"--from={folder}", f"--out={out}")
+    done = in_process("import", f"--from={folder}", f"--out={out}")
     assert done.returncode == 0, done.stderr
     assert "image: open_clip's vision transformer, 2 layers of width 32" in done.stdout
     quick = "--config=configs/quickstart.py:runlocal"
-    done = in_process("evaluate", f"--init={folder}", quick, f"--workdir={tmp_path / 'numbers'}")
+    done = in_process("evaluate", f"--init={folder}", quick, f"--out={tmp_path / 'numbers'}")
     assert done.returncode == 0, done.stderr
     numbers = json.loads((tmp_path / "numbers" / "evaluation.json").read_text())
     assert 0 <= numbers["retrieval/test/image_to_text/R@10"] <= 1
@@ -202,11 +202,11 @@ def test_commands(tmp_path: Path) -> None:
     assert (real.returncode, "Traceback" in real.stderr) == (2, False), real.stderr
     assert "say what to do" in real.stderr
     for args, words in [
-        (("interop", "import", f"--from={folder}"), "--out is missing"),
-        (("interop", "import", f"--from={folder}", f"--out={out}"), "is there and not empty"),
+        (("import", f"--from={folder}"), "--out is missing"),
+        (("import", f"--from={folder}", f"--out={out}"), "is there and not empty"),
         (("evaluate", f"--init={folder}"), "--config is missing"),
         (("evaluate", f"--init={DATA / 'open_clip'}", quick), "comes without a tokenizer"),
-        (("evaluate", f"--workdir={out}", "--pool=mean"), "go with --init"),
+        (("evaluate", f"--run={out}", "--pool=mean"), "go with --init"),
     ]:
         done = in_process(*args)
         assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr

@@ -54,7 +54,7 @@ def file(url: str, path: Path) -> published.File:
 
 
 def publish(url: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = published.Model(file(url, place / "model.npz"), file(url, place / "vocab.txt"))
+    model = published.PublishedModel(file(url, place / "model.npz"), file(url, place / "vocab.txt"))
     monkeypatch.setitem(published.MODELS, NAME, model)
 
 

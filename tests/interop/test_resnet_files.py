@@ -16,12 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
-from big_retrieval.interop.folder import write
+from big_retrieval.inference.load import restore_params
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from big_retrieval.loading import restore_params
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.loop import train
 from tests.helpers import noise
 from tests.interop.test_towers import DATA

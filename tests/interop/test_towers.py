@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import Part, Source
+from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -26,7 +26,7 @@ IMAGE = ("hf_vit", "timm_vit")
 PAIRS = ("hf_clip", "hf_clip_quick", "open_clip", "open_clip_quick", "open_clip_custom")
 
 
-def case(name: str) -> tuple[Source, dict[str, np.ndarray]]:
+def case(name: str) -> tuple[CheckpointContents, dict[str, np.ndarray]]:
     """What we read from a folder, and what its library computed."""
     source = read(str(DATA / name))
     assert source.unknown == []
@@ -43,13 +43,17 @@ def text_inputs(expected: dict[str, np.ndarray]) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(expected["ids"]), jnp.asarray(expected["mask"], bool)
 
 
-def run(part: Part, inputs: tuple[Any, ...], params: Any = None, **changes: Any) -> jax.Array:
+def run(
+    part: CheckpointTower, inputs: tuple[Any, ...], params: Any = None, **changes: Any
+) -> jax.Array:
     """Tokens [B, M, W] of a tower."""
     tower: Any = part.tower.build(0, ()).clone(**changes)
     return tower.apply({"params": nested(part.params) if params is None else params}, *inputs)
 
 
-def points(part: Part, inputs: tuple[Any, ...], params: Any = None, head: Any = None) -> jax.Array:
+def points(
+    part: CheckpointTower, inputs: tuple[Any, ...], params: Any = None, head: Any = None
+) -> jax.Array:
     """The projected token of a two-tower model, [B, N]."""
     kernel = part.head["kernel"] if head is None else head
     return jnp.matmul(run(part, inputs, params)[:, 0], kernel, precision="highest")
@@ -83,7 +87,7 @@ def test_pair(name: str) -> None:
     np.testing.assert_allclose(source.temperature, expected["temperature"])
 
 
-def compare_gradients(part: Part, found: Any, expected: dict[str, np.ndarray]) -> int:
+def compare_gradients(part: CheckpointTower, found: Any, expected: dict[str, np.ndarray]) -> int:
     """Every gradient of theirs against ours, relative to its largest; returns how many."""
     prefix = "text." if any(name.startswith("grad.text.") for name in expected) else ""
     theirs = {
@@ -128,7 +132,9 @@ def test_gradients_of_both_towers() -> None:
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
     for side, part in source.parts.items():
 
-        def loss(params: Any, kernel: jax.Array, side: str = side, part: Part = part) -> jax.Array:
+        def loss(
+            params: Any, kernel: jax.Array, side: str = side, part: CheckpointTower = part
+        ) -> jax.Array:
             found = points(part, inputs[side], params, kernel)
             return jnp.sum(found * expected[f"{side}_weights"])
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval import manifest
-from big_retrieval.io import durable
+from big_retrieval.io import durable, manifest
 from big_retrieval.retrieval import folder as index_folder
 from tests.io.recorded import disk_calls, synced_before
 

@@ -21,9 +21,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from big_retrieval import distributed
-from big_retrieval.manifest import MANIFEST, step_of
-from big_retrieval.processes import free_port
+from big_retrieval.io.manifest import MANIFEST, step_of
+from big_retrieval.runtime import distributed
+from big_retrieval.runtime.processes import free_port
 from big_retrieval.train import announce
 from big_retrieval.train.loop import train
 from big_retrieval.train.watchdog import Watchdog

@@ -216,7 +216,7 @@ def dry(execute: Execute, *args: str, **env: str) -> list[list[str]]:
 def test_one_process_needs_no_others(execute: Execute) -> None:
     assert dry(execute, *RUN) == [
         ["srun", "--kill-on-bad-exit=1", "--output=/mnt/runs/a b/logs/process_%t.log",
-         "--open-mode=append", "python", "-u", "-m", "big_retrieval.main", *RUN]
+         "--open-mode=append", "python", "-u", "-m", "big_retrieval", "train", *RUN]
     ]  # fmt: skip
 
 
@@ -230,9 +230,9 @@ def test_every_process_has_its_gpus(execute: Execute, per_node: str, ids: str | 
 
 
 def test_an_array_takes_a_run_of_a_sweep_each(execute: Execute) -> None:
-    env = {"MODULE": "big_retrieval.sweep", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "70"}
+    env = {"COMMAND": "sweep", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "70"}
     (line,) = dry(execute, "--sweep=a.py", **env)
-    assert line[-3:] == ["big_retrieval.sweep", "--sweep=a.py", "--only=3"]
+    assert line[-3:] == ["sweep", "--sweep=a.py", "--only=3"]
     assert "--output=slurm_logs/70_3/process_%t.log" in line
     (line,) = dry(execute, "--sweep=a.py", "--only=task", **env)
     assert line[-2:] == ["--sweep=a.py", "--only=task"]
@@ -244,8 +244,12 @@ def test_an_array_takes_a_run_of_a_sweep_each(execute: Execute) -> None:
         ([], {}, "there is no command"),
         (["--config=a.py"], {"SLURM_NTASKS": "2"}, "--workdir=DIR is missing"),
         (RUN, {"SLURM_ARRAY_TASK_ID": "1"}, "arrays are for sweeps"),
-        (["--sweep=a.py"], {"MODULE": "big_retrieval.sweep", "SLURM_NTASKS": "2"}, "one process"),
-        (RUN, {"SLURM_SUBMIT_DIR": "/"}, "submit from the folder of the checkout"),
+        (["--sweep=a.py"], {"COMMAND": "sweep", "SLURM_NTASKS": "2"}, "one process"),
+        (
+            RUN,
+            {"SLURM_SUBMIT_DIR": "/", "PYTHON": "false"},
+            "submit from the folder of the checkout",
+        ),
     ],
 )
 def test_mistakes_under_slurm(
@@ -302,7 +306,7 @@ def test_a_job_that_saved_before_its_end_goes_back_to_the_queue(
 def test_a_task_of_an_array_goes_back_by_its_own_number(job: Execute, tmp_path: Path) -> None:
     array = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
     array["MAX_FAILURES"] = "0"  # a time limit is none
-    assert job(MODULE="big_retrieval.sweep", STATUS="143", **array).returncode == 143
+    assert job(COMMAND="sweep", STATUS="143", **array).returncode == 143
     assert requeued(tmp_path) == "requeue 5_2\n"
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval import launch, processes
+from big_retrieval import launch
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks
+from big_retrieval.runtime import locks, processes
 from tests.launch.running import SCRIPT, wait_for
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux only")

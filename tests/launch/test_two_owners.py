@@ -132,8 +132,8 @@ def test_a_second_index_of_the_same_name_leaves_the_first_alone(
     (tmp_path / "documents.jsonl").write_text("\n".join(lines))
     out = tmp_path / "index"
     args = command(
-        "index", f"--checkpoint={tmp_path / 'model'}", f"--out={out}", "--binary", "--text=text",
-        f"--documents={tmp_path / 'documents.jsonl'}",
+        "index", f"--run={tmp_path / 'model'}", f"--out={out}", "--binary", "--text=text",
+        f"--data={tmp_path / 'documents.jsonl'}",
     )  # fmt: skip
     first = start(*args)
     wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
@@ -159,8 +159,8 @@ def test_sigterm_removes_what_an_index_had_begun(tmp_path: Path, start: Start) -
     lines = [json.dumps({"id": f"d{n}", "text": "a red ball"}) for n in range(100_000)]
     (tmp_path / "documents.jsonl").write_text("\n".join(lines))
     build = start(*command(
-        "index", f"--checkpoint={tmp_path / 'model'}", f"--out={tmp_path / 'index'}", "--binary",
-        "--text=text", f"--documents={tmp_path / 'documents.jsonl'}",
+        "index", f"--run={tmp_path / 'model'}", f"--out={tmp_path / 'index'}", "--binary",
+        "--text=text", f"--data={tmp_path / 'documents.jsonl'}",
     ))  # fmt: skip
     wait_for(lambda: (tmp_path / "index.partial" / ".building").exists())
     build.terminate()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Sparsity, Temperature, Vdr
 from big_retrieval.losses.activity import ALL, activity, flops, warnings
-from big_retrieval.losses.fields import Sides
+from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
 from big_retrieval.losses.pair_losses import ContrastiveLoss
@@ -42,25 +42,25 @@ def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points with zeros and ties, words with -1 and repetitions, and which rows count."""
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
-    words = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
-    return points, words, rng.random(ROWS) < 0.7
+    bow = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
+    return points, bow, rng.random(ROWS) < 0.7
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
-def test_activity_against_sets(seed: int, top: int | None, with_words: bool) -> None:
+def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> None:
     """A loop over rows that holds the active columns of each as a set."""
-    points, words, valid = arrays(seed)
-    own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
+    points, bow, valid = arrays(seed)
+    own = [{w for w in row.tolist() if w >= 0} if with_bow else set() for row in bow]
     active = []
     for row, mine in zip(points, own, strict=True):
-        first = np.argsort(-row, kind="stable")[: WIDTH if top is None else top].tolist()
-        kept = set(first) if top is None else set(first) | mine
+        first = np.argsort(-row, kind="stable")[: WIDTH if top_k is None else top_k].tolist()
+        kept = set(first) if top_k is None else set(first) | mine
         active.append({c for c in kept if row[c] > 0})
     active = [a for a, counts in zip(active, valid, strict=True) if counts]
     mine = [m for m, counts in zip(own, valid, strict=True) if counts]
-    given_words = jnp.asarray(words) if with_words else None
-    found = activity(jnp.asarray(points), given_words, jnp.asarray(valid), top)
+    given_bow = jnp.asarray(bow) if with_bow else None
+    found = activity(jnp.asarray(points), given_bow, jnp.asarray(valid), top_k)
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
@@ -68,7 +68,7 @@ def test_activity_against_sets(seed: int, top: int | None, with_words: bool) -> 
     expected["effective"] = np.sum(
         inside.sum(1) ** 2 / np.maximum((inside**2).sum(1), 1e-30)
     ) / max(len(inside), 1)
-    if with_words:
+    if with_bow:
         shared = sum(len(a & m) for a, m in zip(active, mine, strict=True))
         expected["expansion"] = 1 - shared / max(total, 1)
     assert {name: float(x) for name, x in found.items()} == pytest.approx(expected, rel=1e-5)
@@ -81,12 +81,14 @@ def batch(valid: np.ndarray, there: np.ndarray | None) -> Any:
     return Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(len(valid)))  # type: ignore
 
 
-def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
+def reps(query: np.ndarray, title: np.ndarray, bow: Any = None) -> Reps:
     points = {"query": jnp.asarray(query)[:, None], "title": jnp.asarray(title)[:, None]}
-    return Reps(points=points, words=jax.tree.map(jnp.asarray, words or {}))
+    return Reps(points=points, bow=jax.tree.map(jnp.asarray, bow or {}))
 
 
-SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",))
+SIDES = QueryAndDocumentFields(
+    topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
+)
 TEMPERATURE = LearnedTemperature(Temperature())
 
 
@@ -118,16 +120,16 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     """Of both objectives: whatever these rows hold, loss and metrics are the same."""
     objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrLoss(Vdr(top=2), SIDES, TEMPERATURE, False, True)
+        objective = VdrLoss(Vdr(top_k=2), SIDES, TEMPERATURE, False, True)
     valid = np.array([True, True, False, True, True])
     there = np.array([True, False, True, True, True])
     found = []
     for filling in (0.0, 5.0):
-        query, words, _ = arrays(2)
+        query, bow, _ = arrays(2)
         title, others, _ = arrays(3)
         query[~valid], title[~(valid & there)] = filling, filling
-        words[~valid], others[~(valid & there)] = (-1, 6) if filling else (0, -1)
-        given_reps = reps(query, title, {"query": words, "title": others})
+        bow[~valid], others[~(valid & there)] = (-1, 6) if filling else (0, -1)
+        given_reps = reps(query, title, {"query": bow, "title": others})
         loss, metrics = objective(Context(given_reps, batch(valid, there), SCALARS))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -136,30 +138,30 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     """And the average of their points; a field that a row lacks has no part in it."""
-    of = Sides(
+    of = QueryAndDocumentFields(
         topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
     )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)
     there = np.array([True, False, True, True, False])
     points = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
-    words = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
+    bow = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
     fields: Any = {"title": {}, "text": {"there": jnp.asarray(there)}}
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
-    side, anything = lexical_side(of, Reps(points=points, words=words), given_batch, "document")
+    side, anything = lexical_side(of, Reps(points=points, bow=bow), given_batch, "document")
     assert anything is None
     shares = np.where(there, 0.25, 0.0)[:, None]
     np.testing.assert_allclose(side.points, (1 - shares) * title + shares * text, rtol=1e-6)
-    assert side.words is not None
-    np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
+    assert side.bow is not None
+    np.testing.assert_array_equal(side.bow, np.concatenate([first, second], axis=1))
 
 
-def metrics_of(points: np.ndarray, top: int | None = None) -> dict[str, float]:
+def metrics_of(points: np.ndarray, top_k: int | None = None) -> dict[str, float]:
     """Of both sides, the document's healthy."""
     healthy = np.eye(len(points), 40, dtype=np.float32) + np.eye(len(points), 40, 5)
     out = {}
     for side, x in (("query", points), ("document", healthy)):
-        found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top)
+        found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top_k)
         out |= {f"{name}_{side}": float(value) for name, value in found.items()}
     return out
 
@@ -194,7 +196,7 @@ def test_warnings(points: np.ndarray, gates: dict[str, int], words: list[str]) -
 def test_no_warning_where_all_is_well() -> None:
     healthy = np.eye(10, 40, 3, dtype=np.float32) + np.eye(10, 40)
     assert not [*warnings(metrics_of(healthy), NO_GATE)]
-    assert not [*warnings(metrics_of(healthy, top=2), GATED)]
+    assert not [*warnings(metrics_of(healthy, top_k=2), GATED)]
     assert not [*warnings({"loss": 1.0, "accuracy": 0.5}, NO_GATE)]
 
 
@@ -202,6 +204,6 @@ def test_no_warning_of_what_the_gate_itself_does() -> None:
     """One that leaves everything, or of images, which have no words, nothing."""
     rng = np.random.default_rng(0)
     points = rng.exponential(size=(10, 40)).astype(np.float32) ** 3
-    assert not [*warnings(metrics_of(points, top=40), {"query": 40, "document": 40})]
-    assert not [*warnings(metrics_of(points, top=None), {"query": ALL, "document": ALL})]
-    assert not [*warnings(metrics_of(points, top=0), {"query": 0, "document": 0})]
+    assert not [*warnings(metrics_of(points, top_k=40), {"query": 40, "document": 40})]
+    assert not [*warnings(metrics_of(points, top_k=None), {"query": ALL, "document": ALL})]
+    assert not [*warnings(metrics_of(points, top_k=0), {"query": 0, "document": 0})]

@@ -10,7 +10,7 @@ import pytest
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, Sigmoid, Temperature
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
-from big_retrieval.losses.fields import Sides, pair_weights
+from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.pair_losses import ContrastiveLoss, SigmoidLoss
 from big_retrieval.losses.temperature import LearnedTemperature
@@ -37,11 +37,13 @@ def batch(weight: Any = None, **there: np.ndarray) -> Any:
     return Batch(fields=fields, valid=valid, document_id=jnp.arange(ROWS), weight=weight)  # type: ignore
 
 
-def sides(name: str, documents: tuple[str, ...] = ("image", "title"), again: bool = False) -> Sides:
-    return Sides(topology(name), GAMMA, ("query",), documents, again)
+def sides(
+    name: str, documents: tuple[str, ...] = ("image", "title"), again: bool = False
+) -> QueryAndDocumentFields:
+    return QueryAndDocumentFields(topology(name), GAMMA, ("query",), documents, again)
 
 
-def objective(of: Sides, config: Any) -> Any:
+def objective(of: QueryAndDocumentFields, config: Any) -> Any:
     kind: Any = SigmoidLoss if isinstance(config, Sigmoid) else ContrastiveLoss
     loss = kind(config, of, LearnedTemperature(Temperature()), False, False)
     return lambda reps, batch, scalars: loss(Context(reps, batch, scalars))

@@ -14,22 +14,24 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config.vdr import ColumnMask, Vdr, top_of_documents
+from big_retrieval.config.vdr import ColumnMask, Vdr, top_k_of_documents
 from big_retrieval.losses.pairwise import Execution
-from big_retrieval.losses.vdr import Lexical, vdr_loss
-from big_retrieval.spreading import column_axis
+from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
+from big_retrieval.sparse.sharded import column_axis
 from big_retrieval.train.microbatch import in_slices
 
 ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6
 VALID = np.arange(ROWS) % 7 != 4
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 KINDS = {
-    "paper": Vdr(top=TOP),
-    "no bag": Vdr(top=TOP, bag=False),
-    "mask": Vdr(top=TOP, mask=ColumnMask("gated", "gate")),
-    "normed": Vdr(top=TOP, bag_norm=True, directions="query", reduction="mean"),
-    "code": Vdr(top=TOP, symmetric=True, top_document=9, mask=ColumnMask("both", "bag", 0.5, True)),
-    "all": Vdr(top=None, symmetric=True, bag=False),
+    "paper": Vdr(top_k=TOP),
+    "no bag": Vdr(top_k=TOP, bag=False),
+    "mask": Vdr(top_k=TOP, mask=ColumnMask("gated", "gate")),
+    "normed": Vdr(top_k=TOP, bag_norm=True, directions="query", reduction="mean"),
+    "code": Vdr(
+        top_k=TOP, symmetric=True, top_k_document=9, mask=ColumnMask("both", "bag", 0.5, True)
+    ),
+    "all": Vdr(top_k=None, symmetric=True, bag=False),
 }
 # Devices along data, fsdp and tensor, exchange, block, rows of a slice.
 TERMS = ("gated", "bag")
@@ -69,7 +71,7 @@ def arrays() -> dict[str, Any]:
     }
 
 
-def words() -> dict[str, np.ndarray]:
+def bow() -> dict[str, np.ndarray]:
     """Columns of words, some twice, some none, of rows of all three kinds."""
     rng = np.random.default_rng(1)
     shapes = {"query": (ROWS,), "document": (ROWS,), "negatives": (ROWS, EXTRA)}
@@ -85,7 +87,7 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
 
     rows = {name: x[name] for name in columns}
     dense, _ = in_slices(encode, x["kernel"], rows, microbatch)
-    sides = {name: Lexical(dense[name], columns[name]) for name in columns}
+    sides = {name: LexicalBatch(dense[name], columns[name]) for name in columns}
     valid = jnp.asarray(VALID)
     return vdr_loss(
         config, sides["query"], sides["document"], sides["negatives"], scale=x["scale"],
@@ -97,8 +99,8 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     """From the matrices of each term, over the whole matrix of scores."""
     points = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
     documents = jnp.concatenate([points["document"], points["negatives"]])
-    their_words = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
-    operands = matrices(config, points["query"], columns["query"], documents, their_words)
+    their_bow = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, points["query"], columns["query"], documents, their_bow)
     kept = jnp.asarray(VALID)
     total = 0.0
     for query, both in operands:
@@ -118,11 +120,11 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
 
 
 def matrices(
-    config: Vdr, query: Any, words: np.ndarray, documents: Any, their_words: np.ndarray
+    config: Vdr, query: Any, bow: np.ndarray, documents: Any, their_bow: np.ndarray
 ) -> list[tuple[Any, Any]]:
     """Queries [B, V] and documents [N, V] of each term, by the definitions of the paper."""
-    bag, their_bag = (sown(each) for each in (words, their_words))
-    gate_of_query = bag | strongest(query, config.top)
+    bag, their_bag = (sown(each) for each in (bow, their_bow))
+    gate_of_query = bag | strongest(query, config.top_k)
     mask = config.mask
     active = (gate_of_query if mask.source == "gate" else bag).any(axis=0)
     claimed = {where: shared_out(active, ROWS, mask.apply in (where, "both")) for where in TERMS}
@@ -132,7 +134,7 @@ def matrices(
         entry = weighed(config, bag, claimed["bag"])
         out.append((entry, documents * ~own["bag"]))
     if config.symmetric:
-        gated = their_bag | strongest(documents, top_of_documents(config))
+        gated = their_bag | strongest(documents, top_k_of_documents(config))
         out.append((query, jnp.where(gated, documents, 0)))
     if config.symmetric and config.bag:
         active = their_bag.any(axis=0)
@@ -141,14 +143,14 @@ def matrices(
     return out
 
 
-def sown(words: np.ndarray) -> np.ndarray:
+def sown(bow: np.ndarray) -> np.ndarray:
     """bool [n, V] of columns [n, L], -1 for none."""
-    return (words[:, :, None] == np.arange(WIDTH)).any(axis=1)
+    return (bow[:, :, None] == np.arange(WIDTH)).any(axis=1)
 
 
-def strongest(points: Any, top: int | None) -> Any:
+def strongest(points: Any, top_k: int | None) -> Any:
     order = jnp.argsort(jnp.argsort(-jax.lax.stop_gradient(points), axis=1), axis=1)
-    return order < (WIDTH if top is None else top)
+    return order < (WIDTH if top_k is None else top_k)
 
 
 def shared_out(active: Any, rows: int, there: bool) -> Any:
@@ -165,7 +167,7 @@ def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_against_the_dense_form(kind: str, form: str) -> None:
-    x, columns, config = arrays(), words(), KINDS[kind]
+    x, columns, config = arrays(), bow(), KINDS[kind]
     with jax.enable_x64(True):
         expected = jax.device_get(
             jax.jit(jax.value_and_grad(lambda x: dense_loss(x, columns, config)))(
@@ -207,22 +209,24 @@ def run(
 
 def test_queries_travel_in_compact_form() -> None:
     """No device receives, or holds, the dense queries of the others."""
-    rows, width, top, length = 64, 4096, 16, 8
-    config = Vdr(top=top)
+    rows, width, top_k, length = 64, 4096, 16, 8
+    config = Vdr(top_k=top_k)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     spread = NamedSharding(mesh, P("data"))
     points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
     columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=spread)
 
-    def value(q: Any, p: Any, words: Any) -> Any:
+    def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)
-        return vdr_loss(config, Lexical(q, words), Lexical(p), scale=1.0, execution=execution)[0]
+        return vdr_loss(
+            config, LexicalBatch(q, bow), LexicalBatch(p), scale=1.0, execution=execution
+        )[0]
 
     with jax.set_mesh(mesh):
         program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(points, points, columns)
         text = program.compile().as_text()
     assert text is not None
-    assert f"f32[{rows},{top + length}]" in text  # gathered
+    assert f"f32[{rows},{top_k + length}]" in text  # gathered
     for line in text.splitlines():
         gathers = any(word in line for word in ("all-gather(", "all-to-all(", "all-reduce("))
         assert not (gathers and f",{width}]" in line.split(" = ")[-1].split("(")[0]), line
@@ -230,9 +234,9 @@ def test_queries_travel_in_compact_form() -> None:
 
 def test_mask_needs_unclaimed_columns() -> None:
     """Where every column is active there is nothing to share out, and the loss is the plain one."""
-    x, columns = arrays(), words()
-    wide = Vdr(top=WIDTH, mask=ColumnMask("gated", "gate"))
-    plain = Vdr(top=WIDTH)
+    x, columns = arrays(), bow()
+    wide = Vdr(top_k=WIDTH, mask=ColumnMask("gated", "gate"))
+    plain = Vdr(top_k=WIDTH)
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
     values = [
         jax.jit(lambda x, config=config: loss(x, columns, config, Execution(), None))(single)

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval import cli, mine, recipe
+from big_retrieval import cli
 from big_retrieval import config as configs
-from big_retrieval.config import Dpr
+from big_retrieval.commands import mine
+from big_retrieval.config import Dpr, recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.collection import Collection
+from big_retrieval.data.passages.collection import Collection
 from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25, bm25_rankings
-from big_retrieval.loading import put_together
+from big_retrieval.inference.load import put_together
 from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
-from big_retrieval.mining.choice import Found, Wish, ceiling, choose
+from big_retrieval.mining.choice import MiningOptions, QueryResults, ceiling, choose
 from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
@@ -32,34 +33,41 @@ DOCUMENT = text_reader("text", title="title")
 TEXTS = {n: f"text {n}" for n in range(10)} | {7: "text 3", 8: "the answer is 42.", 9: "text 1"}
 
 
-def found(**changes: Any) -> Found:
+def found(**changes: Any) -> QueryResults:
     scores = [10.0, 9, 8, 7, 6, 5, 4, 3, 2]
     keys: dict[str, Any] = {"documents": [5, 1, 3, 7, 8, 9, 2, 4, 6], "scores": scores}
-    return Found(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
+    return QueryResults(**{"query": 0, "right": {1}, "best_right": 9.0, **keys, **changes})
 
 
-def chosen(wish: Wish, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
+def chosen(options: MiningOptions, answers: tuple[str, ...] = (), **changes: Any) -> list[int]:
     dropped: Counter[str] = Counter()
-    return [x.document for x in choose(found(**changes), wish, TEXTS.__getitem__, answers, dropped)]
+    return [
+        x.document for x in choose(found(**changes), options, TEXTS.__getitem__, answers, dropped)
+    ]
 
 
 def test_what_is_left_out() -> None:
     """1 is right, 9 has its text; 7 has the text of 3."""
-    assert chosen(Wish(count=0)) == [5, 3, 8, 2, 4, 6]
-    assert chosen(Wish(count=2)) == [5, 3]
-    assert chosen(Wish(count=0, skip=1)) == [3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0), ("42",)) == [5, 3, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=3.0)) == [8, 2, 4, 6]
-    assert chosen(Wish(count=0, share=0.5)) == [2, 4, 6]
-    assert chosen(Wish(count=0, share=0.5, margin=6.0)) == [4, 6]
-    assert chosen(Wish(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
-    assert chosen(Wish(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [5, 1]
+    assert chosen(MiningOptions(count=0)) == [5, 3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=2)) == [5, 3]
+    assert chosen(MiningOptions(count=0, skip=1)) == [3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0), ("42",)) == [5, 3, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0)) == [3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=3.0)) == [8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, share=0.5)) == [2, 4, 6]
+    assert chosen(MiningOptions(count=0, share=0.5, margin=6.0)) == [4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0), best_right=float("nan")) == [5, 3, 8, 2, 4, 6]
+    assert chosen(MiningOptions(count=0, margin=0.0), right=set(), best_right=float("nan"))[:2] == [
+        5,
+        1,
+    ]
 
 
 def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
     dropped: Counter[str] = Counter()
-    left = choose(found(), Wish(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped)
+    left = choose(
+        found(), MiningOptions(0, skip=1, margin=1.0), TEXTS.__getitem__, ("42",), dropped
+    )
     assert [(x.document, x.rank, x.score) for x in left] == [
         (3, 3, 8.0),
         (2, 7, 4.0),
@@ -72,25 +80,27 @@ def test_reasons_are_counted_and_ranks_are_those_of_the_ranking() -> None:
 def test_the_query_itself_is_no_negative_and_no_rank() -> None:
     dropped: Counter[str] = Counter()
     text = TEXTS.__getitem__
-    left = choose(found(), Wish(2, skip=1), text, (), dropped, lambda number: number in (1, 5))
+    left = choose(
+        found(), MiningOptions(2, skip=1), text, (), dropped, lambda number: number in (1, 5)
+    )
     assert [x.document for x in left] == [7, 8]
     assert dropped == {"the query itself": 1, "right": 1, "first ranks": 1}
 
 
 def test_drawn_ones_follow_from_the_seed_and_keep_their_order() -> None:
-    whole = chosen(Wish(count=0))
-    draws = {tuple(chosen(Wish(count=3, draw=True, seed=seed))) for seed in range(20)}
+    whole = chosen(MiningOptions(count=0))
+    draws = {tuple(chosen(MiningOptions(count=3, draw=True, seed=seed))) for seed in range(20)}
     assert len(draws) > 5
     for draw in draws:
         assert list(draw) == [x for x in whole if x in draw]
-    again = [chosen(Wish(count=3, draw=True, seed=4)) for _ in range(2)]
+    again = [chosen(MiningOptions(count=3, draw=True, seed=4)) for _ in range(2)]
     assert again[0] == again[1]
 
 
 def test_a_share_of_a_negative_score_is_further_below_it() -> None:
-    assert ceiling(-10.0, Wish(share=0.9)) == pytest.approx(-11)
-    assert ceiling(10.0, Wish(share=0.9, margin=2)) == 8
-    assert ceiling(float("nan"), Wish(share=0.9)) == float("inf")
+    assert ceiling(-10.0, MiningOptions(share=0.9)) == pytest.approx(-11)
+    assert ceiling(10.0, MiningOptions(share=0.9, margin=2)) == 8
+    assert ceiling(float("nan"), MiningOptions(share=0.9)) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -145,9 +155,9 @@ def folder(root: Path) -> str:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `python -m big_retrieval.mine` in this process: (config or None, flags)."""
+    """Runs `big-retrieval mine` in this process: (config or None, flags)."""
     usual = {
-        "CHECKPOINT": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
+        "RUN": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
         "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
         "SHARE": None, "DRAW": False, "SEED": 0,
     }  # fmt: skip
@@ -329,7 +339,7 @@ def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
     tmp_path: Path,
 ) -> None:
     """The gate leaves the texts' own words alone."""
-    head = {"columns": "words", "top": 0, "own_words": True, "activation": "elu1p"}
+    head = {"columns": "words", "top_k": 0, "keep_input_terms": True, "activation": "elu1p"}
     _, task, searcher = searching(tmp_path, **head)
     numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
     for place, query in enumerate(("red shoe", "blue hat")):
@@ -364,8 +374,8 @@ def test_documents_are_laid_out_once(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({}, "--checkpoint=RUN or --bm25"),
-        ({"BM25": True, "CHECKPOINT": "x"}, "one of them"),
+        ({}, "--run=RUN or --bm25"),
+        ({"BM25": True, "RUN": "x"}, "one of them"),
         ({"BM25": True, "DATA": "x"}, "--out is missing"),
         ({"BM25": True, "OUT": "x"}, "--bm25 needs --data"),
         ({"BM25": True, "OUT": "x", "DATA": "d", "SHARE": 1.5}, "--share is 1.5"),

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.models.pooling import Options, max_pool
+from big_retrieval.models.pooling import PoolingOptions, max_pool
 
 
 def draw(batch: int = 4, length: int = 7, width: int = 6, columns: int = 37) -> dict[str, Any]:
@@ -23,12 +23,12 @@ def draw(batch: int = 4, length: int = 7, width: int = 6, columns: int = 37) -> 
     }
 
 
-def by_definition(x: dict[str, Any], pooling: str = "max", top: int | None = None) -> Any:
+def by_definition(x: dict[str, Any], pooling: str = "max", top_k: int | None = None) -> Any:
     """(pooled, d_hidden, d_kernel, d_bias) in float64."""
     logits = np.einsum("bld,vd->blv", x["hidden"], x["kernel"]) + x["bias"]
     masked = np.where(x["mask"][:, :, None], logits, -np.inf)
     ranks = np.argsort(np.argsort(-masked, axis=1, kind="stable"), axis=1)  # 0: the largest
-    size = 1 if pooling == "max" else (top or logits.shape[1])
+    size = 1 if pooling == "max" else (top_k or logits.shape[1])
     count = np.minimum(x["mask"].sum(1), size)[:, None, None]
     share = (ranks < size) & x["mask"][:, :, None]
     values, slope = logits, np.ones_like(logits)
@@ -61,4 +61,4 @@ def assert_close(got: Any, expected: Any) -> None:
 
 
 def maximum(**options: Any) -> Callable[..., jax.Array]:
-    return lambda *arrays: max_pool(*arrays, options=Options(**options))[0]
+    return lambda *arrays: max_pool(*arrays, options=PoolingOptions(**options))[0]

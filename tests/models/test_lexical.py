@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
 from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_log1p_relu, log1p_relu
-from big_retrieval.models.pooling import Options
+from big_retrieval.models.pooling import PoolingOptions
 from tests.helpers import drawn
 
 ACTIVATIONS = {
@@ -206,7 +206,7 @@ def test_user_errors() -> None:
         run(hidden, mask, table)
     for pooling in ("max", "mean"):
         with pytest.raises(UserError, match="block is 0"):
-            run(hidden, mask, pooling=pooling, options=Options(block=0))
+            run(hidden, mask, pooling=pooling, options=PoolingOptions(block=0))
     with pytest.raises(UserError, match="do not fit"):
         run(hidden, mask, table[:, 1:], tied=True)
 
@@ -220,7 +220,7 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     mask = np.arange(5) < rng.integers(1, 6, (8, 1))
     table = rng.normal(size=(32, 16)).astype(np.float32) if tied else None
     columns = range(8, 32) if tied else range(24)
-    head = LexicalHead(columns, tied=tied, use_bias=True, options=Options(block=5))
+    head = LexicalHead(columns, tied=tied, use_bias=True, options=PoolingOptions(block=5))
     g = rng.normal(size=(8, 24)).astype(np.float32)
 
     def step(params: Any, table: Any, hidden: Any, mask: Any, g: Any) -> Any:

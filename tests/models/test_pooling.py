@@ -9,7 +9,7 @@ import pytest
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.lexical import elu1p
-from big_retrieval.models.pooling import Options, block_size, max_pool, mean_pool
+from big_retrieval.models.pooling import PoolingOptions, block_size, max_pool, mean_pool
 from tests.models.pooling_cases import assert_close, by_definition, draw, found, maximum
 
 
@@ -31,14 +31,14 @@ def test_max_agrees_with_its_definition(shape: Any, block: int | None, backward:
     assert_close(found(x, maximum(block=block, backward=backward)), by_definition(x))
 
 
-@pytest.mark.parametrize("top", [None, 1, 3, 100])
-def test_mean_agrees_with_its_definition(top: int | None) -> None:
+@pytest.mark.parametrize("top_k", [None, 1, 3, 100])
+def test_mean_agrees_with_its_definition(top_k: int | None) -> None:
     x = draw()
 
     def pool(*arrays: Any) -> jax.Array:
-        return mean_pool(*arrays, activation=elu1p, top=top, options=Options(block=8))
+        return mean_pool(*arrays, activation=elu1p, top_k=top_k, options=PoolingOptions(block=8))
 
-    assert_close(found(x, pool), by_definition(x, "mean", top))
+    assert_close(found(x, pool), by_definition(x, "mean", top_k))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_chosen_columns(columns: Any, backward: Any) -> None:
     whole[some] = d_kernel
 
     def pool(hidden: Any, table: Any, bias: Any, mask: Any) -> jax.Array:
-        options = Options(block=4, backward=backward)
+        options = PoolingOptions(block=4, backward=backward)
         return max_pool(hidden, table, bias, mask, columns=columns, options=options)[0]
 
     got = found({**part, "kernel": x["kernel"]}, pool)
@@ -76,7 +76,7 @@ def test_first_of_equal_maxima_has_the_gradient(backward: Any) -> None:
     hidden = jnp.ones((1, 4, 2)).at[0, 0].set(0.0)
 
     def total(hidden: jax.Array) -> jax.Array:
-        pooled, _ = max_pool(hidden, jnp.ones((3, 2)), options=Options(backward=backward))
+        pooled, _ = max_pool(hidden, jnp.ones((3, 2)), options=PoolingOptions(backward=backward))
         return jnp.sum(pooled)
 
     np.testing.assert_array_equal(jax.jit(jax.grad(total))(hidden)[0, :, 0], [0, 3, 0, 0])
@@ -117,7 +117,7 @@ def test_half_precision_accumulates_wide() -> None:
     narrow["mask"] = x["mask"]
     expected = by_definition(narrow)
     for backward in ("sparse", "dense"):
-        options = Options(backward=backward)
+        options = PoolingOptions(backward=backward)
 
         def pool(h: Any, k: Any, b: Any, m: Any, options: Any = options) -> jax.Array:
             return max_pool(h.astype(jnp.bfloat16), k, b, m, options=options)[0]
@@ -159,8 +159,8 @@ def test_block_size_fills_a_tile() -> None:
         ({"bias": np.zeros(36)}, r"the bias is \(36,\), but there are 37 columns"),
         ({"columns": range(30, 40)}, "rows of the kernel, 0 to 36"),
         ({"columns": ()}, "rows of the kernel"),
-        ({"options": Options(block=0)}, "block is 0"),
-        ({"options": Options(backward="fast")}, "backward 'fast' is unknown"),  # type: ignore
+        ({"options": PoolingOptions(block=0)}, "block is 0"),
+        ({"options": PoolingOptions(backward="fast")}, "backward 'fast' is unknown"),  # type: ignore
     ],
 )
 def test_user_errors(change: dict[str, Any], message: str) -> None:
@@ -172,5 +172,5 @@ def test_user_errors(change: dict[str, Any], message: str) -> None:
 
 def test_user_errors_of_the_mean() -> None:
     x = draw()
-    with pytest.raises(UserError, match="pooling_top is 0"):
-        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top=0)
+    with pytest.raises(UserError, match="pooling_top_k is 0"):
+        mean_pool(x["hidden"], x["kernel"], activation=elu1p, top_k=0)

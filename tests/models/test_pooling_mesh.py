@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.models.lexical import elu1p
-from big_retrieval.models.pooling import Options, max_pool, mean_pool
+from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.plan.hlo import collectives
 from tests.models.pooling_cases import assert_close, by_definition, draw, maximum
 
@@ -67,7 +67,7 @@ def test_mean_on_a_mesh(shape: Any) -> None:
     x = draw(8, 7, 8, 40)
 
     def pool(*arrays: Any) -> jax.Array:
-        return mean_pool(*arrays, activation=elu1p, options=Options(block=3))
+        return mean_pool(*arrays, activation=elu1p, options=PoolingOptions(block=3))
 
     assert_close(on_mesh(x, shape, pool), by_definition(x, "mean"))
 
@@ -83,7 +83,7 @@ def test_chosen_columns_on_a_mesh(shape: Any, columns: Any) -> None:
     expected[2] = whole
 
     def pool(*arrays: Any) -> jax.Array:
-        return max_pool(*arrays, columns=columns, options=Options(block=5))[0]
+        return max_pool(*arrays, columns=columns, options=PoolingOptions(block=5))[0]
 
     assert_close(on_mesh({**part, "kernel": x["kernel"]}, shape, pool), expected)
 
@@ -153,7 +153,7 @@ def test_columns_of_a_table_are_not_copied() -> None:
 
     def pool(*arrays: Any) -> jax.Array:
         columns = range(500, arrays[1].shape[0])
-        return max_pool(*arrays, columns=columns, options=Options(block=256))[0]
+        return max_pool(*arrays, columns=columns, options=PoolingOptions(block=256))[0]
 
     whole, part = temp(2, 8, 64, 8192, maximum(block=256)), temp(2, 8, 64, 8001, pool, first=500)
     assert part <= whole + 2**16  # the table is 2 MiB
@@ -171,5 +171,7 @@ def test_columns_that_do_not_divide() -> None:
     x = draw(8, 7, 8, 37)
     arrays = [jnp.asarray(x[name], jnp.float32) for name in ("hidden", "kernel", "bias")]
     with jax.set_mesh(mesh_of((2, 2, 2))):
-        got = jax.jit(lambda *a: max_pool(*a, jnp.asarray(x["mask"]), options=Options(block=5))[0])
+        got = jax.jit(
+            lambda *a: max_pool(*a, jnp.asarray(x["mask"]), options=PoolingOptions(block=5))[0]
+        )
         np.testing.assert_allclose(got(*arrays), by_definition(x)[0], atol=1e-5)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.plan import chips
+from big_retrieval.runtime import chips
 
 
 @pytest.mark.parametrize("chip", chips.CHIPS, ids=lambda chip: chip.name)

@@ -7,18 +7,19 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
+from big_retrieval.config import recipe
 from big_retrieval.models.resnet import ResidualNetwork
 from big_retrieval.plan import cost, hlo, memory
 from big_retrieval.plan.plan import make
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import tiny
 from tests.plan.test_memory import compiled
 from tests.plan.test_plan import at
 
 
-def parts_of(tower: Any = None, devices: int = 1, **changes: Any) -> Model:
+def parts_of(tower: Any = None, devices: int = 1, **changes: Any) -> BuiltModel:
     image = recipe.entry(configs.ResNet(), **{"stem": 16, "blocks": (2, 1), **(tower or {})})
     config = tiny(
         **{"batch_size": 64, "towers__image": image, "towers__text__class_tokens": 1, **changes}

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from big_retrieval.plan import chips, cost, hlo
+from big_retrieval.plan import cost, hlo
+from big_retrieval.runtime import chips
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import VOCAB, sized

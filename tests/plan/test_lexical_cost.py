@@ -11,13 +11,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
 from big_retrieval.batch import Reps
-from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr
+from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr, recipe
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
-from big_retrieval.train.build import Model
+from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import sized
@@ -25,7 +24,7 @@ from tests.plan.test_memory import sized
 ROWS, WIDTH, LENGTH, TOP = 64, 2000, 20, 16
 
 
-def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]:
+def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Config]:
     """Parts of two texts, and the config with the size of their vocabulary.
 
     An own kernel: the compiler reduces both gradients of a tied word table, the formulas the sum.
@@ -43,12 +42,12 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[Model, Config]
 MASK = ColumnMask("gated", "gate")
 CODE = ColumnMask("both", "bag", 0.5, True)
 LOSSES = {
-    "paper": Vdr(top=TOP),
-    "ring": Vdr(top=TOP, exchange="ring"),
-    "mask": Vdr(top=TOP, mask=MASK),
-    "four terms": Vdr(top=TOP, symmetric=True),
-    "code": Vdr(top=TOP, symmetric=True, mask=CODE),
-    "wide": Vdr(top=WIDTH // 2),
+    "paper": Vdr(top_k=TOP),
+    "ring": Vdr(top_k=TOP, exchange="ring"),
+    "mask": Vdr(top_k=TOP, mask=MASK),
+    "four terms": Vdr(top_k=TOP, symmetric=True),
+    "code": Vdr(top_k=TOP, symmetric=True, mask=CODE),
+    "wide": Vdr(top_k=WIDTH // 2),
     "splade": Contrastive(sparsity=Sparsity(query=1e-3, document=1e-3)),
 }
 
@@ -113,15 +112,15 @@ def test_columns_on_the_tensor_axis(name: str) -> None:
     rows = NamedSharding(parts.mesh, P("data"))
     columns = NamedSharding(parts.mesh, P("data", None, "tensor"))
     points = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=columns)
-    words = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
+    bow = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
 
-    def value(points: Any, words: Any, batch: Any) -> Any:
-        return objective(Reps(points, words), batch, objective.scalars())
+    def value(points: Any, bow: Any, batch: Any) -> Any:
+        return objective(Reps(points, bow), batch, objective.scalars())
 
     with jax.set_mesh(parts.mesh):
         step = jax.jit(jax.value_and_grad(value, has_aux=True))
         names = ("query", "document")
-        program = step.lower(dict.fromkeys(names, points), dict.fromkeys(names, words), batch)
+        program = step.lower(dict.fromkeys(names, points), dict.fromkeys(names, bow), batch)
         text = program.compile().as_text() or ""
     found, formula = hlo.by_kind(hlo.collectives(text)), loss_cost.loss_wire(config, 2, 4)
     for kind in formula:

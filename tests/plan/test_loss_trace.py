@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.losses.function import Context
 from big_retrieval.plan import loss_cost
 from big_retrieval.plan.liveness import peak_bytes

@@ -9,14 +9,14 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import parallel, recipe
-from big_retrieval.config import ColumnMask, Config, Vdr
+from big_retrieval import parallel
+from big_retrieval.config import ColumnMask, Config, Vdr, recipe
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan import loss_cost, memory
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.similarity import topology
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import ema, lexical_texts, tiny
 
@@ -24,10 +24,12 @@ VOCAB = 128
 SIZE = {"width": 64, "depth": 2, "heads": 2, "mlp": 256}
 
 
-_sized: dict[str, Model] = {}  # they take a second each, and nothing in them changes
+_sized: dict[str, BuiltModel] = {}  # they take a second each, and nothing in them changes
 
 
-def sized(devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **changes: Any) -> Model:
+def sized(
+    devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **changes: Any
+) -> BuiltModel:
     """Parts of a config whose activations outweigh its parameters."""
     towers = {
         f"towers__{name}__{key}": value
@@ -42,7 +44,7 @@ def sized(devices: int = 1, vocab_size: int = VOCAB, tower: Any = None, **change
     return _sized[key]
 
 
-def compiled(parts: Model) -> Any:
+def compiled(parts: BuiltModel) -> Any:
     batch = abstract_batch(parts.config, parts.mesh)
     return compile_step(parts.step, parts.abstract, batch, parts.mesh).memory_analysis()
 
@@ -76,7 +78,7 @@ def test_averages_and_fsdp_change_the_state() -> None:
     assert whole["parameters"] / 8 <= spread["parameters"] < whole["parameters"] / 6
 
 
-def activations(parts: Model, **changes: Any) -> dict[str, int]:
+def activations(parts: BuiltModel, **changes: Any) -> dict[str, int]:
     config: Config = dataclasses.replace(parts.config, **changes)
     return memory.activations(parts, config, "gpu")
 
@@ -140,12 +142,12 @@ def test_formulas_agree_with_the_compiler(case: str) -> None:
     assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
 
 
-CODE = Vdr(top=64, symmetric=True, mask=ColumnMask("both", "bag", 0.5))
+CODE = Vdr(top_k=64, symmetric=True, mask=ColumnMask("both", "bag", 0.5))
 LEXICAL: dict[str, tuple[int, str, Any]] = {  # length, pooling, loss; short texts: the loss is most
     "max": (60, "max", None),
     "mean": (60, "mean", None),
-    "two terms": (16, "max", Vdr(top=64)),
-    "four terms": (16, "max", Vdr(top=64, symmetric=True)),
+    "two terms": (16, "max", Vdr(top_k=64)),
+    "four terms": (16, "max", Vdr(top_k=64, symmetric=True)),
     "code": (16, "max", CODE),
 }
 

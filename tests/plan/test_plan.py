@@ -16,11 +16,12 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.plan import chips, environment, fit, memory, report
+from big_retrieval.plan import environment, fit, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
+from big_retrieval.runtime import chips
 from big_retrieval.train import announce
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.setup import set_up
 from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
@@ -45,9 +46,9 @@ def planned(arg: str, topology: str) -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def _models_are_described_once() -> Iterator[None]:
     """Plans of the same config on as many devices share its abstract arrays, which take seconds."""
-    made: dict[str, Model] = {}
+    made: dict[str, BuiltModel] = {}
 
-    def described(config: Config, mesh: Any, **how: Any) -> Model:
+    def described(config: Config, mesh: Any, **how: Any) -> BuiltModel:
         key = repr((config, mesh, how))
         if key not in made:
             made[key] = build_model(config, mesh, **how)
@@ -140,12 +141,12 @@ def test_more_than_jax_takes_by_itself_is_said() -> None:
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in report.text({**plan, "per_device_bytes": large})
 
 
-def rebuild(config: Config, devices: int = 8) -> Model:
+def rebuild(config: Config, devices: int = 8) -> BuiltModel:
     mesh = parallel.make_mesh(config, jax.devices()[:devices])
     return build_model(config, mesh, vocab_size=128, total_steps=10)
 
 
-def changed_total(parts: Model, **changes: Any) -> int:
+def changed_total(parts: BuiltModel, **changes: Any) -> int:
     model = rebuild(dataclasses.replace(parts.config, **changes))
     return memory.per_device(model, "gpu")["total"]
 
@@ -178,7 +179,7 @@ def test_on_cpus_remat_needs_a_scan() -> None:
 def test_parameters_are_spread_where_they_are_the_trouble() -> None:
     parts = sized(8, batch_size=8, vocab_size=4096, tower={"remat": "block", "scan": True})
 
-    def again(config: Config) -> Model:
+    def again(config: Config) -> BuiltModel:
         mesh = parallel.make_mesh(config)
         return build_model(config, mesh, vocab_size=4096, total_steps=10)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval import recipe
-from big_retrieval.config import Retrieval, Scenes, ZeroShot
+from big_retrieval.config import Retrieval, Scenes, ZeroShot, recipe
 from big_retrieval.report import page
 from big_retrieval.report.read import read_run
 from big_retrieval.train.loop import train
@@ -52,7 +51,7 @@ def test_the_command_writes_and_says_where(tmp_path: Path) -> None:
         (["{}/run", "{}/b", "c"], "'c' is no flag; at most 2 such words are taken."),
         (["{}/run", "--out={}"], "is a folder or in none that exists"),
         (["{}/run", "--out={}/x/y.html"], "is a folder or in none that exists"),
-        (["--workdir={}/run"], "takes no --config and no --workdir"),
+        (["--workdir={}/run"], "--workdir is not for report: give the folder alone"),
         (["{}/run", "--uot=x"], "did you mean --out?"),
     ],
 )
@@ -69,7 +68,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path, args: list[str], words: str) 
 def test_nothing_of_a_model_is_imported(tmp_path: Path) -> None:
     run = folders.ordinary(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from big_retrieval.report import __main__, page; "
+        "import sys; from pathlib import Path; "
+        "from big_retrieval.commands import report; from big_retrieval.report import page; "
         f"page.write(Path({str(run)!r})); "
         "print([m for m in ('jax', 'flax', 'grain', 'PIL', 'numpy') if m in sys.modules])"
     )
@@ -133,9 +133,9 @@ def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
     shutil.rmtree(run / "examples")
     for step in (None, 2):
         flag = [] if step is None else [f"--step={step}"]
-        done = in_process("evaluate", f"--workdir={run}", *flag)
+        done = in_process("evaluate", f"--run={run}", *flag)
         assert done.returncode == 0, done.stderr
-        assert f"python -m big_retrieval.report {run}" in done.stdout
+        assert f"big-retrieval report {run}" in done.stdout
         after = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
         assert {found["step"] for found in after.values()} == {step or 3}
         if step is None:

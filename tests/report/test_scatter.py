@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.report import scatter
-from big_retrieval.report.scatter import Dot, Group, Scatter, draw, log_ticks
+from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw, log_ticks
 
 DOTS = st.lists(
     st.builds(
@@ -34,7 +34,7 @@ def boxes(drawing: str) -> list[scatter.Box]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(DOTS, min_size=1, max_size=4))
 def test_everything_lies_inside_and_labels_do_not_meet(groups: list[list[Dot]]) -> None:
-    made = [Group(f"group {i}", dots, colour=i, shape=i) for i, dots in enumerate(groups)]
+    made = [DotGroup(f"group {i}", dots, colour=i, shape=i) for i, dots in enumerate(groups)]
     drawing = draw(Scatter("title", "ms", "R@1", made)).split("</ul>")[-1]
     for name, most in (("x", scatter.WIDTH), ("y", scatter.HEIGHT)):
         for value in re.findall(rf' c?{name}[12]?="([^"]*)"', drawing):
@@ -47,7 +47,7 @@ def test_everything_lies_inside_and_labels_do_not_meet(groups: list[list[Dot]]) 
 
 def test_points_stand_where_they_belong() -> None:
     dots = [Dot(0.1, 0.0, "left"), Dot(1.0, 0.5, "middle"), Dot(10.0, 1.0, "right", joined=False)]
-    drawing = draw(Scatter("title", "ms", "MRR", [Group("group", dots)]))
+    drawing = draw(Scatter("title", "ms", "MRR", [DotGroup("group", dots)]))
     left, right = scatter.LEFT, scatter.WIDTH - scatter.RIGHT
     low, high = scatter.HEIGHT - scatter.BOTTOM, scatter.TOP
     found = [

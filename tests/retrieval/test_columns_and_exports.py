@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from big_retrieval.columns import Columns, columns_of
-from big_retrieval.data.text import Tokenizer, wordpiece_tokenizer
-from big_retrieval.data.wordpiece import learn_wordpiece
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer, wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.exports import write_csr, write_lucene
-from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
+from big_retrieval.sparse.terms import Columns, columns_of
 from tests.retrieval.index_cases import cut, random_rows
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["red circle blue star"] * 9, 200))
@@ -23,12 +23,12 @@ def ids_of(*words: str) -> list[int]:
     return [names[word] for word in words]
 
 
-def vocabulary(*words: str) -> Vocabulary:
-    return Vocabulary(Columns(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
+def vocabulary(*words: str) -> BagOfWordsEncoder:
+    return BagOfWordsEncoder(Columns(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
 
 
 def test_a_bag_holds_every_word_once() -> None:
-    every = Vocabulary(columns_of("all", TOKENIZER), TOKENIZER)
+    every = BagOfWordsEncoder(columns_of("all", TOKENIZER), TOKENIZER)
     bag = every.bag(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
     assert bag.shape == (3, TOKENIZER.vocab_size)
     dense = bag.toarray()
@@ -48,14 +48,14 @@ def test_columns_are_some_of_the_tokens(tmp_path: Path) -> None:
     bag = words.bag(["red circle", "star red", "circle"], 9).toarray()
     np.testing.assert_array_equal(bag, [[0, 1], [1, 1], [0, 0]])
     words.save(tmp_path)
-    again = Vocabulary.load(tmp_path)
+    again = BagOfWordsEncoder.load(tmp_path)
     assert again.words == words.words
     assert again.fingerprint() == words.fingerprint()
     assert vocabulary("red", "star").fingerprint() != words.fingerprint()
-    other = Tokenizer.from_json(TOKENIZER.to_json().replace('"circle"', '"cube"'))
-    assert Vocabulary(words.columns, other).fingerprint() != words.fingerprint()
+    other = FixedLengthTokenizer.from_json(TOKENIZER.to_json().replace('"circle"', '"cube"'))
+    assert BagOfWordsEncoder(words.columns, other).fingerprint() != words.fingerprint()
     size = TOKENIZER.vocab_size + 2
-    beyond = Vocabulary(Columns(range(size), size), TOKENIZER)
+    beyond = BagOfWordsEncoder(Columns(range(size), size), TOKENIZER)
     assert beyond.words[-1] == f"[id {size - 1}]"
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.documents import Reader, open_records, read
+from big_retrieval.retrieval.documents import DocumentReader, open_records, read
 
-OWN = Reader("queries", {"query": ("query",)}, own=True)
+OWN = DocumentReader("queries", {"query": ("query",)}, own=True)
 
 
-def found(path: Path, reader: Reader = OWN) -> dict[str, str]:
+def found(path: Path, reader: DocumentReader = OWN) -> dict[str, str]:
     """Id -> text."""
     records, reader = open_records("queries", str(path), reader)
     chunks = read(records, reader, 2, LeftOut("queries"))
@@ -32,14 +32,14 @@ def test_beir_has_its_ids_in_another_column(
     assert found(path) == {"q0": "text 0", "q1": "text 1", "q2": "text 2"}
     assert capsys.readouterr().err == "queries has no 'query': 'text' is read\n"
     with pytest.raises(UserError, match=r"name their columns with --text, or .* nothing in 'body'"):
-        found(path, Reader("queries", {"query": ("body",)}))
+        found(path, DocumentReader("queries", {"query": ("body",)}))
 
 
 def test_ms_marco_has_no_header_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "queries.tsv", '1048585\twhat is "paula" deen\n2\thow far\n')
     assert found(path) == {"1048585": 'what is "paula" deen', "2": "how far"}
     assert capsys.readouterr().err == f"{path} has no header line: it is read as id, text\n"
-    titled = Reader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
+    titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
     path = written(tmp_path / "docs.tsv", "D1\tlong\tshort\n")
     records, reader = open_records("documents", str(path), titled)
     (chunk,) = read(records, reader, 2, LeftOut("documents"))
@@ -56,5 +56,5 @@ def test_a_header_line_is_none_of_the_queries(tmp_path: Path) -> None:
     path = written(tmp_path / "other.tsv", "qid\tquestion\nq1\tred\n")
     with pytest.raises(UserError, match="has no column 'query'; it has qid, question"):
         found(path)
-    reader = Reader("queries", {"query": ("question",)}, id="qid")
+    reader = DocumentReader("queries", {"query": ("question",)}, id="qid")
     assert found(path, reader) == {"q1": "red"}

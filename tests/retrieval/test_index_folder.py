@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.files import ArrayWriter, Texts, TextsWriter, open_array
+from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, TextsWriter, open_array
 from big_retrieval.retrieval.folder import About
-from big_retrieval.retrieval.searching import Searcher
+from big_retrieval.retrieval.searching import IndexSearcher
 from big_retrieval.runtime import locks
 from tests.retrieval.index_cases import make_inverted, random_rows
 
@@ -87,9 +87,9 @@ def test_an_index_that_is_replaced_under_its_reader_keeps_its_answers(folder: Pa
 def test_texts_of_another_index_are_not_shown_beside_an_indexs_own_ids(folder: Path) -> None:
     for name in ("texts", "texts_ends"):
         shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
-    searcher = Searcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
+    searcher = IndexSearcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
     assert searcher.texts[3] == "d3"
-    late = Searcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
+    late = IndexSearcher(open_index(folder), "bag", "text", False, "text", lambda x: x)
     replaced(folder, 1)
     for name in ("texts", "texts_ends"):
         shutil.copy(folder / f"ids{name[5:]}.npy", folder / f"{name}.npy")
@@ -207,7 +207,7 @@ def test_texts_by_number(tmp_path: Path) -> None:
     writer.append([])
     writer.append(names[2:])
     writer.close()
-    texts = Texts(tmp_path, "ids")
+    texts = StoredTexts(tmp_path, "ids")
     assert list(texts) == names
     assert texts.many(np.array([4, 0, -1, 2])) == [names[4], "a", "ä b"]
     for wrong in (-1, 5):
@@ -215,7 +215,7 @@ def test_texts_by_number(tmp_path: Path) -> None:
             texts[wrong]
     np.save(tmp_path / "ids.npy", np.zeros(3, np.uint8))
     with pytest.raises(UserError, match="do not fit"):
-        Texts(tmp_path, "ids")
+        StoredTexts(tmp_path, "ids")
 
 
 def test_arrays_that_grow(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from big_retrieval import top as tops
 from big_retrieval.errors import UserError
+from big_retrieval.evals import top_k as tops
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.runs import BYTES_PER_ENTRY, Runs

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval.data.left_out import LeftOut
+from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged
 from big_retrieval.retrieval import making
 from big_retrieval.retrieval.documents import Chunk
-from big_retrieval.retrieval.progress import Progress
+from big_retrieval.retrieval.progress import ProgressCounter
 
 TEXTS, TITLES = ["a", "poison", "c", "d"], ["t", "t", "poison", "t"]
 
@@ -38,7 +38,7 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
         config=None, words=object(), model=object() if model else None,
     )  # fmt: skip
     left_out = LeftOut("documents")
-    ((chunk, found),) = making._chunks(work, left_out, Progress("documents", 4))
+    ((chunk, found),) = making._chunks(work, left_out, ProgressCounter("documents", 4))
     assert chunk.ids == ["w", "z"]
     assert len(found) == left_out.count == 2
     assert capsys.readouterr().err.count("it cannot be used (RuntimeError: odd)") == 2

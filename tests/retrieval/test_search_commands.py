@@ -18,20 +18,21 @@ from scipy import sparse
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import recipe, search
-from big_retrieval.data.scenes import Scenes
+from big_retrieval.commands import search
+from big_retrieval.config import recipe
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.interop.folder import write
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.encode import rows_of
-from big_retrieval.retrieval.making import Wish, make
+from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
-from big_retrieval.retrieval.vocabulary import Vocabulary
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
-SCENES = Scenes("test", count=60)
+SCENES = SceneRecords("test", count=60)
 TEXTS = [SCENES[i]["captions"][0] for i in range(60)]
 ASK = "a big red circle"
 
@@ -61,21 +62,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lexical(place: Path) -> Path:
     """An index of the lexical run, built in many runs."""
-    return make(wish(place, "lexical", "lexical-index", memory=2**14))
+    return make(options(place, "lexical", "lexical-index", memory=2**14))
 
 
 @pytest.fixture(scope="module")
 def binary(place: Path) -> Path:
-    return make(wish(place, "lexical", "binary-index", binary=True))
+    return make(options(place, "lexical", "binary-index", binary=True))
 
 
 @pytest.fixture(scope="module")
 def dense(place: Path) -> Path:
-    return make(wish(place, "dense", "dense-index"))
+    return make(options(place, "dense", "dense-index"))
 
 
-def wish(place: Path, model: str, out: str, **changes: Any) -> Wish:
-    base = Wish(place / model, str(place / "documents.jsonl"), place / out)
+def options(place: Path, model: str, out: str, **changes: Any) -> IndexOptions:
+    base = IndexOptions(place / model, str(place / "documents.jsonl"), place / out)
     return dataclasses.replace(base, **changes)
 
 
@@ -110,7 +111,7 @@ def test_documents_of_several_fields(place: Path) -> None:
         fields[name].update(column=columns[name], weight=weight, optional=name == "second")
     data = recipe.entry(configs.Pairs(), path=str(place / "fields.jsonl"), image="")
     save(place / "several", **changes, data=data, evals={})
-    index = make(wish(place, "several", "several-index", documents=str(place / "fields.jsonl")))
+    index = make(options(place, "several", "several-index", documents=str(place / "fields.jsonl")))
     model = big_retrieval.load(place / "several")
     first, query = rows_of(model, TEXTS, "first"), rows_of(model, [ASK], "query")
     second = rows_of(model, [TEXTS[-i] for i in range(40)], "second")
@@ -126,7 +127,7 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
     model = big_retrieval.load(place / "lexical")
     shutil.copytree(lexical, tmp_path / "index")
     searcher = open_searcher(tmp_path / "index", mode="bag")
-    bag = Vocabulary.load(lexical).bag([ASK], 20)
+    bag = BagOfWordsEncoder.load(lexical).bag([ASK], 20)
     table = (bag @ rows_of(model, TEXTS, "document").T).toarray()[0]
     assert [each.id for each in searcher.show(ASK, 8)] == best(table, 8)
     assert searcher.column == open_searcher(lexical).column  # of files, in every mode
@@ -138,12 +139,12 @@ def test_words_ask_without_a_model(place: Path, lexical: Path, tmp_path: Path) -
 def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
     model = big_retrieval.load(place / "lexical")
     query = rows_of(model, [ASK], "query")
-    bags = Vocabulary.load(binary).bag(TEXTS, 20)
+    bags = BagOfWordsEncoder.load(binary).bag(TEXTS, 20)
     table = (query @ bags.T).toarray()[0]
     searcher = open_searcher(binary)
     assert searcher.mode == "binary"
     assert [each.id for each in searcher.show(ASK, 9)] == best(table, 9)
-    counts = (Vocabulary.load(binary).bag([ASK], 20) @ bags.T).toarray()[0]
+    counts = (BagOfWordsEncoder.load(binary).bag([ASK], 20) @ bags.T).toarray()[0]
     found = open_searcher(binary, mode="bag").show(ASK, 9)
     assert [each.id for each in found] == best(counts, 9)
 
@@ -151,10 +152,10 @@ def test_documents_as_bags_of_words(place: Path, binary: Path) -> None:
 def test_bags_of_a_head_that_normalises_have_norm_1(place: Path) -> None:
     """As in evaluations; without it longer documents would win."""
     save(place / "normed", **lexical_texts(normalise=True))
-    out = make(wish(place, "normed", "normed-index", binary=True))
+    out = make(options(place, "normed", "normed-index", binary=True))
     searcher, model = open_searcher(out), big_retrieval.load(place / "normed")
     assert searcher.mode == "binary"
-    bags = Vocabulary.load(out).bag(TEXTS, 20).toarray()
+    bags = BagOfWordsEncoder.load(out).bag(TEXTS, 20).toarray()
     bags /= np.linalg.norm(bags, axis=1, keepdims=True)
     wanted = (rows_of(model, [ASK], "query") @ bags.T)[0]
     found = searcher.show(ASK, 9)
@@ -181,9 +182,9 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
 @pytest.mark.slow
 def test_words_find_images(place: Path) -> None:
     """A lexical head behind an image tower: gated images, asked by words or by texts."""
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     text = changes["fields"]["query"]
-    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
+    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     towers = {
@@ -191,12 +192,12 @@ def test_words_find_images(place: Path) -> None:
         "image": recipe.entry(configs.ViT(), patch=8, **tower),
     }
     save(place / "vdr", fields={"text": text, "image": image}, towers=towers, topology="inner")
-    out = make(wish(place, "vdr", "vdr-index", show="image"))
+    out = make(options(place, "vdr", "vdr-index", show="image"))
     index, model = open_index(out), big_retrieval.load(place / "vdr")
     assert index.about.entries == 9 * 60
     images = rows_of(model, [place / f"{number}.png" for number in range(60)], "image")
     for mode, query in (
-        ("bag", Vocabulary.load(out).bag([ASK], 20)),
+        ("bag", BagOfWordsEncoder.load(out).bag([ASK], 20)),
         ("parametric", rows_of(model, [ASK], "text")),
     ):
         found = open_searcher(out, mode=mode).show(ASK, 5)
@@ -205,7 +206,7 @@ def test_words_find_images(place: Path) -> None:
         assert [each.shown for each in found] == [f"{each.id[1:]}.png" for each in found]
     assert len(found) == 5
     with pytest.raises(UserError, match="--binary indexes words, and field 'image' reads images"):
-        make(wish(place, "vdr", "never", binary=True))
+        make(options(place, "vdr", "never", binary=True))
 
 
 @pytest.mark.slow
@@ -221,12 +222,12 @@ def test_titles_are_indexed(place: Path) -> None:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = {"documents": str(path), "text": ("body",)}
-    out = make(wish(place, "titled", "titled-words", binary=True, **made))
+    out = make(options(place, "titled", "titled-words", binary=True, **made))
     searcher = open_searcher(out, mode="bag")
     for query, ids in (("red", ["1"]), ("circle", ["1"]), ("star", ["2"]), ("blue", ["3"])):
         assert searcher.ids([query], 3)[0][0] == ids
     assert searcher.show("red", 1)[0].shown == "red circle"
-    out = make(wish(place, "titled", "titled-index", **made))
+    out = make(options(place, "titled", "titled-index", **made))
     model = big_retrieval.load(place / "titled")
     query = rows_of(model, ["red circle"], "query")
     documents = rows_of(model, ["circle", "star", ""], "document", ["red", "", "blue"])
@@ -234,7 +235,7 @@ def test_titles_are_indexed(place: Path) -> None:
     scores = (query @ documents.T).toarray()[0]
     np.testing.assert_allclose(found[1], -np.sort(-scores), rtol=1e-4)
     swapped = {**made, "text": ("heading",), "title": "body"}
-    other = make(wish(place, "titled", "other", binary=True, **swapped))
+    other = make(options(place, "titled", "other", binary=True, **swapped))
     assert open_searcher(other, mode="bag").ids(["circle"], 3)[0][0] == ["1"]
 
 
@@ -242,7 +243,7 @@ def test_several_fields_make_one_document(place: Path) -> None:
     from big_retrieval import similarity
     from big_retrieval.evals.fields import average
 
-    out = make(wish(place, "dense", "both", field="image=0.7,text=0.3"))
+    out = make(options(place, "dense", "both", field="image=0.7,text=0.3"))
     index, model = open_index(out), big_retrieval.load(place / "dense")
     images = model.encode_images([place / f"{number}.png" for number in range(60)])
     points = {"image": images, "text": model.encode_texts(TEXTS)}
@@ -265,7 +266,7 @@ def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path)
 
 
 def test_a_tokenizer_of_another_index(lexical: Path, tmp_path: Path) -> None:
-    from big_retrieval import manifest
+    from big_retrieval.io import manifest
 
     shutil.copytree(lexical, tmp_path / "index")
     path = tmp_path / "index" / "tokenizer.json"
@@ -319,7 +320,7 @@ def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: st
         changes = {**changes, "documents": str(path)}
         words = "two documents have the id '1'"
     with pytest.raises(UserError, match=words):
-        make(wish(place, model, "never", **changes))
+        make(options(place, model, "never", **changes))
     assert not list(place.glob("never*"))
 
 
@@ -328,12 +329,12 @@ def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     path = place / "far.jsonl"
     path.write_text("".join(json.dumps({"id": i % 5, "captions": "a"}) + "\n" for i in range(6)))
     with pytest.raises(UserError, match="the documents 0 and 5 have the id '0'"):
-        make(wish(place, "lexical", "never", documents=str(path)))
+        make(options(place, "lexical", "never", documents=str(path)))
 
 
 def test_the_commands(place: Path, lexical: Path) -> None:
     """Index, ask, run files and exports as a user calls them."""
-    flags = [f"--checkpoint={place / 'lexical'}", f"--documents={place / 'documents.jsonl'}"]
+    flags = [f"--run={place / 'lexical'}", f"--data={place / 'documents.jsonl'}"]
     made = in_process("index", *flags, f"--out={place / 'asked'}", "--values=float16")
     assert made.returncode == 0, made.stderr
     assert re.search(r"60 documents, \d+\.\d values each", made.stdout)
@@ -371,7 +372,7 @@ def test_a_terminal_without_utf8_and_a_closed_pipe_end_quietly(place: Path, how:
     texts = [f"a red circle, café 🙂 {number}" for number in range(3)]
     lines = [json.dumps({"id": f"é{n}", "captions": [text]}) for n, text in enumerate(texts)]
     documents.write_text("\n".join(lines))
-    folder = make(wish(place, "lexical", f"accents {how}", documents=str(documents)))
+    folder = make(options(place, "lexical", f"accents {how}", documents=str(documents)))
     process = subprocess.Popen(
         command("search", f"--index={folder}", "--mode=bag"), cwd=ROOT, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -449,8 +450,8 @@ def test_faiss_is_not_for_words(lexical: Path) -> None:
 def test_documents_none_of_which_can_be_encoded(place: Path) -> None:
     path = place / "bad.jsonl"
     path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
-    head = configs.Lexical(columns="words", top=9, tied=False, layer_norm=False)
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     save(
@@ -464,7 +465,7 @@ def test_documents_none_of_which_can_be_encoded(place: Path) -> None:
     )
     for model, form in (("dense", "index"), *(("seeing", x) for x in ("index", "lucene", "csr"))):
         with pytest.raises(UserError, match=r"none of the documents can be used: .*bad\.png"):
-            make(wish(place, model, "never", documents=str(path), format=form))
+            make(options(place, model, "never", documents=str(path), format=form))
         assert not list(place.glob("never*"))
 
 
@@ -475,9 +476,9 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
         (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
-        (["index", "--documents=a", "--out=b"], "--checkpoint is missing: the run or checkpoint"),
-        (["evaluate", "--checkpoint=nowhere"], "nowhere is no folder"),
-        (["index", "--checkpoint=a", "--documents=b", "--out=c", "--quantise=3"], "--quantise is"),
+        (["index", "--data=a", "--out=b"], "--run is missing: the run or checkpoint"),
+        (["evaluate", "--run=nowhere"], "nowhere is no folder"),
+        (["index", "--run=a", "--data=b", "--out=c", "--quantise=3"], "--quantise is"),
     ):
         ended = in_process(*args)
         assert ended.returncode == 2
@@ -489,10 +490,10 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
 def test_exports(place: Path) -> None:
     model = big_retrieval.load(place / "lexical")
     wanted = rows_of(model, TEXTS, "document")
-    out = make(wish(place, "lexical", "as-csr", format="csr"))
+    out = make(options(place, "lexical", "as-csr", format="csr"))
     found = sparse.load_npz(out / "documents.npz")
     np.testing.assert_allclose(found.toarray(), wanted.toarray(), atol=1e-5)
-    out = make(wish(place, "lexical", "as-lucene", format="lucene", quantise=100.0, binary=True))
+    out = make(options(place, "lexical", "as-lucene", format="lucene", quantise=100.0, binary=True))
     first = json.loads((out / "documents.jsonl").read_text().splitlines()[0])
     assert first["id"] == "d0"
     assert set(first["vector"].values()) == {100}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from absl.testing import flagsaver
 
-from big_retrieval import cli, evaluate, main
+from big_retrieval import cli, main
+from big_retrieval.commands import evaluate
 from big_retrieval.config import Config, Graded
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
@@ -28,11 +29,11 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the lock comes first")
 
     for place in (
-        "big_retrieval.loading.load",
-        "big_retrieval.loading.find",
+        "big_retrieval.inference.load.load",
+        "big_retrieval.inference.load.find",
         "big_retrieval.data.build.make_source",
         "big_retrieval.train.setup.make_source",
-        "big_retrieval.data.open_graded.graded",
+        "big_retrieval.data.judged.open_graded.graded",
         "big_retrieval.interop.model.import_model",
         "big_retrieval.tradeoff.measuring.check",
         "big_retrieval.retrieval.searching.open_searcher",
@@ -48,17 +49,17 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
 COMMANDS = [  # module, its flags, words; the lock
     ("main", {}, (), "out/folder.lock"),
     ("main", {"plan": True}, (), "out/plan.json.lock"),
-    ("index", {"checkpoint": "run", "documents": "d.jsonl"}, (), "out.lock"),
+    ("index", {"run": "run", "data": "d.jsonl"}, (), "out.lock"),
     ("mine", {"bm25": True, "data": "d.jsonl"}, (), "out.lock"),
-    ("data.__main__", {}, ("convert",), "out/folder.lock"),
-    ("data.__main__", {}, ("split",), "out/folder.lock"),
-    ("tradeoff.__main__", {"checkpoint": ["run"]}, (), "out.lock"),
-    ("explain.__main__", {"checkpoint": ["run"], "text": ["a"]}, (), "out/folder.lock"),
-    ("explain.__main__", {"checkpoint": ["run"], "data": "d"}, ("sheet",), "out.lock"),
+    ("data", {}, ("convert",), "out/folder.lock"),
+    ("data", {}, ("split",), "out/folder.lock"),
+    ("tradeoff", {"run": ["run"]}, (), "out.lock"),
+    ("explain", {"run": ["run"], "text": ["a"]}, (), "out/folder.lock"),
+    ("explain", {"run": ["run"], "data": "d"}, ("sheet",), "out.lock"),
     ("search", {"index": "i", "queries": "q"}, (), "out.lock"),
-    ("interop.__main__", {"from": "model"}, ("import",), "out.lock"),
+    ("import_", {"from": "model"}, (), "out.lock"),
     ("evaluate", {"untrained": True, "config": "c"}, (), "out/evaluation.json.lock"),
-    ("report.__main__", {}, ("RUN",), "RUN/report.html.lock"),
+    ("report", {}, ("RUN",), "RUN/report.html.lock"),
 ]
 
 
@@ -67,20 +68,21 @@ def test_a_command_refuses_what_another_process_writes_to(
     module: str, given: dict[str, Any], words: tuple[str, ...], lock: str, out: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    command = importlib.import_module(f"big_retrieval.{module}")
+    place = "big_retrieval" if module == "main" else "big_retrieval.commands"
+    command = importlib.import_module(f"{place}.{module}")
 
     def flag(name: str, value: Any) -> SimpleNamespace:
         return SimpleNamespace(name=name, value=value)
 
-    if module in ("main", "evaluate"):
+    if module == "main":
         monkeypatch.setattr(cli, "WORKDIR", flag("workdir", str(out)))
-    elif module != "report.__main__":
+    elif module != "report":
         monkeypatch.setattr(command, "OUT", flag("out", str(out)))
     for name, value in given.items():
         where = cli if name == "config" else command
         monkeypatch.setattr(where, name.upper(), flag(name, value))
     if words == ("split",):
-        monkeypatch.setattr(command.split_command, "source_of_flags", Graded)
+        monkeypatch.setattr(command.data_split, "source_of_flags", Graded)
     if words == ("convert",):
         monkeypatch.setattr(command, "check", lambda config: None)
     if words == ("RUN",):
@@ -131,6 +133,6 @@ def test_a_run_that_trains_can_be_evaluated(out: Path, monkeypatch: pytest.Monke
     (out / "checkpoints").mkdir(parents=True)
     done = []
     monkeypatch.setattr(evaluate, "_evaluate", lambda mode, folder: done.append(folder))
-    with flagsaver.flagsaver(workdir=str(out)), locks.holding(locks.in_folder(out), of=out):
+    with flagsaver.flagsaver(run=str(out)), locks.holding(locks.in_folder(out), of=out):
         evaluate.main()
     assert done == [out]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from big_retrieval import cli, distributed
-from big_retrieval.runtime import screen
+from big_retrieval import cli
+from big_retrieval.runtime import distributed, screen
 from big_retrieval.runtime.screen import _Guarded
 
 TEXT = "é ✓ 🙂 \udc80"

@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Side
 from big_retrieval.tradeoff.gates import gates_of, parse_gate
 
-NARROW, WIDE = Lexical(columns="words", top=100, own_words=True), Lexical(columns="words")
+NARROW, WIDE = Lexical(columns="words", top_k=100, keep_input_terms=True), Lexical(columns="words")
 FIELDS: dict[str, Any] = {
     "query": TextField(head=NARROW),
     "passage": TextField(side="document", head=NARROW, shares_head="query"),
@@ -29,15 +29,15 @@ def test_default_gates_narrow_the_models_own() -> None:
     assert names((), "document", "passage") == ["binary", "16", "64", "all"]
     assert names((), "document", "title") == ["binary", "64", "256", "all"]
     assert names((), "document", "image") == ["64", "256", "all"]  # images have no words
-    tiny = {"query": replace(FIELDS["query"], head=replace(NARROW, top=3))}
+    tiny = {"query": replace(FIELDS["query"], head=replace(NARROW, top_k=3))}
     assert [gate.name for gate in gates_of((), "query", tiny, ["query"])] == ["bag", "all"]
 
 
 def test_gates_as_ways_to_search() -> None:
     bag, ten, whole = gates_of(("bag", "10", "all"), "query", FIELDS, ["query"])
     assert (bag.words, ten.words, whole.words) == (True, False, False)
-    assert ten.mode.top == {"query": 10, "document": None}
-    assert parse_gate("0", "document").mode.top == {"query": None, "document": 0}
+    assert ten.mode.top_k == {"query": 10, "document": None}
+    assert parse_gate("0", "document").mode.top_k == {"query": None, "document": 0}
     assert parse_gate("binary", "document").words
 
 

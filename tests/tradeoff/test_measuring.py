@@ -11,20 +11,19 @@ import pytest
 from scipy import sparse
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
+from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.graded_scenes import graded_scenes
+from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 from big_retrieval.errors import UserError
 from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.interop.folder import write
-from big_retrieval.loading import find, read_config
+from big_retrieval.inference.load import find, read_config
 from big_retrieval.tradeoff import asking, building, measuring, page, subjects
 from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
 from big_retrieval.tradeoff.gates import parse_gate
-from big_retrieval.tradeoff.judges import Graded, Paired
+from big_retrieval.tradeoff.judges import GradedScorer, Paired
+from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
     CAPTIONS,
@@ -48,7 +47,7 @@ def values(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).gamma(2, 0.5, (rows, WIDTH)).astype(np.float32)
 
 
-def searched(folder: Path, subject: subjects.Subject) -> dict[tuple[str, str], dict[str, float]]:
+def searched(folder: Path, subject: subjects.System) -> dict[tuple[str, str], dict[str, float]]:
     """The metrics of all settings, by indexes, without timing any model."""
     settings, names = [], []
     for query in subject.gates["query"]:
@@ -80,7 +79,7 @@ def gates() -> Any:
 def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     source = graded_scenes("in_domain", size=16, count=40)
     query, title = values(0, len(source.queries)), values(1, len(source.documents))
-    modes = ("bag", "binary", "top=2/all", "top=2/5", "top=all/5")
+    modes = ("bag", "binary", "top_k=2/all", "top_k=2/5", "top_k=all/5")
     task = configs.Ranking(metrics=("nDCG@10", "MRR", "R@5"), modes=modes)
     encoder = Preset(query=query, title=title)
     evaluator = RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder)
@@ -89,13 +88,13 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     subject = subjects.ranked("test", evaluator, {}, config, gates())
     assert (subject.depth, subject.records) == (1000, len(source.documents))
     found = searched(tmp_path, subject)
-    same = {"bag": ("bag", "all"), "top=2/all": ("2", "all"), "": ("all", "all")}
-    same |= {"top=all/5": ("all", "5")}
+    same = {"bag": ("bag", "all"), "top_k=2/all": ("2", "all"), "": ("all", "all")}
+    same |= {"top_k=all/5": ("all", "5")}
     for mode, name in same.items():  # every document shares a column with every query
         for metric, value in found[name].items():
             assert value == pytest.approx(wanted[f"{mode}/{metric}".lstrip("/")]), name
     for metric in task.metrics:  # here some do not, which ranks them last or leaves them out
-        for mode, name in (("binary", ("all", "binary")), ("top=2/5", ("2", "5"))):
+        for mode, name in (("binary", ("all", "binary")), ("top_k=2/5", ("2", "5"))):
             assert found[name][metric] == pytest.approx(wanted[f"{mode}/{metric}"], abs=0.02)
     assert len(found) == 9
     assert len({tuple(each.values()) for each in found.values()}) == 9
@@ -104,7 +103,7 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
 
 def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     text, image = values(2, len(CAPTIONS)), values(3, 9)
-    task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top=2/5"))
+    task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top_k=2/5"))
     specs = {"image": IMAGE, "text": TEXT}
     encoder = Preset(text=text, image=image)
     evaluator = RetrievalEvaluator(task, SCENES, specs, INNER, encoder)
@@ -114,7 +113,11 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     subject = subjects.paired("test", evaluator, {}, Config(topology="inner"), some)
     assert (subject.title, subject.depth) == ("test (text to image)", 3)
     found = searched(tmp_path, subject)
-    for mode, name in {"bag/": ("bag", "all"), "top=2/5/": ("2", "5"), "": ("all", "all")}.items():
+    for mode, name in {
+        "bag/": ("bag", "all"),
+        "top_k=2/5/": ("2", "5"),
+        "": ("all", "all"),
+    }.items():
         for metric, value in found[name].items():
             close = {"abs": 0.05} if name == ("2", "5") else {}  # not every image is found
             assert value == pytest.approx(wanted[f"{mode}text_to_image/{metric}"], **close)
@@ -125,7 +128,7 @@ def test_what_is_not_found_and_what_ties() -> None:
     found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
     scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
     judged, grades = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
-    judge = Graded(
+    judge = GradedScorer(
         task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades, np.full(3, -1)
     )
     # The first's right document ties with a wrong one; the third query has no text.
@@ -226,7 +229,7 @@ def test_the_files_hold_every_setting(tmp_path: Path) -> None:
 
 def save(folder: Path, *, lexical: bool) -> None:
     """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
-    changes = lexical_texts(columns="words", top=9, own_words=True)
+    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
     for name, column in (("query", "query"), ("document", "title")):
         changes["fields"][name].column = column
         if not lexical:
@@ -245,7 +248,7 @@ def test_the_command(tmp_path: Path) -> None:
     """Two models in one plot, from checkpoints to a page; and what it refuses."""
     for name in ("vdr", "dpr"):
         save(tmp_path / name, lexical=name == "vdr")
-    both = f"--checkpoint={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
+    both = f"--run={tmp_path / 'vdr'},{tmp_path / 'dpr'}"
     flags = ["--queries=bag,3,all", "--documents=binary,all", "--limit=8", "--rounds=2"]
     done = in_process("tradeoff", both, f"--out={tmp_path / 'out'}", "--bm25", *flags)
     assert done.returncode == 0, done.stderr
@@ -267,7 +270,7 @@ def test_the_command(tmp_path: Path) -> None:
         taken["network_ms"],
     ]
     assert found["models"]["dpr"]["words_ms"] == 0
-    evaluated = in_process("evaluate", f"--checkpoint={tmp_path / 'dpr'}")
+    evaluated = in_process("evaluate", f"--run={tmp_path / 'dpr'}")
     assert evaluated.returncode == 0, evaluated.stderr
     known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())
     exact = found["points"][-2]["metrics"]
@@ -286,14 +289,14 @@ def test_the_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "is there and not empty; give a new folder" in again.stderr
-    wish = measuring.Wish
+    options = measuring.TradeoffOptions
     for wrong, words in (
-        (wish([]), "--checkpoint is missing"),
-        (wish([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
-        (wish([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
-        (wish([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
-        (wish([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
-        (wish([str(tmp_path / "nothing")]), "is no folder"),
+        (options([]), "--run is missing"),
+        (options([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
+        (options([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
+        (options([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
+        (options([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
+        (options([str(tmp_path / "nothing")]), "is no folder"),
     ):
         with pytest.raises(UserError, match=words):
             measuring.check(wrong)

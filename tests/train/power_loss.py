@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from tests.helpers import ROOT, environment, results, rows, tiny
 
 MEGABYTES = 64

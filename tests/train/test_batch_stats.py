@@ -13,11 +13,12 @@ from flax import traverse_util
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
-from big_retrieval.checks import check
-from big_retrieval.data.scenes import Scenes
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.loading import restore_params
+from big_retrieval.inference.load import restore_params
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.build import build_model
 from big_retrieval.train.checkpoint import Checkpoints
@@ -240,7 +241,7 @@ def test_runlocal_shrinks_a_published_size() -> None:
 def test_use_goes_by_the_averages(whole: Path) -> None:
     model = big_retrieval.load(whole, batch_size=8)
     same(jax.device_get(model.weights["batch_stats"]), stats(whole, 20))
-    images = [Scenes("test", count=6)[i]["image"] for i in range(6)]
+    images = [SceneRecords("test", count=6)[i]["image"] for i in range(6)]
     together = model.encode_images(images)
     alone = np.concatenate([model.encode_images([image]) for image in images])
     np.testing.assert_allclose(together, alone, atol=1e-5)

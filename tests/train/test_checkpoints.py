@@ -18,8 +18,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval import manifest, schema
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.runtime import locks
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.resume import check_fits

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.report import page
 from big_retrieval.train import loop
 from big_retrieval.train.loop import train

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from absl import logging
 
-from big_retrieval import cli, manifest
+from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.io.space import free_space, is_full, reason, remedy
 from big_retrieval.train import checkpoint
 from big_retrieval.train.checkpoint import Checkpoints

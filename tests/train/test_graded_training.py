@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.config import Config
-from big_retrieval.loading import load
+from big_retrieval.config import Config, recipe
+from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
 from big_retrieval.batch import Batch
-from big_retrieval.config import Config
-from big_retrieval.train.build import Model, build_model
+from big_retrieval.config import Config, recipe
+from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.step import make_loss
 from tests.helpers import drawn, tiny
 
 ROWS, EXTRA, LENGTH, VOCAB = 6, 3, 8, 40
 VALID = np.arange(ROWS) != 2
 EXTRA_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 4 != 1
-LEXICAL = configs.Lexical(activation="elu1p", top=4, own_words=True)
+LEXICAL = configs.Lexical(activation="elu1p", top_k=4, keep_input_terms=True)
 
 
 def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
@@ -41,12 +41,12 @@ def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
 
 
 DPR = config(configs.Contrastive(), configs.Projection(dim=None), "first")
-VDR = config(configs.Vdr(top=4, symmetric=True), LEXICAL, "none")
+VDR = config(configs.Vdr(top_k=4, symmetric=True), LEXICAL, "none")
 CONFIGS = {"dpr": DPR, "vdr": VDR}
 
 
 @functools.cache
-def built(name: str, microbatch: int | None = None) -> tuple[Model, Any, Any]:
+def built(name: str, microbatch: int | None = None) -> tuple[BuiltModel, Any, Any]:
     """The parts, drawn parameters, and loss with gradients as a function of both and a batch."""
     of = CONFIGS[name]
     mesh = parallel.make_mesh(of, jax.devices()[:1])
@@ -87,7 +87,7 @@ def close(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
 
 
-def points(parts: Model, params: Any, field: str, texts: Any) -> np.ndarray:
+def points(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.ndarray:
     """Points of texts one at a time, float64 [n, D]."""
     weights = {"params": {name: part for name, part in params.items() if name != "scalars"}}
     apply = jax.jit(lambda x: parts.model.apply(weights, {field: x}))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.checks.evals import metrics_of_all
+from big_retrieval.config.checks.evals import metrics_of_all
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import Group, GroupRate, Optimizer, Phase, Schedule
+from big_retrieval.config import GroupRate, Optimizer, ParameterGroup, Phase, Schedule
 from big_retrieval.errors import UserError
 from big_retrieval.train import optax_names
 from big_retrieval.train.averaging import snapshots
@@ -168,9 +168,9 @@ def test_decay_spares_vectors_scalars_and_position_tables() -> None:
 
 def test_decay_of_groups() -> None:
     groups = {
-        "first": Group(".*layers_0/mlp/kernel", weight_decay=0.0),
-        "bias": Group(".*bias", weight_decay=1.0, decay_vectors=True),
-        "table": Group(".*position_embedding", weight_decay=1.0),
+        "first": ParameterGroup(".*layers_0/mlp/kernel", weight_decay=0.0),
+        "bias": ParameterGroup(".*bias", weight_decay=1.0, decay_vectors=True),
+        "table": ParameterGroup(".*position_embedding", weight_decay=1.0),
     }
     changes = one_update(dataclasses.replace(PLAIN, weight_decay=0.5, groups=groups))
     expected = {"layers_0/mlp/kernel": -0.1, "layers_1/mlp/kernel": -0.15, "mlp/bias": -0.2}
@@ -182,11 +182,13 @@ def test_decay_of_groups() -> None:
 def test_groups_against_an_optimizer_by_hand() -> None:
     """Three rules, three rates, a clip that two of four groups count for, and a frozen one."""
     groups = {
-        "first": Group(r"image/layers_0/.*", rule=configs.Sgd(momentum=0.5), lr=0.3, clip=False),
-        "second": Group(
+        "first": ParameterGroup(
+            r"image/layers_0/.*", rule=configs.Sgd(momentum=0.5), lr=0.3, clip=False
+        ),
+        "second": ParameterGroup(
             r"image/layers_1/.*", lr_factor=0.5, schedule=Schedule("linear"), weight_decay=0.2
         ),
-        "table": Group(r".*embedding", frozen=True),
+        "table": ParameterGroup(r".*embedding", frozen=True),
     }
     config = dataclasses.replace(PLAIN, weight_decay=0.1, clip_norm=0.7, groups=groups)
     linear = lambda step: 0.05 * (1 - step / 10)  # noqa: E731
@@ -234,8 +236,8 @@ def test_groups_against_an_optimizer_by_hand() -> None:
 
 def test_the_lowest_order_has_a_parameter() -> None:
     groups = {
-        "a_rest": Group(r"image/.*", order=1, lr_factor=0.5),
-        "b_second": Group(r".*/layers_1/.*", lr_factor=0.25),
+        "a_rest": ParameterGroup(r"image/.*", order=1, lr_factor=0.5),
+        "b_second": ParameterGroup(r".*/layers_1/.*", lr_factor=0.25),
     }
     changes = one_update(dataclasses.replace(PLAIN, groups=groups))
     np.testing.assert_allclose(changes["image/layers_0/mlp/kernel"], -0.05, rtol=1e-5)
@@ -244,7 +246,7 @@ def test_the_lowest_order_has_a_parameter() -> None:
 
 
 def test_frozen_parameters_stay_and_have_no_state() -> None:
-    groups = {"first": Group(r"image/layers_0/.*", frozen=True)}
+    groups = {"first": ParameterGroup(r"image/layers_0/.*", frozen=True)}
     tx = make(groups=groups, clip_norm=1.0)
     after, state, _ = run(tx, range(2))
     for name, x in names_of(after).items():
@@ -325,8 +327,8 @@ def test_frozen_in_every_phase_is_without_state() -> None:
 
 def test_what_a_phase_says_of_a_group_comes_before_all_else() -> None:
     groups = {
-        "first": Group("image/layers_0/.*", lr_factor=0.5),
-        "second": Group("image/layers_1/.*", lr=0.2, schedule=Schedule("linear")),
+        "first": ParameterGroup("image/layers_0/.*", lr_factor=0.5),
+        "second": ParameterGroup("image/layers_1/.*", lr=0.2, schedule=Schedule("linear")),
     }
     change = {"first": GroupRate(lr_factor=0.1), "second": GroupRate(lr=0.4)}
     phases = {
@@ -414,19 +416,22 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
     ("changes", "words"),
     [
         (
-            {"groups": {"a": Group("imagee/.*")}},
+            {"groups": {"a": ParameterGroup("imagee/.*")}},
             ["groups.a.pattern", "'imagee/.*'", "image/layers"],
         ),
-        ({"groups": {"a": Group("layers_0")}}, ["groups.a.pattern", "a whole name such as"]),
         (
-            {"groups": {"a": Group("image/.*"), "b": Group(".*bias")}},
+            {"groups": {"a": ParameterGroup("layers_0")}},
+            ["groups.a.pattern", "a whole name such as"],
+        ),
+        (
+            {"groups": {"a": ParameterGroup("image/.*"), "b": ParameterGroup(".*bias")}},
             ["groups.b.pattern", "groups.a.pattern", "'image/layers_0/mlp/bias'", "lower order"],
         ),
         (
-            {"groups": {"a": Group("image/.*"), "b": Group(".*bias", order=1)}},
+            {"groups": {"a": ParameterGroup("image/.*"), "b": ParameterGroup(".*bias", order=1)}},
             ["groups.b.pattern", "groups of a lower order", "'.*bias'"],
         ),
-        ({"groups": {"a": Group(".*", frozen=True)}}, ["groups freeze all", "leave some"]),
+        ({"groups": {"a": ParameterGroup(".*", frozen=True)}}, ["groups freeze all", "leave some"]),
         ({"phases": {"p": Phase(0, trainable="nope")}}, ["phases.p.trainable", "'nope'"]),
         ({"phases": {"p": Phase(0, frozen="nope")}}, ["phases.p.frozen", "'nope'"]),
         ({"phases": {"p": Phase(0, frozen=".*")}}, ["phases.p trains no parameter", "narrow"]),
@@ -447,7 +452,11 @@ def test_steps_of_all_that_optax_has_are_proportional_to_the_rate() -> None:
             ["rule.arguments.learning_rate", "config.optimizer.lr"],
         ),
         (
-            {"groups": {"a": Group("image/.*", rule=configs.Optax(name="scale_by_trust_rati"))}},
+            {
+                "groups": {
+                    "a": ParameterGroup("image/.*", rule=configs.Optax(name="scale_by_trust_rati"))
+                }
+            },
             ["config.optimizer.groups.a.rule.name", "'scale_by_trust_ratio'"],
         ),
     ],

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
+from big_retrieval.config import recipe
 from big_retrieval.data.build import make_source
-from big_retrieval.data.files.shards import write_folder
+from big_retrieval.data.formats.shards import write_folder
 from big_retrieval.errors import UserError
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, tiny
@@ -131,7 +131,7 @@ def mixture(folder: Path) -> recipe.Editable:
     """Three parts of one source, one of another."""
     data = recipe.entry(configs.Mixture())
     for name, weight in (("jsonl", 3.0), ("tar", 1.0)):
-        data.parts[name] = recipe.entry(configs.Part(), weight=weight)
+        data.parts[name] = recipe.entry(configs.MixturePart(), weight=weight)
         data.parts[name].source = forms(folder)[name]
     return data
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import manifest, parallel, recipe
-from big_retrieval.checks import check
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
+from big_retrieval.io import manifest
 from big_retrieval.plan import plan
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train

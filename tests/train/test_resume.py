@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import pytest
 
-from big_retrieval import manifest
 from big_retrieval.errors import UserError
+from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
@@ -196,7 +196,7 @@ def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_
 
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     from big_retrieval import config as configs
-    from big_retrieval import recipe
+    from big_retrieval.config import recipe
 
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
     metric = "retrieval/test/text_to_image/mean_rank"

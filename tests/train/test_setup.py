@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config as configs
-from big_retrieval import parallel, recipe
-from big_retrieval.config import Config
+from big_retrieval import parallel
+from big_retrieval.config import Config, recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train import announce
 from big_retrieval.train.build import build_model

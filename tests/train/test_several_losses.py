@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import loading, recipe
-from big_retrieval.checks import check
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.inference import load
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
@@ -112,9 +113,9 @@ def test_a_constraint_is_ascended_and_logged(single: Path) -> None:
 def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
     logged = [row["decode/loss"] for row in rows(single) if "loss" in row]
     assert logged[-1] < logged[0]
-    saved = loading.restore_params(loading.find(single))
+    saved = load.restore_params(load.find(single))
     assert "losses" not in saved
-    text = loading.load(single).encode_texts(["a small red circle"])
+    text = load.load(single).encode_texts(["a small red circle"])
     assert np.isfinite(text).all()
     assert json.loads((single / "config.json").read_text())["losses"]["decode"]["width"] == 8
 

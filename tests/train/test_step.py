@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from big_retrieval import parallel, recipe
+from big_retrieval import parallel
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train

@@ -12,8 +12,9 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import manifest, recipe
+from big_retrieval.config import recipe
 from big_retrieval.evals.retrieval import RetrievalEvaluator
+from big_retrieval.io import manifest
 from big_retrieval.train.loop import train
 from big_retrieval.train.stop import StopSignal
 from tests.helpers import ROOT, environment, results, tiny

@@ -8,11 +8,10 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval import recipe
-from big_retrieval.checks import check
-from big_retrieval.config import ColumnMask, Config
+from big_retrieval.config import ColumnMask, Config, recipe
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
-from big_retrieval.loading import load
+from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
 from tests.train.test_graded_training import graded
@@ -21,7 +20,7 @@ from tests.train.test_lexical_training import agree
 pytestmark = pytest.mark.usefixtures("one_model")
 
 ONE = jax.devices()[:1]
-HEAD = {"columns": "words", "activation": "elu1p", "top": 6, "own_words": True}
+HEAD = {"columns": "words", "activation": "elu1p", "top_k": 6, "keep_input_terms": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
 FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
         "losses__main__temperature__init": 1.0, "report": False}  # fmt: skip
@@ -52,7 +51,7 @@ def texts(loss: Any = None, head: dict[str, Any] | None = None, **changes: Any) 
         "topology": "inner",
         "negatives__count": 2,
         "total_steps": 10,
-        "losses__main": recipe.entry(loss or configs.Vdr(top=6)),
+        "losses__main": recipe.entry(loss or configs.Vdr(top_k=6)),
         **KEYS,
         **FAST,
     }
@@ -67,17 +66,17 @@ def splade(**changes: Any) -> Config:
 def pictures(**changes: Any) -> Config:
     """VDR's image-text model with the contrastive mask: scenes and captions."""
     mask = ColumnMask(apply="gated", source="gate")
-    head = {"columns": "words", "activation": "elu1p", "normalise": True, "top": 6}
+    head = {"columns": "words", "activation": "elu1p", "normalise": True, "top_k": 6}
     images = configs.Lexical(**head, tied=False, layer_norm=False)
     given = {
         "fields__image__head": recipe.entry(images),
-        "fields__text__head": recipe.entry(configs.Lexical(**head, own_words=True)),
+        "fields__text__head": recipe.entry(configs.Lexical(**head, keep_input_terms=True)),
         "towers__image__class_tokens": 0,
         "towers__text__class_tokens": 1,
         "towers__image__pool": "none",
         "towers__text__pool": "none",
         "topology": "inner",
-        "losses__main": recipe.entry(configs.Vdr(top=6, bag_norm=True, mask=mask)),
+        "losses__main": recipe.entry(configs.Vdr(top_k=6, bag_norm=True, mask=mask)),
         "total_steps": 10,
         **FAST,
         "losses__main__temperature__init": 5.0,
@@ -87,7 +86,7 @@ def pictures(**changes: Any) -> Config:
 
 def weighed(**changes: Any) -> Config:
     """Graded weights, and documents of two fields with words of their own, one of them optional."""
-    loss = configs.Vdr(top=6, divide_by="rows")
+    loss = configs.Vdr(top_k=6, divide_by="rows")
     fields = {
         "query": passage("query", "query", HEAD),
         "title": passage("document", "title", HEAD, weight=0.5),
@@ -168,13 +167,13 @@ def ranking(*modes: str) -> dict[str, Any]:
 @SLOW
 def test_text_to_text_learns(tmp_path: Path) -> None:
     """With hard negatives. Plain words find these titles from the first step on."""
-    evals = ranking("bag", "top=2", "binary")
+    evals = ranking("bag", "top_k=2", "binary")
     changes = {"log_every": 20, "checkpoint_every": 200, "batch_size": 32, "evals": evals}
     train(texts(total_steps=1, **changes), tmp_path / "before", ONE)
     train(texts(total_steps=200, **changes), tmp_path / "run", ONE)
     first, last = results(tmp_path / "before"), results(tmp_path / "run")
     assert last["loss"] < 0.85 * first["loss"]
-    for way, gain in (("", 0.1), ("top=2/", 0.03), ("binary/", 0.05)):
+    for way, gain in (("", 0.1), ("top_k=2/", 0.03), ("binary/", 0.05)):
         name = f"ranking/seen/{way}nDCG@10"
         assert last[name] > first[name] + gain, name
     assert last["ranking/seen/bag/nDCG@10"] > first["ranking/seen/nDCG@10"] + 0.1

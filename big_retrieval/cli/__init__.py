@@ -1,0 +1,305 @@
+"""The command line: flags in, one sentence out when something is wrong.
+
+ml_collections reads the config file and the overrides. Its errors, and those of the config file,
+become a `UserError` here; everything else that goes wrong is a bug and keeps its traceback.
+"""
+
+import contextlib
+import functools
+import gc
+import itertools
+import operator
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from logging import LogRecord
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from big_retrieval import __version__
+from big_retrieval import config as configs
+from big_retrieval.cli import help as manual
+from big_retrieval.cli import mistakes
+from big_retrieval.config import Config, registry
+from big_retrieval.config.file import ConfigFile
+from big_retrieval.errors import UserError
+from big_retrieval.io.space import FULL
+from big_retrieval.runtime import locks, screen
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config",
+    None,
+    "FILE.py or the name of a shipped config; with an argument: quickstart:runlocal",
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Run folder; runs/<config>-<arg> by default")
+WAIT = flags.DEFINE_bool("wait", False, "Wait while another process writes to the same place")
+PLUGINS = flags.DEFINE_multi_string("plugins", [], "Python file that defines parts of the run")
+LENGTHS = ("total_steps", "total_examples", "total_epochs")
+REMEDIES = {  # what a message of jax says -> what to do about it
+    "Unable to initialize backend": "unset the variable JAX_PLATFORMS, or set it to cpu.",
+    "coordinator_address should be": "--distributed finds no cluster here; leave it out.",
+}
+
+
+def run(
+    main: Callable[..., Any],
+    *,
+    words: int = 0,
+    log: bool = False,
+    without: Sequence[str] = (),
+    about: str = "",
+) -> None:
+    """Parses the command line and calls `main`; exits with status 2 on a user's mistake.
+
+    With --help or --version it prints that instead, and returns.
+
+    Args:
+      main: takes the words of the command line that are no flags.
+      words: how many of them there may be.
+      log: whether the output only tells what the command does and its results are files, so that
+        the command goes on where the output cannot be written.
+      without: flags of this module, or of another one that the command imports, which it does not
+        take.
+      about: the command's description, for --help.
+    """
+    screen.guard(log=log)
+    for name in without:
+        delattr(flags.FLAGS, name)
+    asked = set(sys.argv[1:])
+    if asked & {"--version", "-version"}:
+        print(f"big-retrieval {__version__}")
+        return
+    if asked & set(manual.ASKED):
+        _help(about)
+        return
+    prepare_environment()
+    parser = functools.partial(parse, words=words)
+    try:
+        app.run(lambda argv: _guarded(main, *argv[1:]), flags_parser=parser)
+    except UserError as problem:
+        fail(problem)
+
+
+def _help(about: str) -> None:
+    """Prints the command's description and flags; with --config, the keys of that config, too."""
+    argv = [arg for arg in sys.argv if arg not in manual.ASKED]
+    config = None
+    if "config" in flags.FLAGS and any(re.match(r"--?config(=|$)", arg) for arg in argv):
+        try:
+            parse(argv, words=len(argv))
+            for file in PLUGINS.value:
+                registry.import_file(Path(file))
+            config = load_config()
+        except UserError as problem:
+            fail(problem)
+    print(manual.text(about, config), end="")
+
+
+def fail(problem: Exception) -> None:
+    """Prints the sentence, as far as there is somebody to read it, and exits with status 2."""
+    screen.put(f"error: {problem}", sys.stderr)
+    # Other threads (data, checkpoint) may still run; nothing of theirs is worth waiting for.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(2)
+
+
+@contextlib.contextmanager
+def owning(lock: Path, of: Path, flag: str = "--out") -> Iterator[None]:
+    """A context in which no other command writes to an output; --wait waits for one that does.
+
+    The context also ends well on SIGTERM: what is half-written is removed, the lock given back.
+
+    Args:
+      lock: of `locks.in_folder` or `locks.beside`.
+      of: the file or folder, as the user named it.
+      flag: that names it.
+
+    Raises:
+      UserError: another process writes to it, or nobody can.
+    """
+    with (
+        _unwinding_on_sigterm(),
+        locks.holding(lock, of=of, flag=flag, wait=WAIT.value, lost=fail),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _unwinding_on_sigterm() -> Iterator[None]:
+    """Makes SIGTERM an exception, where it would end the process without any clean-up."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            sys.exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a fork, which has nothing to clean up
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def prepare_environment() -> None:
+    """Settings of the process, which must be there before jax starts its backend."""
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
+    # Tracing a model makes many objects, nearly all of which stay: to look through all of them for
+    # garbage as often as Python does takes a twelfth of the time until the first step.
+    gc.set_threshold(gc.get_threshold()[0], 20, 100)
+
+
+def _guarded(main: Callable[..., Any], *words: str) -> None:
+    if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
+        logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
+        logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
+        sys.unraisablehook = _unraisable
+    try:
+        for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
+            registry.import_file(Path(file))
+        main(*words)
+        sys.stdout.flush()  # a result that does not fit onto a disk is a sentence here
+    except UserError as problem:
+        fail(problem)
+    except KeyboardInterrupt:
+        fail(UserError("interrupted."))
+    except OSError as problem:
+        if problem.filename is None and problem.errno not in FULL:
+            raise
+        where = "writing" if problem.filename is None else problem.filename
+        fail(UserError(f"{where}: {problem.strerror}."))
+    except Exception as problem:
+        first = str(problem).strip().partition("\n")[0]
+        remedy = next((text for sign, text in REMEDIES.items() if sign in first), None)
+        if remedy:
+            fail(UserError(f"{first.rstrip('.')}: {remedy}"))
+        if "RESOURCE_EXHAUSTED" not in str(problem):
+            raise
+        fail(
+            UserError(
+                f"out of device memory ({first}): encode fewer rows at a time with "
+                "config.microbatch, set config.towers.<tower>.remat=block, or spread parameters "
+                "with config.mesh.fsdp; --plan says what fits."
+            )
+        )
+
+
+def _is_told_by_nobody_else(record: LogRecord) -> bool:
+    """Whether a line of a library's log is shown: not the tracebacks of Orbax's threads.
+
+    Each thread of a save that fails logs its own traceback, hundreds of lines; the failure itself
+    reaches the main thread as an exception.
+    """
+    return record.exc_info is None or "orbax" not in record.pathname
+
+
+def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
+    """Prints what no caller can catch, except for what is left over from a save that failed.
+
+    Orbax leaves its event loop at the first array that cannot be written. TensorStore's threads
+    still tell that loop of all the others, and print a traceback for each, as it is closed.
+    """
+    if str(problem.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(problem)
+
+
+def parse(argv: Sequence[str], *, words: int = 0) -> list[str]:
+    """Parses flags; every mistake in them or in the config file becomes one sentence.
+
+    Args:
+      argv: the command line, the program first.
+      words: how many words that are no flags there may be.
+
+    Returns:
+      The program and these words.
+
+    Raises:
+      UserError: names the flag, key or file.
+    """
+    if "config" in flags.FLAGS:
+        mistakes.check_config_file(argv)
+    given, _ = split_none(argv)
+    try:
+        rest = flags.FLAGS(given)
+    except UserError:
+        raise
+    except Exception as problem:
+        raise UserError(mistakes.sentence(problem)) from problem
+    if len(rest) > 1 + words:
+        hint = (
+            f"at most {words} such words are taken"
+            if words
+            else "keys are set as --config.key=value"
+        )
+        raise UserError(f"{rest[1 + words]!r} is no flag; {hint}.")
+    return rest
+
+
+def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Takes overrides such as --config.optimizer.clip_norm=None out of a command line.
+
+    absl knows no None for numbers, so `load_config` sets these keys itself.
+
+    Returns:
+      The other arguments, and the keys (`optimizer.clip_norm`) to set to None.
+    """
+    rest, keys, skip = [], [], False
+    for arg, following in itertools.zip_longest(argv, argv[1:]):
+        match = re.fullmatch(r"--?config\.([^=]+)(=None)?", arg)
+        if skip:
+            skip = False
+        elif match and (match[2] or following == "None"):
+            keys.append(match[1])
+            skip = not match[2]
+        else:
+            rest.append(arg)
+    return rest, keys
+
+
+flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
+
+
+def load_config() -> Config:
+    """The typed configuration of this command line.
+
+    A length set on the command line replaces the file's, whatever its kind.
+
+    Raises:
+      UserError: no --config, or something in it that does not belong there.
+    """
+    if CONFIG.value is None:
+        raise UserError("--config is missing, e.g. --config=quickstart.")
+    raw = CONFIG.value
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    given = [key for key in LENGTHS if key in overrides]
+    with raw.unlocked():
+        for path in split_none(sys.argv)[1]:
+            *groups, last = path.split(".")
+            functools.reduce(operator.getitem, groups, raw)[last] = None
+        for key in LENGTHS if given else ():
+            if key not in given or ("total_steps" in given and key != "total_steps"):
+                raw[key] = None
+    return configs.load(raw)
+
+
+def workdir() -> Path:
+    """--workdir, where the command has it and it is given, or runs/<config>-<arg>."""
+    if "workdir" in flags.FLAGS and WORKDIR.value:
+        return Path(WORKDIR.value)
+    file, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    arg = re.sub(r"[^A-Za-z0-9_.=-]+", "-", arg).strip("-")
+    return Path("runs") / (f"{Path(file).stem}-{arg}" if arg else Path(file).stem)

@@ -1,0 +1,141 @@
+"""Looks at a config's data, writes them as shards, or splits judged pairs.
+
+    big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
+    big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
+    big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
+
+`inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
+writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
+draws the four-way split of judged pairs (GCL); they are given by --config, or by the keys of a
+source of the type `graded` as flags --data.KEY.
+"""
+
+import time
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.commands import data_split
+from big_retrieval.config import Config, Graded, schema
+from big_retrieval.config.checks import check
+from big_retrieval.config.sources import Source
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import locks
+
+WORDS = 1
+WITHOUT = ("workdir",)
+SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
+OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
+LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
+SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
+LEFT_OUT = "left_out.jsonl"  # of the folder: the damaged records
+SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
+
+
+def main(*words: str) -> None:
+    """Reads the configuration and does what the word says."""
+    actions = {"inspect": inspect, "convert": convert, "split": split}
+    if not words or words[0] not in actions:
+        raise UserError("say what to do: big-retrieval data inspect, ... convert, or ... split.")
+    if words[0] == "split" and cli.CONFIG.value is None:
+        data_split.split(data_split.source_of_flags(), OUT.value)
+        return
+    config = cli.load_config()
+    check(config)
+    actions[words[0]](config)
+
+
+def chosen(config: Config) -> Source:
+    """The source that --source names.
+
+    Raises:
+      UserError: there is none of this name.
+    """
+    kind, _, name = SOURCE.value.partition(".")
+    if SOURCE.value == "data":
+        return config.data
+    if kind != "evals" or name not in config.evals:
+        known = ", ".join(["data", *(f"evals.{each}" for each in sorted(config.evals))])
+        raise UserError(f"--source is {SOURCE.value!r}; this config has {known}.")
+    return config.evals[name].data
+
+
+def inspect(config: Config) -> None:
+    """Prints what the source holds, times its reading and draws examples."""
+    from big_retrieval.data import inspection
+    from big_retrieval.data.build import make_negatives, make_readers, make_source, make_tokenizer
+
+    source = make_source(chosen(config))
+    training = source if SOURCE.value == "data" else make_source(config.data)
+    readers = dict(make_readers(config, make_tokenizer(config, training), training))
+    readers = inspection.present(source, readers, LIMIT.value)
+    negatives = make_negatives(config) if SOURCE.value == "data" else None
+    sample = inspection.take(source, readers, LIMIT.value, negatives)
+    for line in inspection.describe(source, readers, sample):
+        print(line, flush=True)
+    for _, text in sample.shown[:5]:
+        print(f"  example   {text[:100]}")
+    if SECONDS.value > 0 and sum(sample.damaged.values()) < sample.read:
+        print(inspection.throughput(config, source, readers, SECONDS.value), flush=True)
+    picture = Path(OUT.value or cli.workdir() / "inspect.png")
+    with cli.owning(locks.beside(picture), picture):
+        inspection.draw(sample, picture)
+    print(f"picture     {picture}")
+
+
+def split(config: Config) -> None:
+    """Writes the four-way split of the source."""
+    asked = chosen(config)
+    if not isinstance(asked, Graded):
+        raise UserError(
+            f"--source is of the type {asked.type!r}; only judged pairs ('graded') can be split."
+        )
+    data_split.split(asked, OUT.value)
+
+
+def convert(config: Config) -> None:
+    """Writes the source's records as ArrayRecord shards."""
+    if not OUT.value:
+        raise UserError("--out is missing: the folder to write the shards to.")
+    folder = Path(OUT.value)
+    with cli.owning(locks.in_folder(folder), folder):
+        _convert(config, folder)
+
+
+def _convert(config: Config, folder: Path) -> None:
+    from big_retrieval.data.build import make_source
+    from big_retrieval.data.damage import Damage, note
+    from big_retrieval.data.formats.shards import write_folder
+
+    asked = chosen(config)
+    if any(each.graded for each in asked.inside()):
+        raise UserError(
+            "--source names judged pairs, which shards cannot hold; train from their own files."
+        )
+    source = make_source(asked)
+    last = [time.monotonic()]
+    (folder / LEFT_OUT).unlink(missing_ok=True)
+    damage = Damage(folder / LEFT_OUT, config.loader.max_damaged)
+
+    def progress(done: int) -> None:
+        damage.saw(1, ())
+        if time.monotonic() - last[0] > 2 or done == len(source):
+            last[0] = time.monotonic()
+            print(f"{done:,} of {len(source):,} records", flush=True)
+
+    def skip(index: int, problem: Damaged) -> None:
+        damage.saw(0, [note(index, problem)])
+
+    index = write_folder(
+        source,
+        folder,
+        shard_records=SHARD_RECORDS.value,
+        origin=schema.to_plain(asked),
+        skip=skip,
+        progress=progress,
+    )
+    if damage.count:
+        print(f"{damage.count:,} damaged records were left out; {damage.file} names them")
+    print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
+    print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")

@@ -1,0 +1,240 @@
+"""Evaluates a finished run again, or something that was not trained here.
+
+    big-retrieval evaluate --run=RUN [--step=N] [--out=FOLDER]
+    big-retrieval evaluate --init=PATH --config=FILE [--tokenizer=PATH] [--pool=mean]
+        [--head=lexical] [--out=FOLDER]
+    big-retrieval evaluate --untrained --config=FILE [--out=FOLDER]
+    big-retrieval evaluate --bm25 --config=FILE [--out=FOLDER]
+
+RUN is a run folder or a single checkpoint, which need no config. The others take the evaluators
+from --config: for a model of another library from a file, folder or hub name (see `big-retrieval
+import`), for the config's own model before its first step, and for BM25, which ranks by the words
+that query and document share.
+
+The metrics go to the screen and to FOLDER/evaluation.json, with examples of what was found in
+FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
+run folder nor --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC run and the metrics
+of every query, which `big-retrieval compare` compares.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+
+if TYPE_CHECKING:
+    from big_retrieval.evals.evaluators import Runnable
+    from big_retrieval.inference.load import TrainedModel
+
+WITHOUT = ("workdir",)
+RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
+OUT = flags.DEFINE_string("out", None, "Folder of the results; that of the run by default")
+STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
+INIT = flags.DEFINE_string(
+    "init", None, "A model that was not trained here: file, folder, hub name"
+)
+UNTRAINED = flags.DEFINE_bool("untrained", False, "The config's model before its first step")
+BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model")
+TOKENIZER = flags.DEFINE_string("tokenizer", "", "With --init: where it comes without one")
+POOL = flags.DEFINE_enum(
+    "pool", None, ("first", "last", "mean"), "With --init: where it does not say how"
+)
+HEAD = flags.DEFINE_enum(
+    "head", None, ("lexical",), "With --init: keep the masked-language head, as a lexical one"
+)
+RANKINGS = flags.DEFINE_bool(
+    "rankings", False, "Write rankings (TREC runs) and each query's metrics, too"
+)
+FILE = "evaluation.json"
+BATCH = 256  # rows encoded at a time
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated.
+
+    Attributes:
+      name: for the user.
+      checkpoint: the same in evaluation.json.
+      evaluators: by the prefix of their metrics.
+      weights: the parameters; None: there is no model.
+      step: of the weights.
+    """
+
+    name: str
+    checkpoint: str
+    evaluators: "Mapping[str, Runnable]"
+    weights: Any = None
+    step: int = 0
+
+
+def main() -> None:
+    """Makes what is asked for and runs all of its evaluators."""
+    mode = _mode()
+    folder = _folder(mode)
+    if folder is None:
+        _evaluate(mode, None)
+        return
+    # A run that still trains can be evaluated: that writes other files, with a lock of their own.
+    file = folder / FILE
+    with cli.owning(locks.beside(file), file):
+        _evaluate(mode, folder)
+
+
+def _evaluate(mode: str, folder: Path | None) -> None:
+    """Evaluates, and writes what was found into a folder; None: nowhere."""
+    from big_retrieval.evals import evaluators as evals
+    from big_retrieval.evals.examples import Folder
+    from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
+    from big_retrieval.io.durable import write_bytes
+    from big_retrieval.io.manifest import to_json
+    from big_retrieval.runtime.extras import Extras
+    from big_retrieval.train.logging import say, table
+
+    subject = MAKE[mode](say)
+    say(f"evaluating {subject.name}")
+    for evaluator in subject.evaluators.values():
+        evaluator.check()
+    examples = None
+    if folder is not None:
+        examples = Folder(folder, subject.step, Extras(say))
+    names = set(subject.evaluators)
+    rankings = None if folder is None else folder / RANKINGS_FOLDER
+    evaluators = subject.evaluators
+    if RANKINGS.value:
+        if rankings is None:
+            raise UserError("--rankings needs a folder to write to: give --out.")
+        evaluators = evals.with_rankings(evaluators)
+    found = evals.run(evaluators, names, subject.weights, say, examples, rankings)
+    table(found)
+    if folder is None:
+        no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
+        say(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
+        return
+    target = folder / FILE
+    write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
+    say(f"written to {target}")
+    if not mode and not OUT.value:
+        say(f"for the report: big-retrieval report {folder}")
+
+
+def _mode() -> str:
+    """What is evaluated: "init", "untrained", "bm25", or "" for a run of ours.
+
+    Raises:
+      UserError: flags that do not go together.
+    """
+    modes = [flag.name for flag in (INIT, UNTRAINED, BM25) if flag.value]
+    mode = modes[0] if modes else ""
+    if len(modes) > 1:
+        raise UserError(f"--{modes[0]} and --{modes[1]} are both given; keep one of them.")
+    if mode and RUN.value:
+        raise UserError(f"--run and --{mode} are both given; keep one of them.")
+    if not mode and not RUN.value:
+        raise UserError("--run is missing: the run or checkpoint folder to evaluate.")
+    if not mode and cli.CONFIG.value is not None:
+        raise UserError(
+            "--config is not for evaluate with a run, whose checkpoint has one: leave it out, or "
+            "say --init, --untrained or --bm25."
+        )
+    if mode != "init" and (TOKENIZER.value or POOL.value or HEAD.value):
+        raise UserError("--tokenizer, --pool and --head go with --init; a run of ours has them.")
+    if mode and STEP.value is not None:
+        raise UserError(f"--step is for runs of ours; leave it out with --{mode}.")
+    if mode and cli.CONFIG.value is None:
+        raise UserError(f"--config is missing: with --{mode} its evaluators and fields are used.")
+    return mode
+
+
+def _folder(mode: str) -> Path | None:
+    """Where evaluation.json goes; None: nowhere.
+
+    Raises:
+      UserError: the folder is a run's, but something else is evaluated.
+    """
+    run = Path(RUN.value) if RUN.value else None
+    if not OUT.value:
+        return run if run is not None and (run / "checkpoints").is_dir() else None
+    folder = Path(OUT.value)
+    own = run is not None and run.resolve() == folder.resolve()
+    if (folder / "checkpoints").exists() and not own:
+        raise UserError(f"--out {folder} is a run, and something else is evaluated; give another.")
+    return folder
+
+
+def _trained(say: Say) -> Subject:
+    """The model of a run or checkpoint folder."""
+    from big_retrieval.inference.load import load
+    from big_retrieval.io.manifest import read_meta
+
+    model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
+    step = read_meta(model.folder)["step"]
+    return _of_model(model, str(model.folder), model.folder.name, step)
+
+
+def _imported(say: Say) -> Subject:
+    """A model of another library with the evaluators of --config."""
+    from big_retrieval.config.checks import check
+    from big_retrieval.interop.model import import_model
+
+    model = import_model(
+        str(INIT.value),
+        like=cli.load_config(),
+        tokenizer=TOKENIZER.value,
+        pool=POOL.value or "",
+        head=HEAD.value or "",
+        batch_size=BATCH,
+        say=say,
+    )
+    check(model.config)
+    return _of_model(model, str(model.folder), str(INIT.value))
+
+
+def _untrained(say: Say) -> Subject:
+    """The model of --config before its first step."""
+    from big_retrieval.train.start import untrained
+
+    config = cli.load_config()
+    model = untrained(config, batch_size=BATCH, say=say)
+    name = "the start of config.init" if config.init else "the untrained model"
+    return _of_model(model, name, "config.init" if config.init else "untrained")
+
+
+def _bm25(say: Say) -> Subject:
+    """BM25 for the ranking evaluators of --config."""
+    from big_retrieval.config.checks import check
+    from big_retrieval.data.build import make_source
+    from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
+
+    config = cli.load_config()
+    check(config)
+    ranked = {name: ev for name, ev in config.evals.items() if ev.judged}
+    sources = {name: make_source(ev.data) for name, ev in ranked.items()}
+    evaluators, others = make_bm25_evaluators(config, sources)
+    if others:
+        say(f"left out, as BM25 only ranks judged documents: {', '.join(others)}")
+    return Subject("BM25", "BM25", evaluators)
+
+
+def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> Subject:
+    """A model with all evaluators of its config."""
+    from big_retrieval.data.build import make_eval_sources, make_readers, make_reading
+    from big_retrieval.evals.evaluators import make_evaluators
+
+    config = model.config
+    sources = make_eval_sources(config)
+    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
+    evaluators = make_evaluators(config, sources, readers, model.encoder, reading)
+    return Subject(name, checkpoint, evaluators, model.weights, step)
+
+
+MAKE: dict[str, Callable[[Say], Subject]] = {
+    "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
+}  # fmt: skip

@@ -1,0 +1,60 @@
+"""Makes a checkpoint of ours out of one of another library.
+
+    big-retrieval import --from=PATH --out=FOLDER [--tokenizer=PATH] [--pool=mean]
+        [--head=lexical]
+
+PATH is a weight file, a folder of open_clip, Hugging Face, timm or sentence-transformers, or a
+name on the hub. FOLDER is then what a run leaves: `big_retrieval.load` and `config.init` read it,
+and so does `big-retrieval evaluate --run=FOLDER`. --head=lexical makes a lexical
+encoder of a masked-language model; SPLADE models are one anyway. With --config=FILE the model takes
+over the names and columns of that config's fields, and its evaluators.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+
+WITHOUT = ("workdir",)
+FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
+OUT = flags.DEFINE_string("out", None, "The folder to write")
+TOKENIZER = flags.DEFINE_string("tokenizer", "", "Where the model comes without one")
+POOL = flags.DEFINE_enum(
+    "pool", None, ("first", "last", "mean"), "How texts are pooled, where the model does not say"
+)
+
+HEAD = flags.DEFINE_enum(
+    "head", None, ("lexical",), "Keep the masked-language head, as a lexical one"
+)
+
+
+def main() -> None:
+    """Imports the model and writes it."""
+    if not FROM.value or not OUT.value:
+        lost = "--from" if not FROM.value else "--out"
+        raise UserError(f"{lost} is missing: --from=PATH is read and --out=FOLDER written.")
+    out = Path(OUT.value)
+    with cli.owning(locks.beside(out), out):
+        _import(out)
+
+
+def _import(out: Path) -> None:
+    from big_retrieval.interop.model import import_model
+    from big_retrieval.train.import_folder import write
+
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} is there and not empty; give a new folder.")
+    like = cli.load_config() if cli.CONFIG.value is not None else None
+    model = import_model(
+        str(FROM.value),
+        like=like,
+        tokenizer=TOKENIZER.value,
+        pool=POOL.value or "",
+        head=HEAD.value or "",
+        say=print,
+    )
+    write(model, out)
+    print(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")

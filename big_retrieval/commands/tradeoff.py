@@ -1,0 +1,69 @@
+"""Quality of retrieval against latency per query: gates of different widths, and bags of words.
+
+    big-retrieval tradeoff --run=RUN --out=FOLDER [--eval=NAME]
+        [--queries=bag,16,64,256,all] [--documents=binary,64,256,all] [--metric=nDCG@10]
+        [--limit=1000] [--rounds=5] [--bm25]
+
+--run takes several folders, separated by commas; of dense models the exact search is one
+point. Queries and documents are those of an evaluator of the run. Numbers are columns that stay
+besides a text's own words; "bag" and "binary" are bags of words, which no network encodes. --bm25
+adds BM25, whose weights are in an index like those of the models. Writes tradeoff.html, tradeoff.md
+and tradeoff.json.
+"""
+
+import shutil
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+
+LOG = True
+WITHOUT = ("config", "workdir")
+RUN = flags.DEFINE_list("run", [], "Run or checkpoint folders, one or several")
+EVAL = flags.DEFINE_string("eval", "", "Evaluator of the run; may be left out where it has one")
+QUERIES = flags.DEFINE_list("queries", [], "Gates of queries: bag, numbers of columns, all")
+DOCUMENTS = flags.DEFINE_list("documents", [], "Gates of documents: binary, numbers, all")
+METRIC = flags.DEFINE_string("metric", "", "What the plot shows; the evaluator's first by default")
+LIMIT = flags.DEFINE_integer("limit", 1000, "Queries that are timed at most", lower_bound=1)
+ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each of them is timed", lower_bound=1)
+OUT = flags.DEFINE_string("out", None, "The folder to write to; a new one")
+BM25 = flags.DEFINE_bool("bm25", False, "Measure BM25 over the texts, too")
+WORK = "work"  # below it, while it is measured
+
+
+def main() -> None:
+    """Measures and writes the files."""
+    if not OUT.value:
+        raise UserError("--out is missing: the folder to write the plot and its numbers to.")
+    from big_retrieval.retrieval import folder as folders
+    from big_retrieval.tradeoff import measuring, page
+    from big_retrieval.train.logging import say
+
+    options = measuring.TradeoffOptions(
+        checkpoints=RUN.value,
+        evaluator=EVAL.value,
+        queries=QUERIES.value,
+        documents=DOCUMENTS.value,
+        metric=METRIC.value,
+        limit=LIMIT.value,
+        rounds=ROUNDS.value,
+        bm25=BM25.value,
+    )
+    out = Path(OUT.value)
+    with cli.owning(locks.beside(out), out):
+        evaluators = measuring.check(options)
+        partial = folders.begin(out)
+        try:
+            (partial / WORK).mkdir()
+            report = measuring.measure(options, evaluators, partial / WORK, say)
+            shutil.rmtree(partial / WORK)
+            page.write(report, partial)
+            folders.give_name(partial, out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
+            raise
+    print((out / "tradeoff.md").read_text())
+    say(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")

@@ -1,0 +1,38 @@
+"""Checks of the data and the loader; see `big_retrieval.config.checks`."""
+
+import importlib.util
+from collections.abc import Iterator
+
+from big_retrieval.config import Config
+
+
+def data(c: Config) -> Iterator[str]:
+    """What is wrong with `config.data`, a sentence each."""
+    yield from c.data.check("config.data")
+    for name, ev in c.evals.items():
+        if ev.data is not None:
+            yield from ev.data.check(f"config.evals.{name}.data")
+    yield from c.data.check_training(c)
+    t = c.tokenizer
+    if not t.path and t.type != "wordpiece":
+        yield (
+            f"config.tokenizer.type {t.type!r} needs config.tokenizer.path (a file, folder or hub "
+            "name); only 'wordpiece' can be learned from the captions."
+        )
+    if not t.path and t.vocab_size < 6:
+        yield f"config.tokenizer.vocab_size is {t.vocab_size}; a learned one needs at least 6."
+
+
+def loader(c: Config) -> Iterator[str]:
+    """What is wrong with `config.loader`, a sentence each."""
+    for key, least in (("threads", 1), ("workers", 0), ("prefetch", 1)):
+        value = getattr(c.loader, key)
+        if value < least:
+            yield f"config.loader.{key} is {value}; it must be at least {least}."
+    if not 0 <= c.loader.max_damaged <= 1:
+        yield f"config.loader.max_damaged is {c.loader.max_damaged}; it is a share from 0 to 1."
+    if c.loader.decoder == "opencv" and importlib.util.find_spec("cv2") is None:
+        yield (
+            "config.loader.decoder is 'opencv', which is not installed; install the extra "
+            "big_retrieval[opencv], or use 'pillow'."
+        )

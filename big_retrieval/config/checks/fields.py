@@ -1,0 +1,149 @@
+"""Checks of the fields, their heads and their sides; see `big_retrieval.config.checks`."""
+
+from collections.abc import Iterator
+
+from big_retrieval.config import (
+    Config,
+    Field,
+)
+from big_retrieval.config.checks.lexical import compared
+
+
+def fields(c: Config) -> Iterator[str]:
+    """What is wrong with `config.fields`, a sentence each."""
+    for name, field in c.fields.items():
+        path = f"config.fields.{name}"
+        yield from field.check(c, path)
+        if field.side == "target":
+            yield from _target(path, field)
+            continue
+        if field.tower not in c.towers:
+            known = ", ".join(sorted(c.towers)) or "none"
+            yield f"{path}.tower is {field.tower!r}, which config.towers lacks (it has: {known})."
+            continue
+        tower = c.towers[field.tower]
+        if not tower.reads(field):
+            yield (
+                f"{path}.tower is {field.tower!r}, whose type {tower.type!r} cannot read fields of "
+                f"type {field.type!r}; name another of config.towers."
+            )
+            continue
+        yield from tower.check_field(field, path, f"config.towers.{field.tower}")
+        if not field.head.lexical:  # those have their own place in the order of checks
+            yield from field.head.check(c, name, f"{path}.head")
+        if field.weight < 0:
+            yield f"{path}.weight is {field.weight}; it must be 0 or more."
+        yield from _shared(c, name)
+
+
+def _target(path: str, field: Field) -> Iterator[str]:
+    """Keys of a target that have no meaning for it."""
+    if field.tower:
+        yield (
+            f"{path}.tower is {field.tower!r}, but no tower reads a field of side 'target': set it "
+            "to '', or change the side."
+        )
+    if field.shares_head:
+        yield f"{path}.shares_head: a field of side 'target' has no head; set it to ''."
+
+
+def _shared(c: Config, name: str) -> Iterator[str]:
+    """A head that is another field's."""
+    field, path = c.fields[name], f"config.fields.{name}.shares_head"
+    if not field.shares_head:
+        return
+    owner = c.encoded.get(field.shares_head)
+    if owner is None or field.shares_head == name:
+        known = ", ".join(sorted(set(c.encoded) - {name}))
+        yield f"{path} is {field.shares_head!r}, which is no other field (there are: {known})."
+        return
+    if owner.shares_head:
+        yield f"{path} is {field.shares_head!r}, which has none of its own: name the one it shares."
+    if owner.tower not in c.towers:
+        return
+    widths = c.towers[field.tower].width, c.towers[owner.tower].width
+    if widths[0] != widths[1] or owner.head != field.head or owner.modality != field.modality:
+        yield (
+            f"{path}: a head can be shared by fields of one modality whose towers are of one width"
+            f"; give {name} and {field.shares_head} the same config.fields.<field>.head, too."
+        )
+    if field.head.lexical and field.head.tied and field.tower != owner.tower:
+        yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
+
+
+def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
+    """The shape (M, N) of a field's points; (1, V) behind a lexical head.
+
+    Args:
+      c: checked.
+      field: its name.
+      vocab_size: of the tokenizer; V where the tower's config leaves it open.
+    """
+    return c.fields[field].head.point_shape(c, field, vocab_size)
+
+
+def sides(c: Config) -> Iterator[str]:
+    """What is wrong with how the fields make a query and a document, a sentence each."""
+    for side in ("query", "document"):
+        mine = {name: field for name, field in c.fields.items() if field.side == side}
+        if not mine:
+            yield f"config.fields has no field of side {side!r}; the loss compares both sides."
+        elif not any(field.weight > 0 for field in mine.values()):
+            yield (
+                f"config.fields: all fields of side {side!r} ({', '.join(sorted(mine))}) have "
+                "weight 0; their average needs one above 0."
+            )
+        if len(mine) == 1 and next(iter(mine.values())).optional:
+            name = next(iter(mine))
+            yield (
+                f"config.fields.{name}.optional: it is the only field of its side; a record "
+                "without it has nothing to compare."
+            )
+    for names in compared(c):
+        shapes = {name: point_shape(c, name) for name in c.encoded if name in names}
+        if len(set(shapes.values())) > 1:
+            text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
+            yield (
+                f"the fields' points differ ({text}, class tokens x dimensions): give both sides "
+                "the same towers.<tower>.class_tokens and fields.<field>.head."
+            )
+    for name in (
+        "scalars",
+        "losses",
+        "batch_stats",
+        "model",
+        *(f"{field}_head" for field in c.fields),
+    ):
+        if name in c.towers:
+            yield f"config.towers.{name}: another part of the model has this name; rename it."
+
+
+def negatives(c: Config) -> Iterator[str]:
+    """What is wrong with `config.negatives`, a sentence each."""
+    n, path = c.negatives, "config.negatives"
+    if n.count < 0:
+        yield f"{path}.count is {n.count}; it must be 0 (no hard negatives) or more."
+    if n.count <= 0:
+        return
+    if not n.column:
+        yield f"{path}.column is empty; name the column of the records' lists of documents."
+    documents = {name: field for name, field in c.fields.items() if field.side == "document"}
+    known = ", ".join(sorted(documents)) or "none"
+    if n.field and (n.field not in documents or documents[n.field].modality != "text"):
+        yield (
+            f"{path}.field is {n.field!r}, which is no text field of the side 'document' (there: "
+            f"{known})."
+        )
+    if not n.field and [field.modality for field in documents.values()] != ["text"]:
+        yield (
+            f"{path}.count is {n.count}, but the side 'document' is not one text field (there: "
+            f"{known}): hard negatives are texts; name the field in {path}.field."
+        )
+    for name in c.fields:
+        if name in ("negatives", "negatives_valid"):
+            yield f"config.fields.{name}: batches use this name for hard negatives; rename it."
+    if not c.data.has_negatives:
+        yield (
+            f"{path}.count is {n.count}, but config.data is of the type {c.data.type!r}, whose "
+            "records have no negatives; use 'dpr' or 'triples', or own pairs with such a column."
+        )

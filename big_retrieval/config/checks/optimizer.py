@@ -1,0 +1,156 @@
+"""Checks of the optimizer that need neither the names of parameters nor the number of records."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from big_retrieval.config import Config, ParameterGroup, Phase, Schedule
+from big_retrieval.config.optimizer import SAME, has_batch_norms, towers_of
+
+PATH = "config.optimizer"
+_PLAIN = Schedule(type=SAME)
+
+
+def optimizer(c: Config) -> Iterator[str]:
+    """Rates, rules, schedules, groups, phases and averaging."""
+    o = c.optimizer
+    if o.lr <= 0:
+        yield f"{PATH}.lr is {o.lr}; it must be positive."
+    if o.weight_decay < 0:
+        yield f"{PATH}.weight_decay is {o.weight_decay}; it must be 0 or more."
+    if o.clip_norm is not None and o.clip_norm <= 0:
+        yield f"{PATH}.clip_norm is {o.clip_norm}; use None for no clipping."
+    for key, rule in (
+        ("rule", o.rule),
+        *((f"groups.{n}.rule", g.rule) for n, g in o.groups.items()),
+    ):
+        if rule.type == SAME and key == "rule":
+            yield f"{PATH}.rule.type is {SAME!r}, which only groups can be; name a rule."
+        yield from rule.check(c, f"{PATH}.{key}")
+    for key, schedule in o.schedules():
+        yield from _schedule(schedule, f"{PATH}.{key}", group=key != "schedule")
+    for name, group in o.groups.items():
+        yield from _group(group, f"{PATH}.groups.{name}")
+    for name, phase in o.phases.items():
+        yield from _phase(c, phase, f"{PATH}.phases.{name}")
+    yield from _starts(c)
+    yield from _averaging(c)
+
+
+def _schedule(s: Schedule, path: str, *, group: bool) -> Iterator[str]:
+    if s.type == SAME:
+        if not group:
+            yield f"{path}.type is {SAME!r}, which only groups and phases can be; name a schedule."
+        changed = [
+            f.name for f in dataclasses.fields(s) if getattr(s, f.name) != getattr(_PLAIN, f.name)
+        ]
+        if changed:
+            yield (
+                f"{path}.{changed[0]} is set, but {path}.type is {SAME!r}: set the type, too, such "
+                "as to 'cosine'."
+            )
+        return
+    for key in ("warmup_steps", "cooldown_steps"):
+        if getattr(s, key) < 0:
+            yield f"{path}.{key} is {getattr(s, key)}; it must be 0 or more."
+    if s.timescale < 1:
+        yield f"{path}.timescale is {s.timescale}; it must be at least 1."
+    if not 0 <= s.end <= 1:
+        yield f"{path}.end is {s.end}; it is a share of the peak, 0 to 1."
+
+
+def _group(group: ParameterGroup, path: str) -> Iterator[str]:
+    if not group.pattern:
+        yield f"{path}.pattern is empty; give a regular expression such as 'image/.*'."
+    yield from _pattern(group.pattern, f"{path}.pattern")
+    yield from _rate(group.lr, group.lr_factor, path)
+    if group.lr is not None and group.lr_factor != 1:
+        yield f"{path}.lr and {path}.lr_factor are both set; keep one of them."
+    if group.weight_decay is not None and group.weight_decay < 0:
+        yield f"{path}.weight_decay is {group.weight_decay}; it must be 0 or more."
+
+
+def _phase(c: Config, phase: Phase, path: str) -> Iterator[str]:
+    yield from _pattern(phase.trainable, f"{path}.trainable")
+    yield from _pattern(phase.frozen, f"{path}.frozen")
+    yield from _rate(phase.lr, None, path)
+    for name, rate in phase.groups.items():
+        if name not in c.optimizer.groups:
+            known = ", ".join(sorted(c.optimizer.groups)) or "none"
+            yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {known}."
+        yield from _rate(rate.lr, rate.lr_factor, f"{path}.groups.{name}")
+        if rate.lr is not None and rate.lr_factor is not None:
+            yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
+    if phase.batch_stats == "tower":
+        return
+    if not any(has_batch_norms(tower) for tower in c.towers.values()):
+        yield (
+            f"{path}.batch_stats is {phase.batch_stats!r}, but no tower has batch norms: leave it "
+            "at 'tower'."
+        )
+    for name, tower in towers_of(c.towers, phase.batch_stats).items():
+        if not has_batch_norms(tower) or c.microbatch in (None, c.batch_size):
+            continue
+        if tower.whole_batch:
+            yield (
+                f"{path}.batch_stats is {phase.batch_stats!r}: the batch norms of "
+                f"config.towers.{name} then need the whole batch at once; set "
+                f"config.towers.{name}.batch_stats to 'slice', or drop config.microbatch."
+            )
+
+
+def _starts(c: Config) -> Iterator[str]:
+    """When phases begin, as far as that is known without the number of records."""
+    seen: dict[tuple[str, float], str] = {}
+    for name, phase in c.optimizer.phases.items():
+        path = f"{PATH}.phases.{name}"
+        given = {k: getattr(phase, k) for k in ("start_step", "start_epoch")}
+        given = {k: x for k, x in given.items() if x is not None}
+        if len(given) != 1:
+            wrong = "are both set; keep one of them" if given else "are not set; give one of them"
+            yield f"{path}.start_step and {path}.start_epoch {wrong}."
+            continue
+        ((key, start),) = given.items()
+        if start < 0:
+            yield f"{path}.{key} is {start}; it must be 0 (the beginning of the run) or more."
+        if (key, start) in seen:
+            yield (
+                f"{path}.{key} is {start}, where {PATH}.phases.{seen[key, start]} begins, too: "
+                "phases must not overlap; let one of them begin later."
+            )
+        seen[key, start] = name
+        length = "total_steps" if key == "start_step" else "total_epochs"
+        total = getattr(c, length)
+        if length == "total_epochs" and c.total_steps is not None:
+            total = None  # total_steps wins
+        if total is not None and start >= total:
+            yield (
+                f"{path}.{key} is {start}, but the run ends at config.{length} {total}: let the "
+                "phase begin earlier, or train for longer."
+            )
+
+
+def _averaging(c: Config) -> Iterator[str]:
+    a = c.optimizer.averaging
+    path = f"{PATH}.averaging"
+    if a.type == "ema" and not 0 <= a.decay < 1:
+        yield f"{path}.decay is {a.decay}; it must be at least 0 and below 1."
+    if a.type == "swa":
+        if not 0 <= a.start < 1:
+            yield f"{path}.start is {a.start}; it is a share of an epoch, from 0 to below 1."
+        if a.count < 1:
+            yield f"{path}.count is {a.count}; it must be at least 1."
+
+
+def _rate(lr: float | None, factor: float | None, path: str) -> Iterator[str]:
+    if lr is not None and lr <= 0:
+        yield f"{path}.lr is {lr}; it must be positive, or None for the run's."
+    if factor is not None and factor < 0:
+        yield f"{path}.lr_factor is {factor}; it must be 0 or more."
+
+
+def _pattern(pattern: str, path: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        yield f"{path}: {pattern!r} is not a regular expression: {problem}."

@@ -1,0 +1,142 @@
+"""All checks in order, and those of the run, its mesh and its towers."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from big_retrieval.config import Config
+from big_retrieval.config.checks.data import data, loader
+from big_retrieval.config.checks.evals import evals
+from big_retrieval.config.checks.fields import fields, negatives, sides
+from big_retrieval.config.checks.labels import labels
+from big_retrieval.config.checks.lexical import lexical
+from big_retrieval.config.checks.losses import losses
+from big_retrieval.config.checks.optimizer import optimizer
+from big_retrieval.config.sources import LIMIT
+from big_retrieval.errors import UserError
+
+POSITIVE = ("batch_size", "log_every", "checkpoint_every")
+AT_LEAST_ONE = ("total_steps", "total_examples", "total_epochs", "stop_after")
+
+
+def check(config: Config) -> None:
+    """Raises for the first impossible combination.
+
+    Raises:
+      UserError: names the keys and the remedy.
+    """
+    for part in CHECKS:
+        for sentence in part(config):
+            raise UserError(sentence)
+
+
+def mesh_shape(config: Config, devices: int) -> tuple[int, int, int]:
+    """The sizes of the axes data, fsdp and tensor on this many devices.
+
+    Raises:
+      UserError: the axes do not multiply to the devices, or the batch does not divide over them.
+    """
+    mesh = config.mesh
+    for sentence in _mesh(config):
+        raise UserError(sentence)
+    sizes = dataclasses.asdict(mesh)
+    free = [name for name, size in sizes.items() if size == -1]
+    fixed = 1
+    for size in sizes.values():
+        fixed *= 1 if size == -1 else size
+    if free and devices % fixed == 0:
+        sizes[free[0]] = devices // fixed
+    elif free or fixed != devices:
+        raise UserError(
+            f"config.mesh (data {mesh.data}, fsdp {mesh.fsdp}, tensor {mesh.tensor}) does not fit "
+            f"{devices} device(s): the axes must multiply to that number; -1 takes the rest."
+        )
+    rows = sizes["data"] * sizes["fsdp"]
+    if config.batch_size % rows:
+        near = max(rows, round(config.batch_size / rows) * rows)
+        raise UserError(
+            f"config.batch_size {config.batch_size} does not divide over the mesh's {rows} groups "
+            f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}); {near} would."
+        )
+    if config.microbatch is not None and config.microbatch % rows:
+        raise UserError(
+            f"config.microbatch {config.microbatch} does not divide over the mesh's {rows} groups "
+            f"of rows (data {sizes['data']} x fsdp {sizes['fsdp']}): it counts the rows of all "
+            "devices together."
+        )
+    return sizes["data"], sizes["fsdp"], sizes["tensor"]
+
+
+def _mesh(c: Config) -> Iterator[str]:
+    sizes = dataclasses.asdict(c.mesh)
+    for name, size in sizes.items():
+        if size == 0 or size < -1:
+            yield f"config.mesh.{name} is {size}; it must be positive, or -1 for the rest."
+    free = [name for name, size in sizes.items() if size == -1]
+    if len(free) > 1:
+        yield f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be."
+
+
+def _run(c: Config) -> Iterator[str]:
+    if not 0 <= c.seed < LIMIT:
+        yield f"config.seed is {c.seed}; it must be from 0 to {LIMIT - 1}."
+    for key in POSITIVE:
+        if getattr(c, key) < 1:
+            yield f"config.{key} is {getattr(c, key)}; it must be at least 1."
+    for key in AT_LEAST_ONE:
+        value = getattr(c, key)
+        if value is not None and value <= 0:
+            yield f"config.{key} is {value}; it must be positive."
+    for key in (*POSITIVE, "total_steps", "stop_after", "eval_every"):
+        if (getattr(c, key) or 0) >= LIMIT:
+            yield f"config.{key} is {getattr(c, key)}; it must be below {LIMIT}."
+    if c.total_steps is None and c.total_examples is None and c.total_epochs is None:
+        yield "the run has no length: set config.total_steps, total_examples or total_epochs."
+    if c.total_steps is None and None not in (c.total_examples, c.total_epochs):
+        yield "config.total_examples and config.total_epochs are both set; keep one of them."
+    if c.eval_every < 0:
+        yield f"config.eval_every is {c.eval_every}; it must be 0 (at the end only) or more."
+
+
+def _slices(c: Config) -> Iterator[str]:
+    if c.microbatch is not None and c.microbatch < 1:
+        yield f"config.microbatch is {c.microbatch}; it must be at least 1, or None for no slices."
+    elif c.microbatch is not None and c.batch_size % c.microbatch:
+        near = min(_divisors(c.batch_size), key=lambda d: abs(d - (c.microbatch or 0)))
+        yield (
+            f"config.microbatch {c.microbatch} does not divide config.batch_size {c.batch_size}; "
+            f"{near} would."
+        )
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _towers(c: Config) -> Iterator[str]:
+    for name, tower in c.towers.items():
+        yield from tower.check(c, f"config.towers.{name}")
+
+
+def _init(c: Config) -> Iterator[str]:
+    for name, init in c.init.items():
+        if name != "model" and name not in c.towers:
+            known = ", ".join(["model", *sorted(c.towers)])
+            yield f"config.init.{name} is no tower of this config; known: {known}."
+        if not init.path:
+            yield f"config.init.{name}.path is empty; give a file, a folder or a hub name."
+
+
+def _unused(c: Config) -> Iterator[str]:
+    used = {field.tower for field in c.fields.values()}
+    for name in c.towers:
+        if name not in used:
+            yield (
+                f"config.towers.{name} is used by no field: remove it, or set "
+                "config.fields.<field>.tower to it."
+            )
+
+
+CHECKS = (
+    _mesh, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
+    losses, labels, negatives, evals, data, loader,
+)  # fmt: skip

@@ -1,0 +1,222 @@
+"""What config files are written with.
+
+A config file starts from `base()`, changes what it wants and returns the ConfigDict:
+
+    from big_retrieval.config import recipe
+
+    def get_config(arg: str = ""):
+        args = recipe.parse_arg(arg, batch=4096)
+        c = recipe.base()
+        c.batch_size = args.batch
+        c.towers.image = recipe.vit("B/16", class_tokens=16)
+        ...
+        return recipe.runlocal(c) if args.runlocal else c
+"""
+
+import dataclasses
+import difflib
+from types import SimpleNamespace
+from typing import Any
+
+from big_retrieval.config import (
+    RESNET_SIZES,
+    VIT_SIZES,
+    Bert,
+    Config,
+    ImageField,
+    Loss,
+    ParameterGroup,
+    Phase,
+    Projection,
+    ResNet,
+    Retrieval,
+    TextField,
+    ViT,
+    schema,
+)
+from big_retrieval.config.runlocal import runlocal as runlocal
+from big_retrieval.errors import UserError
+
+Editable = Any  # a ConfigDict, whose attributes have no static types
+
+
+def base() -> Editable:
+    """The defaults, as the ConfigDict that config files change."""
+    return schema.to_config_dict(Config())
+
+
+def entry(value: Any, **changes: Any) -> Editable:
+    """A dataclass of `config` with some values changed, as a part to assign in a config file.
+
+    Raises:
+      UserError: a change names no field of the dataclass.
+    """
+    known = {f.name for f in dataclasses.fields(value)}
+    for key in changes:
+        if key not in known:
+            raise UserError(schema.unknown_key(type(value).__name__, key, known))
+    return schema.to_config_dict(dataclasses.replace(value, **changes))
+
+
+def vit(size: str = "B/16", **changes: Any) -> Editable:
+    """A vision tower of a published size (`VIT_SIZES`), with any of its keys changed."""
+    if size not in VIT_SIZES:
+        raise UserError(f"ViT size {size!r} is unknown; known: {', '.join(VIT_SIZES)}.")
+    names = ("patch", "width", "depth", "heads", "mlp")
+    return entry(ViT(), **(dict(zip(names, VIT_SIZES[size], strict=True)) | changes))
+
+
+def bert(**changes: Any) -> Editable:
+    """BERT base as published: 12 layers of 768, two token types, dropout of 0.1 while training."""
+    published: dict[str, Any] = {
+        "width": 768, "depth": 12, "heads": 12, "mlp": 3072, "final_norm": False,
+        "token_types": 2, "epsilon": 1e-12, "dropout": 0.1,
+    }  # fmt: skip
+    return entry(Bert(), **(published | changes))
+
+
+def resnet(depth: int = 50, **changes: Any) -> Editable:
+    """A residual network of a published depth (`RESNET_SIZES`), with any of its keys changed."""
+    if depth not in RESNET_SIZES:
+        known = ", ".join(map(str, RESNET_SIZES))
+        raise UserError(f"ResNet depth {depth!r} is unknown; known: {known}.")
+    blocks, bottleneck = RESNET_SIZES[depth]
+    return entry(ResNet(), **({"blocks": blocks, "bottleneck": bottleneck} | changes))
+
+
+def group(pattern: str, **changes: Any) -> Editable:
+    """Parameters that are trained in a way of their own, to assign in `c.optimizer.groups`.
+
+        c.optimizer.groups.image = recipe.group("image/.*", frozen=True)
+
+    Args:
+      pattern: regular expression over whole names.
+      **changes: keys of `config.Group`.
+    """
+    return entry(ParameterGroup(), pattern=pattern, **changes)
+
+
+def layerwise(tower: str, depth: int, decay: float) -> dict[str, Editable]:
+    """A group for each layer of a transformer: the farther from the output, the lower the rate.
+
+        c.optimizer.groups.update(recipe.layerwise("image", depth=12, decay=0.75))
+
+    As in "BEiT: BERT Pre-Training of Image Transformers": layer k of 0 to depth - 1 has the rate
+    decay^(depth - k), what comes before layer 0 decay^(depth + 1), what follows the last layer 1.
+
+    Args:
+      tower: name of the tower.
+      depth: its layers.
+      decay: from a layer to the one before it.
+    """
+    found = {
+        f"{tower}_{k}": group(f"{tower}/layers_{k}/.*", lr_factor=decay ** (depth - k))
+        for k in range(depth)
+    }
+    before = f"{tower}/(?!layers_|ln_final|ln_post).*"
+    return {f"{tower}_in": group(before, lr_factor=decay ** (depth + 1)), **found}
+
+
+def phase(**changes: Any) -> Editable:
+    """A part of the run, to assign in `c.optimizer.phases`; see `config.Phase` for its keys.
+
+    c.optimizer.phases.heads = recipe.phase(start_epoch=0, trainable=".*_head/.*")
+    """
+    return entry(Phase(), **changes)
+
+
+def image_text(
+    c: Editable, *, dim: int, spheres: int | None = None, size: int = 224,
+    length: int = 77,
+) -> None:  # fmt: skip
+    """Gives `c` one image field (document side) and one text field (query side).
+
+    Args:
+      c: the config to change.
+      dim: values per class token behind the projection.
+      spheres: blocks of a single class token's `dim`; None with several class tokens.
+      size: image side in pixels.
+      length: tokens of a text.
+    """
+    head = Projection(dim=dim, spheres=spheres)
+    c.fields.image = entry(ImageField(), size=size, head=head)
+    c.fields.text = entry(TextField(), length=length, head=head)
+
+
+def small() -> Editable:
+    """What the examples start from: a ViT and a BERT of two layers, on generated scenes.
+
+    Batches of 128 for 300 steps, evaluated by retrieval at the end.
+    """
+    c = base()
+    c.total_steps, c.batch_size, c.dtype = 300, 128, "float32"
+    size = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "embedding_std": 0.5}
+    c.towers.image = entry(ViT(), patch=8, **size)
+    c.towers.text = entry(Bert(), norm="pre", **size)
+    image_text(c, dim=64, size=32, length=20)
+    c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
+    c.tokenizer.vocab_size = 512
+    c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
+    c.evals.test = entry(Retrieval())
+    return c
+
+
+def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
+    """Makes `losses.main` another loss, which keeps the temperature of the one before.
+
+    Args:
+      c: the config to change.
+      loss: such as `config.Vdr()`.
+      **changes: keys of it.
+
+    Raises:
+      UserError: a change names no key of the loss.
+    """
+    new = entry(loss, **changes)
+    if "temperature" in new and "temperature" not in changes:
+        new.temperature = c.losses.main.get("temperature", new.temperature)
+    c.losses.main = new
+
+
+def parse_arg(arg: str, **defaults: Any) -> SimpleNamespace:
+    """Reads the part behind the colon of `--config=file.py:arg`.
+
+    Args:
+      arg: comma-separated words and key=value pairs, e.g. `runlocal,batch=512`.
+      **defaults: the keys with their defaults; the default's type is the value's. A key whose
+        default is False may stand alone. `runlocal` is always one of them.
+
+    Raises:
+      UserError: an unknown key or a value of another type.
+    """
+    values: dict[str, Any] = {"runlocal": False, **defaults}
+    for item in filter(None, arg.split(",")):
+        key, equals, text = item.partition("=")
+        if key not in values:
+            near = difflib.get_close_matches(key, values, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UserError(
+                f"config argument {item!r} is unknown{hint}; known: {', '.join(sorted(values))}."
+            )
+        kind = type(values[key])
+        if kind is bool:
+            if text.lower() not in ("", "true", "false", "1", "0"):
+                raise UserError(f"config argument {key} is {text!r}; it must be true or false.")
+            values[key] = text.lower() in ("", "true", "1")
+            continue
+        try:
+            values[key] = kind(text) if equals else kind("")
+        except ValueError:
+            word = "a whole number" if kind is int else "a number"
+            raise UserError(f"config argument {key} is {text!r}; it must be {word}.") from None
+    return SimpleNamespace(**values)
+
+
+def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
+    """Checks a config argument that is one of some words.
+
+    Raises:
+      UserError: it is another.
+    """
+    if value not in known:
+        raise UserError(f"config argument {key} is {value!r}; known: {', '.join(known)}.")

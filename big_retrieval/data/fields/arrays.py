@@ -1,0 +1,223 @@
+"""How arrays are taken from records, or from a memory-mapped file beside them; see reader.py."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import ArrayField
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools, counts
+from big_retrieval.data.sources import (
+    Record,
+    RecordSource,
+    column_of,
+    is_absent,
+    place_of,
+    value_of,
+)
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.regular import check_regular
+
+
+def make_reader(field: ArrayField, tools: Tools) -> "ArrayReader":
+    """The reader of an array field; counts the texts of all records where rows go by them."""
+    aligned = tools.fields[field.aligned_with].build(tools) if field.aligned_with else None
+    starts = None
+    if aligned is not None and field.file and not field.column and tools.source is not None:
+        starts = np.concatenate([[0], np.cumsum(counts(aligned, tools.source))])
+    return ArrayReader(field, aligned, starts)
+
+
+@dataclass(frozen=True)
+class ArrayReader(FieldReader):
+    """Arrays [*shape] of the field's type.
+
+    Attributes:
+      field: the field's configuration.
+      aligned: reads the texts that the arrays belong to; None: they belong to records.
+      starts: the row of the first text of each training record, and behind the last one, int64
+        [records + 1]; None: rows do not go by texts.
+    """
+
+    field: ArrayField
+    aligned: FieldReader | None = None
+    starts: np.ndarray | None = None
+
+    def check(self, path: str, source: RecordSource) -> None:
+        """The file is there, its rows are of the field's shape and type, and as many as needed."""
+        if not self.field.file:
+            return
+        store = open_store(self.field.file)
+        shape, kind = store.shape[1:], np.dtype(self.field.dtype)
+        if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
+            raise UserError(
+                f"{path}.file {self.field.file} holds {store.dtype} {list(store.shape)}, but "
+                f"{kind} [rows, {', '.join(map(str, self.field.shape))}] is wanted; set {path}."
+                "shape and dtype to what it holds, or write it anew."
+            )
+        if self.field.column:
+            return
+        needed = len(source) if self.starts is None else int(self.starts[-1])
+        if len(store) != needed:
+            what = "records" if self.starts is None else f"texts of {self.field.aligned_with!r}"
+            raise UserError(
+                f"{path}.file {self.field.file} has {len(store):,} rows for {needed:,} {what} of "
+                f"{source.name}; write one for each, or name a column with the numbers of the rows "
+                f"in {path}.column."
+            )
+
+    def lacks(self, record: Record) -> bool:
+        """Whether the column has nothing; never where values are generated or rows go in order."""
+        return bool(self.field.column) and not self._drawn_up(record) and super().lacks(record)
+
+    def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray | None:
+        """The record's array, or that of the drawn text."""
+        del name
+        number, count = 0, 1
+        if self.aligned is not None:
+            text = drawing.texts.get(self.field.aligned_with)
+            if text is None and self.field.optional:
+                return None
+            if text is None:
+                why = f"it has an array for each text of {self.field.aligned_with!r}, but no text"
+                raise Damaged(drawing.place, why)
+            number, count = text.number, text.count
+        if self._drawn_up(record):
+            return self._generate(drawing.index, number)
+        given = None
+        if self.field.column:
+            given = column_of(record, self.field.column, drawing.source)
+        return self._array(given, drawing.index, number, count, drawing.place)
+
+    def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+        """{"values": [n, *shape]}; None is all 0."""
+        out = np.zeros((len(values), *self.field.shape), self.field.dtype)  # [n, *shape]
+        for row, value in enumerate(values):
+            if value is not None:
+                out[row] = value
+        return {"values": out}
+
+    def count(self, source: RecordSource, index: int) -> int:
+        """One, or as many as the record has texts."""
+        return 1 if self.aligned is None else self.aligned.count(source, index)
+
+    def value(self, source: RecordSource, index: int, number: int) -> np.ndarray | None:
+        """The array of a record, or of one of its texts."""
+        place, given = place_of(source, index), None
+        if self.field.generated and not self.field.column:
+            return self._generate(index, number)
+        if self.field.column:
+            if self.field.generated and self.field.column not in source[index]:
+                return self._generate(index, number)
+            given = value_of(source, index, self.field.column)
+            if self.field.optional and is_absent(given):
+                return None
+        return self._array(given, index, number, self.count(source, index), place)
+
+    def _drawn_up(self, record: Record) -> bool:
+        """Whether the values of a record are random."""
+        return self.field.generated and self.field.column not in record
+
+    def _generate(self, index: int, number: int) -> np.ndarray:
+        """Values that follow from the numbers of the record and the text alone."""
+        rng, kind = np.random.default_rng((index, number)), np.dtype(self.field.dtype)
+        if kind.kind == "f":
+            return rng.standard_normal(self.field.shape).astype(kind)
+        return rng.integers(0, 2, self.field.shape).astype(kind)
+
+    def _array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
+        """The array that belongs to text `number` of `count`, or to the record.
+
+        Args:
+          given: what the column holds; None: there is no column, and rows go in order.
+          index: of the record.
+          number: of the text; 0 without texts.
+          count: of the texts.
+          place: where the record stands, for messages.
+        """
+        column = self.field.column
+        if not column:
+            row = index if self.starts is None else int(self.starts[index]) + number
+            return self._row(row, place)
+        if self.aligned is not None:
+            if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
+                have = len(given) if isinstance(given, list | tuple | np.ndarray) else 1
+                why = f"{column!r} has not one array for each text, but {have} for {count}"
+                raise Damaged(place, why)
+            given = given[number]
+        if self.field.file and np.ndim(given) == 0:
+            if isinstance(given, bool) or not isinstance(given, int | np.integer):
+                raise Damaged(place, f"{column!r} has no number of a row, but {given!r:.60}")
+            return self._row(int(given), place)
+        return as_values(given, self.field, repr(column), place)
+
+    def _row(self, row: int, place: str) -> np.ndarray:
+        """A row of the file."""
+        store = open_store(self.field.file)
+        if not 0 <= row < len(store):
+            why = f"it asks for a row that {self.field.file} lacks, {row} of {len(store):,}"
+            raise Damaged(place, why)
+        return as_values(store[row], self.field, f"{self.field.file}, row {row},", place)
+
+
+def as_values(given: Any, field: ArrayField, what: str, place: str) -> np.ndarray:
+    """A value of a record as an array [*shape] of the field's type.
+
+    Args:
+      given: nested lists, or an array.
+      field: shape and type.
+      what: it is, for messages.
+      place: the record, for messages.
+
+    Raises:
+      Damaged: it is of another shape or type, does not fit the type, or is not finite.
+    """
+    kind = np.dtype(field.dtype)
+    try:
+        found = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        raise Damaged(place, f"{what} has lists of different lengths") from None
+    if found.dtype.kind not in "fiub":
+        raise Damaged(place, f"{what} holds something else than numbers, {given!r:.60}")
+    if found.shape != field.shape:
+        why = f"{what} has the wrong shape, {found.shape} instead of {field.shape}"
+        raise Damaged(place, why)
+    if not _casts(found.dtype, kind):
+        raise Damaged(place, f"{what} holds {found.dtype} instead of {kind}")
+    with np.errstate(over="ignore"):
+        out = found.astype(kind)
+    if kind.kind == "f" and not np.isfinite(out).all():
+        raise Damaged(place, f"{what} holds a number that is not finite in {kind}")
+    if kind.kind in "iu" and not np.array_equal(out, found):
+        raise Damaged(place, f"{what} holds numbers that do not fit into {kind}")
+    return out
+
+
+def _casts(given: np.dtype, wanted: np.dtype) -> bool:
+    """Whether values of a type can be meant as those of another; whether they fit is seen later."""
+    allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+    return given.kind in allowed[wanted.kind]
+
+
+@functools.lru_cache(maxsize=64)
+def open_store(file: str) -> np.ndarray:
+    """A memory-mapped .npy file, opened once in each process; nothing is unpickled.
+
+    Raises:
+      UserError: it is missing, or no such file.
+    """
+    try:
+        check_regular(file)
+        found = np.load(file, mmap_mode="r", allow_pickle=False)
+    except OSError as problem:
+        raise UserError(
+            f"the file of arrays {file} cannot be read ({problem.strerror or problem}); give "
+            "another in config.fields.<field>.file."
+        ) from None
+    except (ValueError, EOFError) as problem:
+        raise UserError(f"the file of arrays {file} is no .npy file ({problem}).") from None
+    if not isinstance(found, np.ndarray):
+        raise UserError(f"{file} holds several arrays (.npz); save the one wanted with numpy.save.")
+    return found

@@ -1,0 +1,115 @@
+"""What a record says of its pair: which query and document it is, and how much it counts."""
+
+import functools
+import hashlib
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import PairLabels
+from big_retrieval.data.fields.reader import Drawn
+from big_retrieval.data.judged.weights import make_weight
+from big_retrieval.data.sources import Record
+from big_retrieval.errors import Damaged, UserError
+
+Label = int | float
+
+
+def label_types(labels: PairLabels) -> dict[str, type[np.generic]]:
+    """The arrays that a batch has besides the fields, by name, with their types."""
+    out: dict[str, type[np.generic]] = {}
+    if labels.query:
+        out["query_id"] = np.int32
+    if labels.document:
+        out["document_id"] = np.int32
+    if labels.score:
+        out["weight"] = np.float32
+    return out
+
+
+def read_labels(
+    record: Record, labels: PairLabels, place: str, drawn: Mapping[str, Drawn] | None = None
+) -> dict[str, Label]:
+    """The labels of a record; none where the configuration names no column.
+
+    Args:
+      record: one pair.
+      labels: which columns; `query_field` and `document_field` resolved, see `build.make_labels`.
+      place: where the record stands, for messages.
+      drawn: text field -> which of its texts was drawn; of several ids, that text's counts.
+
+    Returns:
+      `query_id` and `document_id`, from 0, equal for equal values (`number_of`); `weight`.
+
+    Raises:
+      Damaged: a column is missing or empty, has not as many ids as there are texts, or a score has
+        no weight.
+      UserError: a column has several ids, and it is not known of which field's texts.
+    """
+    out: dict[str, Label] = {}
+    for side in ("query", "document"):
+        if getattr(labels, side):
+            out[f"{side}_id"] = number_of(_id(record, labels, side, place, drawn or {}))
+    if labels.score:
+        out["weight"] = _weight(_value(record, labels.score, place), labels, place)
+    return out
+
+
+def number_of(value: Any) -> int:
+    """A number from 0 to 2^31 - 1 for an id: itself where it is one, else 31 bits of its digest.
+
+    Different texts share a number once in 2^31 pairs of them.
+    """
+    if isinstance(value, numbers.Integral) and 0 <= int(value) < 2**31:
+        return int(value)
+    digest = hashlib.blake2b(str(value).encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _id(
+    record: Record, labels: PairLabels, side: str, place: str, drawn: Mapping[str, Drawn]
+) -> Any:
+    """The id of a side: the column's own, or of several that of the text that was drawn."""
+    column, field = getattr(labels, side), getattr(labels, f"{side}_field")
+    value = _value(record, column, place)
+    if not isinstance(value, list | tuple):
+        return value
+    if not field:
+        raise UserError(
+            f"the label {column!r} has {len(value)} values ({place}), one for each text of some "
+            f"field; name the field in config.labels.{side}_field."
+        )
+    count = drawn[field].count if field in drawn else 0
+    if count != len(value):
+        why = f"the label {column!r} has {len(value)} values for {count} texts of {field!r}"
+        raise Damaged(place, f"{why}; give one, or as many")
+    return _known(value[drawn[field].number], record, column, place)
+
+
+def _value(record: Record, column: str, place: str) -> Any:
+    return _known(record.get(column), record, column, place)
+
+
+def _known(value: Any, record: Record, column: str, place: str) -> Any:
+    if value is None or value == "":
+        why = "is empty" if column in record else f"is missing; it has {', '.join(sorted(record))}"
+        raise Damaged(place, f"the label {column!r} {why}")
+    return value
+
+
+def _weight(score: Any, labels: PairLabels, place: str) -> float:
+    try:
+        number = float(score)
+    except (TypeError, ValueError, OverflowError):
+        raise Damaged(place, f"the score {labels.score!r} is {score!r:.60}, no number") from None
+    if not 0 <= number <= labels.s_max:
+        why = f"the score {labels.score!r} is {number:g}, not from 0 to {labels.s_max:g}"
+        raise Damaged(place, f"{why}; see config.labels.s_max")
+    return float(_function(labels)(np.array([number]))[0])
+
+
+@functools.lru_cache(maxsize=16)
+def _function(labels: PairLabels) -> Callable[[np.ndarray], np.ndarray]:
+    return make_weight(labels)

@@ -1,0 +1,250 @@
+"""From the configuration of a source with files to its records."""
+
+import functools
+import glob
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.config.data import Karpathy, Pairs, Tar, Tfds
+from big_retrieval.data.formats.arrow import Csv, Parquet
+from big_retrieval.data.formats.picked import Selected
+from big_retrieval.data.formats.plain import Arrays, JsonLines
+from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Chain, Joined, Rows, Table
+from big_retrieval.data.formats.tar import TarShard
+from big_retrieval.errors import UserError
+from big_retrieval.io.regular import check_regular, read_text
+
+SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
+TRY = "try the same config small and on generated data with :runlocal behind its file name"
+ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
+
+
+def pairs(config: Pairs) -> Records:
+    """Own records; see `Pairs`.
+
+    Raises:
+      UserError: files that are missing, of another kind or damaged as a whole; columns that they
+        lack; a condition that no row meets.
+    """
+    paths = files_of(config.path, config.how_to_get)
+    table, classes = table_of(paths)
+    if config.where:
+        table = Selected(table, dict(term_of(term) for term in config.where))
+    if config.join:
+        other, _ = table_of(files_of(config.join, config.how_to_get))
+        table = Joined(table, other, config.on)
+    return Records(
+        table,
+        image=(config.image,) if config.image else (),
+        text=config.text,
+        separator=config.separator,
+        root=config.root or paths[0].parent,
+        classes=classes,
+    )
+
+
+def tar(config: Tar) -> Records:
+    """Tar shards; see `Tar`. Shards without a sample are left out and said so.
+
+    Raises:
+      UserError: no shard is there, or none has a sample.
+    """
+    paths = files_of(config.path, config.how_to_get)
+    folder = Path(config.index) if config.index else None
+    shards: list[Table] = []
+    for path in paths:
+        try:
+            shards.append(TarShard(path, folder, warn))
+        except UserError as problem:
+            if len(paths) == 1:
+                raise
+            warn(f"left out: {problem}")
+    if not shards:
+        raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
+    name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
+    return Records(Chain(shards, name), image=config.image, text=config.text)
+
+
+def tfds(config: Tfds) -> Records:
+    """A prepared data set; see `Tfds`.
+
+    Raises:
+      UserError: it is not on this machine, or lacks the split or a feature.
+    """
+    from big_retrieval.data.formats.prepared import Prepared  # TFDS takes a second to import
+
+    try:
+        table = Prepared(config.name, config.split, config.folder, config.image)
+    except UserError as problem:
+        hint = f"{config.how_to_get}, or " if config.how_to_get else ""
+        raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
+    image = (config.image,) if config.image else ()
+    return Records(table, image=image, text=config.text, classes=table.classes)
+
+
+def karpathy(config: Karpathy) -> Records:
+    """Flickr30k or COCO with their Karpathy splits; see `Karpathy`.
+
+    Raises:
+      UserError: the file is missing or another one, or has no image of the split.
+    """
+    path = files_of(config.path, config.how_to_get)[0]
+    wanted = set(config.split.split("+"))
+    try:
+        images = json.loads(read_text(path))["images"]
+        splits = sorted({image["split"] for image in images})
+        chosen = [image for image in images if image["split"] in wanted]
+        rows = [_karpathy_row(image, config.captions) for image in chosen]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{path} is no Karpathy split file: it needs images with filename, split, sentences."
+        ) from None
+    if not rows or not wanted <= set(splits):
+        raise UserError(f"{path} has no split {config.split!r}; it has {', '.join(splits)}.")
+    table = Rows(rows, f"{path.stem}-{config.split}")
+    return Records(table, root=config.images or path.parent)
+
+
+def _karpathy_row(image: dict[str, Any], captions: int) -> dict[str, Any]:
+    texts = [sentence["raw"] for sentence in image["sentences"]]
+    number = image.get("cocoid", image.get("imgid", image["filename"]))
+    return {
+        "image": str(Path(image.get("filepath", ""), image["filename"])),
+        "captions": texts[: captions or None],
+        "id": str(number),
+    }
+
+
+def files_of(pattern: str, how_to_get: str) -> list[Path]:
+    """The files of a path, a pattern or a {00..99} range, in order.
+
+    Raises:
+      UserError: there is none.
+    """
+    if not pattern:
+        raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
+    found, lost = expand(pattern)
+    if lost:
+        raise UserError(
+            _advice(f"the data {lost[0]} is not on this machine: check the path", how_to_get)
+        )
+    return found
+
+
+def expand(pattern: str) -> tuple[list[Path], list[str]]:
+    """The files of a path, a pattern or a {00..99} range, in order, and what leads to none.
+
+    Raises:
+      UserError: something else than a regular file or a folder, such as a named pipe.
+    """
+    found, lost = [], []
+    for path in _ranges(pattern):
+        names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+        here = [Path(name) for name in names if Path(name).exists()]
+        for each in here:
+            check_regular(each, folders=True)
+        found += here
+        lost += [] if here else [path]
+    return found, lost
+
+
+def _ranges(pattern: str) -> list[str]:
+    """`{000..011}` written out, each with as many digits."""
+    parts = re.split(r"\{(\d+)\.\.(\d+)\}", pattern)
+    plain, firsts, lasts = parts[::3], parts[1::3], parts[2::3]
+    numbers = [
+        [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    return [
+        "".join(itertools.chain(*itertools.zip_longest(plain, chosen, fillvalue="")))
+        for chosen in itertools.product(*numbers)
+    ]
+
+
+def _advice(problem: str, how_to_get: str) -> str:
+    how = how_to_get or "write one JSON object a line with an image path and captions"
+    return f"{problem}, or {how}; or {TRY}."
+
+
+def term_of(term: str) -> tuple[str, str]:
+    """Column and value of a condition such as "split=train".
+
+    Raises:
+      UserError: it is none.
+    """
+    column, equals, value = term.partition("=")
+    if not equals or not column:
+        raise UserError(f"where is {term!r}; write column=value, such as split=train.")
+    return column, value
+
+
+def table_of(
+    paths: list[Path], open_file: Callable[[Path], Table] | None = None
+) -> tuple[Table, dict[str, Any]]:
+    """The rows of all files, and the classes that they know.
+
+    Args:
+      paths: files, or folders of shards.
+      open_file: how a file is opened; None: by its ending.
+
+    Raises:
+      UserError: a file that cannot be read, or has no rows.
+    """
+    tables, classes = [], {}
+    for path in paths:
+        if path.is_dir():
+            from big_retrieval.data.formats.shards import open_folder
+
+            table, index = open_folder(path)
+            classes |= {key: tuple(names) for key, names in index["classes"].items()}
+        else:
+            table = (open_file or file_table)(path)
+        if not len(table):
+            raise UserError(f"{path} has no rows; give a file with at least one record.")
+        tables.append(table)
+    if len(tables) == 1:
+        return tables[0], classes
+    return Chain(tables, paths[0].parent.name), classes
+
+
+def file_table(path: Path) -> Table:
+    """The rows of one file, opened once however many sources read from it.
+
+    Raises:
+      UserError: its kind is unknown, or it cannot be read.
+    """
+    found = check_regular(path)
+    return _open_table(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=16)
+def _open_table(path: Path, size: int, changed: int) -> Table:
+    ending = path.suffix.lower()
+    if ending in (".jsonl", ".ndjson"):
+        return JsonLines(path)
+    if ending in (".csv", ".tsv"):
+        return Csv(path, "," if ending == ".csv" else "\t")
+    if ending == ".parquet":
+        table = Parquet(path)
+        if table.group_bytes > SLOW_GROUP:
+            group = table.group_bytes / 2**20
+            warn(
+                f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
+                "will be slow; `big-retrieval data convert` makes faster shards"
+            )
+        return table
+    if ending == ".npz":
+        return Arrays(path)
+    raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+
+
+def warn(text: str) -> None:
+    """Says on standard error what the user should know, but need not act on."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,173 @@
+"""Own data as a source: the table's columns of images and texts under their standard names."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.damage import record_at
+from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.images.decoding import Encoded
+from big_retrieval.data.images.limits import MOST_FILE
+from big_retrieval.data.sources import Record, as_texts, is_absent, texts_of
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.regular import read_bytes
+
+IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
+
+
+class Records:
+    """Records of a table: `image` (pixels or `Encoded`), `captions` (texts), all else as it is.
+
+    The image of a row that has nothing in its column is None.
+
+    Args:
+      table: the rows.
+      image: columns that may hold the image, the first one there counts: a path, the content of an
+        image file, an array of pixels, or {"bytes": ..., "path": ...}; empty: no images.
+      text: the column of one text or several; "": no texts.
+      separator: between several texts in one; "": one is one.
+      root: the folder that image paths start from.
+      classes: label column -> names of its classes.
+      name: the source's; "": the table's.
+
+    Raises:
+      UserError: the table has none of the columns.
+    """
+
+    prompts: Mapping[str, tuple[str, ...]] = {}
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        image: Sequence[str] = ("image",),
+        text: str = "captions",
+        separator: str = "",
+        root: str | os.PathLike[str] = "",
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+        name: str = "",
+    ):
+        self.name = name or table.name
+        self.classes = dict(classes or {})
+        self.table = table
+        self._image, self._text, self._separator = tuple(image), text, separator
+        self._root = Path(root).absolute()
+        columns = table.columns
+        if columns is not None and self._image and not columns & set(self._image):
+            check_columns(table, self._image[:1])
+        check_columns(table, filter(None, [text]))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> Record:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        with record_at(self.place(index)):
+            return self._record(index)
+
+    def _record(self, index: int) -> Record:
+        row = self.table.row(index)
+        found = {IMAGE: self._image_of(index, row)} if self._image else {}
+        texts = self._texts(row, index) if self._text else None
+        for key in self._image:
+            row.pop(key, None)
+        row.setdefault("id", f"{self.name}-{index:06d}")
+        return row | found | ({TEXT: texts} if texts else {})
+
+    def place(self, index: int) -> str:
+        """Where a record stands, for messages."""
+        return self.table.place(index)
+
+    def captions(self) -> Iterator[str]:
+        """All texts of the text column, in order; opens no image, leaves damaged records out."""
+        for index in range(len(self) if self._text else 0):
+            try:
+                yield from texts_of(self, index, TEXT)
+            except Damaged:
+                continue
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        """The texts of one record; opens no image.
+
+        Raises:
+          Damaged: it has none.
+        """
+        if column == TEXT and self._text:
+            return self._texts(self.table.row(index, (self._text,)), index)
+        return as_texts(self.value(index, column), column, self.place(index))
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of a record as it stands in the row, or its texts; opens no image.
+
+        Raises:
+          Damaged: it has no such column.
+        """
+        if column == TEXT and self._text:
+            return self.texts(index, column)
+        return self._column(self.table.row(index, (column,)), index, column)
+
+    def _column(self, row: Record, index: int, column: str) -> Any:
+        if column not in row:
+            known = ", ".join(sorted(row))
+            raise Damaged(self.place(index), f"there is no {column!r}; it has {known}")
+        return row[column]
+
+    def _image_of(self, index: int, row: Record) -> Any:
+        """The image of a row, not decoded: `Encoded` or an array; None where it has none."""
+        key = next((key for key in self._image if row.get(key) is not None), self._image[0])
+        value = self._column(row, index, key)
+        return None if is_absent(value) else load_image(value, self._root, self.place(index))
+
+    def _texts(self, row: Record, index: int) -> tuple[str, ...]:
+        value = self._column(row, index, self._text)
+        if self._separator and isinstance(value, str):
+            value = [part.strip() for part in value.split(self._separator)]
+        return as_texts(value, self._text, self.place(index))
+
+
+def load_image(value: Any, root: Path, place: str) -> Any:
+    """The image that a cell holds, not decoded: `Encoded` or an array.
+
+    Args:
+      value: a path, the content of an image file, an array or nested lists of pixels, or
+        {"bytes": ..., "path": ...}.
+      root: the folder that paths start from.
+      place: where the cell is, for messages.
+
+    Raises:
+      Damaged: it holds none, or the file cannot be read.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return Encoded(bytes(value), place)
+    if isinstance(value, list):
+        return _pixels(value, place)
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise Damaged(place, f"the image is {value!r:.80}, not a path, bytes or an array")
+    if "://" in str(value):
+        raise Damaged(place, f"the image {str(value)!r:.80} is an address; download it first")
+    try:
+        return Encoded(read_bytes(root / value, MOST_FILE), f"{place}, {value!s:.200}")
+    except (OSError, ValueError, UserError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else str(problem).rstrip(".")
+        raise Damaged(
+            place, f"the image {str(value)!r:.200} cannot be read under {root} ({why})"
+        ) from None
+
+
+def _pixels(value: list[Any], place: str) -> np.ndarray:
+    """Nested lists of numbers from 0 to 255 as uint8 [H, W, 3]."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty(0)
+    if array.size and array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255:
+        return array.astype(np.uint8)
+    raise Damaged(place, "the image is a list, but not rows of pixels from 0 to 255")

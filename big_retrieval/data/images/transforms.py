@@ -1,0 +1,179 @@
+"""Images as numpy arrays: cropping, resizing, flipping.
+
+Everything is uint8 [H, W, 3] in RGB; the models' input normalisation happens on the device, so
+that an image travels as one byte a value. Sizes are in pixels. Resizing is Pillow's bicubic filter
+with antialiasing, which is what CLIP's preprocessing uses.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from big_retrieval.data.images.decoding import (  # fmt: skip
+    Box,
+    Decoder,
+    Encoded,
+    OneOf,
+    as_array,
+    damaged_at,
+    decode_part,
+    picture,
+)
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # of values in [0, 1]
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+_CROP_TRIES = 10
+
+
+def resize(
+    image: np.ndarray | Image.Image, height: int, width: int, *, decoder: Decoder = "pillow"
+) -> np.ndarray:
+    """Resizes to the given sides, whatever the aspect; the same pixels if nothing changes.
+
+    Args:
+      image: uint8 [H, W, 3], or a Pillow image in RGB.
+      height: rows of the result.
+      width: columns of the result.
+      decoder: whose filter: Pillow's bicubic, or OpenCV's area average (bicubic to enlarge).
+
+    Returns:
+      uint8 [height, width, 3].
+    """
+    rows, columns = _sides(image)
+    if (rows, columns) == (height, width):
+        return np.asarray(image)
+    if decoder == "opencv":
+        import cv2
+
+        smaller = rows > height and columns > width
+        how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
+        return cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=how)
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(np.ascontiguousarray(image))
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(resized)  # [height, width, 3]
+
+
+def _sides(image: np.ndarray | Image.Image) -> tuple[int, int]:
+    """Height and width."""
+    if isinstance(image, np.ndarray):
+        return image.shape[0], image.shape[1]
+    return image.height, image.width
+
+
+def training_view(
+    image: Any,
+    size: int,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    rng: np.random.Generator,
+    reduced: bool = True,
+    decoder: Decoder = "pillow",
+    place: str = "an image",
+) -> np.ndarray:
+    """A random part of an image (`crop_box`), resized to a square.
+
+    Args:
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which one is drawn.
+      size: side of the result.
+      scale: smallest and largest share of the area, in (0, 1]; (1, 1): no crop.
+      ratio: smallest and largest width / height.
+      rng: where the draws come from.
+      reduced: whether JPEG files may be decoded at a smaller scale that is still large enough.
+      decoder: what decodes and resizes.
+      place: where it comes from, for messages.
+
+    Returns:
+      uint8 [size, size, 3].
+
+    Raises:
+      Damaged: it is no image that can be read.
+    """
+
+    if isinstance(image, OneOf):
+        image = image.load(int(rng.integers(image.count)))
+
+    def choose(rows: int, columns: int) -> Box:
+        whole = tuple(scale) == (1.0, 1.0)
+        return (0, 0, rows, columns) if whole else crop_box(rows, columns, scale, ratio, rng)
+
+    if isinstance(image, Encoded):
+        with damaged_at(image.place):
+            part = decode_part(image.data, choose, size, reduced=reduced, decoder=decoder)
+    else:
+        image = as_array(image, place)
+        top, left, height, width = choose(*image.shape[:2])
+        part = image[top : top + height, left : left + width]  # [height, width, 3]
+    return resize(part, size, size, decoder=decoder)  # [size, size, 3]
+
+
+def evaluation_view(image: Any, size: int, *, place: str = "an image") -> np.ndarray:
+    """The short side resized to `size`, then the central square: CLIP's evaluation view.
+
+    Always the exact pixels of CLIP's preprocessing, whatever decodes the training images.
+
+    Args:
+      image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
+      size: side of the result.
+      place: where it comes from, for messages.
+
+    Returns:
+      uint8 [size, size, 3].
+
+    Raises:
+      Damaged: it is no image that can be read.
+    """
+    return resize_center_crop(picture(image, place), size)
+
+
+def crop_box(
+    rows: int,
+    columns: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    rng: np.random.Generator,
+) -> Box:
+    """Draws a part of an image: (top, left, height, width).
+
+    Its share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, its
+    place uniform. Where no such part fits in the image, the largest central one is taken.
+    """
+    for _ in range(_CROP_TRIES):
+        area = rows * columns * rng.uniform(*scale)
+        aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < width <= columns and 0 < height <= rows:
+            top = int(rng.integers(rows - height + 1))
+            left = int(rng.integers(columns - width + 1))
+            return top, left, height, width
+    aspect = min(max(columns / rows, ratio[0]), ratio[1])
+    width = max(1, min(columns, round(rows * aspect)))
+    height = max(1, min(rows, round(columns / aspect)))
+    return (rows - height) // 2, (columns - width) // 2, height, width
+
+
+def resize_center_crop(image: np.ndarray, size: int) -> np.ndarray:
+    """The short side resized to `size`, then the central square.
+
+    Args:
+      image: uint8 [H, W, 3].
+      size: side of the result.
+
+    Returns:
+      uint8 [size, size, 3]; the same array if nothing changes.
+    """
+    rows, columns = image.shape[:2]
+    short = min(rows, columns)
+    rows, columns = int(size * rows / short), int(size * columns / short)
+    image = resize(image, rows, columns)  # [rows, columns, 3]
+    top, left = round((rows - size) / 2), round((columns - size) / 2)
+    return image[top : top + size, left : left + size]  # [size, size, 3]
+
+
+def flip(image: np.ndarray) -> np.ndarray:
+    """Mirrors left and right: uint8 [H, W, 3] -> [H, W, 3]."""
+    return image[:, ::-1]

@@ -1,0 +1,119 @@
+"""The four-way split of judged pairs: known and new queries times known and new documents.
+
+GCL (Section 3.2) keeps a share of the queries and a share of the documents for training. The pairs
+of both are `in_domain`, on which a model is trained; the others say how well it does on new queries
+(`novel_query`), on new documents (`novel_document`) and on both (`zero_shot`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+
+SPLITS = ("in_domain", "novel_query", "novel_document", "zero_shot")
+_PURPOSES = {"queries": 1, "documents": 2, "dev": 3}  # each draws its own random numbers
+
+
+@dataclass(frozen=True, eq=False)
+class FourWaySplit:
+    """Which queries and documents are for training.
+
+    Attributes:
+      query_trains: bool [Q].
+      document_trains: bool [D].
+      query_is_dev: bool [Q], for choosing settings; the other queries are for test. A share of the
+        training queries and of the new ones.
+    """
+
+    query_trains: np.ndarray
+    document_trains: np.ndarray
+    query_is_dev: np.ndarray
+
+
+def normal_text(text: str) -> str:
+    """A text without capitals and white space that says nothing: equal ones are the same query."""
+    return " ".join(text.casefold().split())
+
+
+def draw(
+    queries: Sequence[str],
+    documents: Sequence[str],
+    *,
+    seed: int,
+    query_share: float = 0.8,
+    document_share: float = 0.5,
+    dev_share: float = 0.2,
+) -> FourWaySplit:
+    """Draws which queries and documents are for training, and which queries are for development.
+
+    Args:
+      queries: a key for each, [Q]; equal ones stay together.
+      documents: a key for each, [D]; equal ones stay together.
+      seed: of the draw, which does not depend on the order of queries and documents.
+      query_share: of the queries, for training.
+      document_share: of the documents, for training.
+      dev_share: of the queries of either part, for development.
+
+    Raises:
+      UserError: a share that is not between 0 and 1, or keys that are too few or too unequal to
+        give both parts something.
+    """
+    query_trains = _share(queries, query_share, seed, "queries")
+    document_trains = _share(documents, document_share, seed, "documents")
+    dev = np.zeros(len(queries), bool)
+    for part in (query_trains, ~query_trains):
+        keys = [key for key, there in zip(queries, part, strict=True) if there]
+        dev[part] = _chosen(keys, dev_share, seed, "dev")
+    return FourWaySplit(query_trains, document_trains, dev)
+
+
+def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np.ndarray:
+    """The split of each pair, as its place in `SPLITS`.
+
+    Args:
+      query: numbers of queries, [n].
+      document: numbers of documents, [n].
+      parts: of both.
+
+    Returns:
+      int8 [n].
+    """
+    new_query, new_document = ~parts.query_trains[query], ~parts.document_trains[document]
+    return (new_query + 2 * new_document).astype(np.int8)
+
+
+def on_both_sides(keys: Sequence[str], trains: np.ndarray) -> list[str]:
+    """The keys that are both for training and not, sorted; none after `draw`."""
+    sides: tuple[set[str], set[str]] = (set(), set())
+    for key, side in zip(keys, trains, strict=True):
+        sides[bool(side)].add(key)
+    return sorted(sides[0] & sides[1])
+
+
+def _share(keys: Sequence[str], share: float, seed: int, what: str) -> np.ndarray:
+    """The training part; an error where it, or the rest, is empty."""
+    if not 0 < share < 1:
+        raise UserError(f"the share of the {what} for training is {share}; it must be in (0, 1).")
+    chosen = _chosen(keys, share, seed, what)
+    if chosen.all() or not chosen.any():
+        raise UserError(
+            f"{len(keys):,} {what} in {len(set(keys)):,} group(s) cannot be split {share:.0%} to "
+            f"{1 - share:.0%}: one part is empty; give more {what}, smaller groups or another "
+            "share."
+        )
+    return chosen
+
+
+def _chosen(keys: Sequence[str], share: float, seed: int, purpose: str) -> np.ndarray:
+    """As many as the share says, give or take half a group: bool [n]."""
+    different, group, sizes = np.unique(
+        np.asarray(keys, object), return_inverse=True, return_counts=True
+    )
+    rng = np.random.default_rng((seed, _PURPOSES[purpose]))
+    order = rng.permutation(len(different))
+    middle = np.cumsum(sizes[order]) - sizes[order] / 2
+    chosen = np.zeros(len(different), bool)
+    chosen[order] = middle < share * len(keys)
+    return chosen[group]

@@ -1,0 +1,96 @@
+"""The images of documents: paths, bytes or arrays of a column, or keys into another file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.data.formats.columns import Keys, as_text, check_ids, scan
+from big_retrieval.data.formats.records import load_image
+from big_retrieval.data.formats.tables import Table, check_known
+from big_retrieval.data.images.decoding import OneOf
+from big_retrieval.data.sources import Record, is_absent
+from big_retrieval.errors import Damaged
+
+
+class Gallery:
+    """Images of a file by their keys.
+
+    Args:
+      table: a row for each image.
+      key: its column of keys.
+      value: its column of images.
+      root: the folder that image paths start from.
+
+    Raises:
+      UserError: it lacks a column, a row has no key, or two rows have the same.
+    """
+
+    def __init__(self, table: Table, key: str, value: str, root: Path):
+        found = scan(table, (key,))
+        check_known(table.name, found.columns, (key, value))
+        keys = found.texts[key]
+        missing = f"{key!r} is empty; every image needs a key"
+        twice = "every image needs a key of its own"
+        check_ids(keys, key, table.place, missing=missing, twice=twice)
+        self._table, self._value, self._root = table, value, root
+        self._keys = Keys(keys)
+
+    def load(self, key: Any, place: str) -> Any:
+        """An image, not decoded: `Encoded` or an array.
+
+        Args:
+          key: of the image.
+          place: who asks for it, for messages.
+
+        Raises:
+          Damaged: there is none with this key, or it cannot be read.
+        """
+        row = self._keys.find(as_text(key) or "")
+        if row is None:
+            raise Damaged(place, f"there is no image {key!r:.80} in {self._table.name}")
+        value = self._table.row(row, (self._value,)).get(self._value)
+        return load_image(value, self._root, self._table.place(row))
+
+
+class ImageColumn:
+    """What the column of the documents' images stands for.
+
+    Args:
+      column: its name.
+      root: the folder that paths start from.
+      gallery: where keys lead to; None: the cells hold the images.
+    """
+
+    def __init__(self, column: str, root: Path = Path(), gallery: Gallery | None = None):
+        self.column, self._root, self._gallery = column, root.absolute(), gallery
+
+    def of(self, row: Record, place: str) -> Any:
+        """The image of a row, not decoded: `Encoded`, an array, `OneOf` several; None: it has none.
+
+        Raises:
+          Damaged: it cannot be read.
+        """
+        cell = row.get(self.column)
+        if is_absent(cell):
+            return None
+        several = _several(cell, self._gallery is not None)
+        if len(several) == 1:
+            return self._load(several[0], place)
+        return OneOf(len(several), lambda number: self._load(several[number], place))
+
+    def _load(self, value: Any, place: str) -> Any:
+        if self._gallery is not None:
+            return self._gallery.load(value, place)
+        return load_image(value, self._root, place)
+
+
+def _several(cell: Any, keys: bool) -> list[Any]:
+    """The images of a cell that is not empty; a list of numbers is pixels, or several keys."""
+    if isinstance(cell, np.ndarray) and (keys or cell.dtype.kind in "US"):
+        cell = cell.tolist()
+    if not isinstance(cell, list | tuple):
+        return [cell]
+    found = [each for each in cell if not is_absent(each)]
+    return found if keys or isinstance(found[0], str | bytes | Mapping) else [cell]

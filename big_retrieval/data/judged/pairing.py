@@ -1,0 +1,206 @@
+"""From the ids of judged pairs to numbers: what counts, what is left out, which row is whose.
+
+Works on arrays alone, so that ten million pairs take seconds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from big_retrieval.data.formats.columns import encode, match
+from big_retrieval.data.judged import qrels
+from big_retrieval.data.judged.qrels import Judgements, Twice
+from big_retrieval.errors import UserError
+
+ScoreFrom = Literal["score", "rank", "clicks"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The queries or documents that there are.
+
+    Attributes:
+      ids: of the rows of their file, without doubles.
+      name: of the file, for messages.
+    """
+
+    ids: pa.Array
+    name: str
+
+
+@dataclass(frozen=True)
+class PairedRows:
+    """Which rows the pairs, queries and documents stand in.
+
+    Attributes:
+      judgements: the pairs that count.
+      pairs: the row of each pair, int64 [n].
+      queries: the row of each query, int64 [Q]; in the pairs where there is no file of queries.
+      documents: the row of each document, int64 [D]; likewise.
+      notes: what was left out, with its number, a sentence each.
+    """
+
+    judgements: Judgements
+    pairs: np.ndarray
+    queries: np.ndarray
+    documents: np.ndarray
+    notes: tuple[str, ...]
+
+
+class Pairing:
+    """Judged pairs, from which ever more are left out.
+
+    Args:
+      query: the id of each pair's query, Arrow texts [n], null where it has none.
+      document: the same of its document.
+      score: score, rank or clicks, float64 [n], NaN where it has none.
+      names: the columns of the three, for messages.
+      place: where a pair stands.
+      drop: whether pairs without a known query and document are left out, or an error.
+      negative: whether a score below 0 is an error, or 0.
+      twice: what several scores of a pair make.
+
+    Raises:
+      UserError: a pair without an id (unless `drop`), or with a bad score; a pair with two scores
+        that are refused.
+    """
+
+    def __init__(
+        self,
+        query: pa.Array,
+        document: pa.Array,
+        score: np.ndarray,
+        *,
+        names: tuple[str, str, str],
+        place: Callable[[int], str],
+        drop: bool = False,
+        negative: Literal["refuse", "zero"] = "refuse",
+        twice: Twice = "refuse",
+    ):
+        self._ids, self._names, self._place, self._drop = (query, document), names, place, drop
+        self.notes: list[str] = []
+        self._rows, self._score = np.arange(len(score)), score  # [n]
+        filled: list[Any] = [ids.fill_null("") for ids in self._ids]
+        (self._query, query), (self._document, document) = map(encode, filled)
+        self._different = (query, document)
+        for ids, name in zip(self._ids, names, strict=False):
+            self._keep(np.asarray(ids.is_valid())[self._rows], f"have no {name}", drop)
+        below = self._score < 0
+        if negative == "zero" and below.any():
+            self._score = np.where(below, 0, self._score)
+            self.notes.append(f"{int(below.sum()):,} pairs have a {names[2]} below 0: it counts 0")
+        qrels.check_scores(self._score, names[2], self._at)
+        pairs = self._query, self._document, self._score
+        first, self._score = qrels.distinct(*pairs, self._at, twice)
+        same = "say the same as an earlier one"
+        there = f"are there already; of different numbers the {twice} counts"
+        self._keep(first, same if twice == "refuse" else there, True)
+
+    def score(self, kind: ScoreFrom, s_max: float, least: float = 0.0) -> None:
+        """Makes scores of ranks or clicks; leaves out pairs without a click or below a score.
+
+        Raises:
+          UserError: a rank below 1 or above s_max.
+        """
+        if kind == "clicks":
+            self._keep(self._score > 0, "have no clicks", True)
+            self._score = qrels.ranks_of_clicks(self._query, self._score)
+        if kind != "score":
+            self._score = qrels.scores_of_ranks(self._score, s_max, self._at)
+        self._keep(self._score >= least, f"score below {least:g}", True)
+
+    def sides(self, queries: Known | None, documents: Known | None) -> PairedRows:
+        """Numbers queries and documents.
+
+        Args:
+          queries: those that there are; None: those of the pairs, in their order.
+          documents: likewise; all of them are numbered, judged or not.
+
+        Raises:
+          UserError: a pair with an unknown query or document (unless all such are left out), or no
+            pair that is left.
+        """
+        known = [
+            None if side is None else match(texts, side.ids)
+            for side, texts in zip((queries, documents), self._different, strict=True)
+        ]
+        for number, side in enumerate((queries, documents)):
+            rows = known[number]
+            if side is not None and rows is not None:
+                codes = (self._query, self._document)[number]
+                why = f"have a {self._names[number]} that {side.name} lacks"
+                self._keep(rows[codes] >= 0, why, self._drop, self._ids[number])
+        query, query_rows = _numbered(self._query, known[0], self._rows)
+        document, document_rows = _numbered(self._document, known[1], self._rows)
+        if documents is not None and known[1] is not None:
+            document, document_rows = known[1][self._document], np.arange(len(documents.ids))
+        if queries is not None and len(query_rows) < len(queries.ids):
+            lost, whole = len(queries.ids) - len(query_rows), len(queries.ids)
+            self.notes.append(f"{lost:,} of {whole:,} queries of {queries.name} are not judged")
+        found = Judgements(query.astype(np.int32), document.astype(np.int32), self._score)
+        return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
+
+    def _at(self, index: int) -> str:
+        return self._place(int(self._rows[index]))
+
+    def _keep(self, kept: np.ndarray, why: str, allowed: bool, ids: Any = None) -> None:
+        """Leaves pairs out; raises where that is not allowed, or where none is left."""
+        count, whole = int((~kept).sum()), len(kept)
+        if count and not allowed:
+            first = int(np.flatnonzero(~kept)[0])
+            which = "in " if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
+            raise UserError(
+                f"{count:,} of {whole:,} pairs {why}, the first one {which}{self._at(first)}; "
+                "correct the files, or leave such pairs out with drop=True of the data."
+            )
+        if count == whole:
+            raise UserError(f"no pair is left: all {whole:,} {why}; check the data's columns.")
+        if not count:
+            return
+        self.notes.append(f"{count:,} of {whole:,} pairs are left out: they {why}")
+        self._rows, self._score = self._rows[kept], self._score[kept]
+        self._query, self._document = self._query[kept], self._document[kept]
+
+
+def _numbered(
+    codes: np.ndarray, known: np.ndarray | None, pairs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Those that have a pair, numbered by row; their rows are the pairs' where no file has them.
+
+    Args:
+      codes: of each pair, [n].
+      known: the row of each code; None: there is no file.
+      pairs: the row of each pair, [n], increasing.
+
+    Returns:
+      The number of each pair, int64 [n], and the row of each number.
+    """
+    rows = codes if known is None else known[codes]
+    different, first, numbers = np.unique(rows, return_index=True, return_inverse=True)
+    return numbers, pairs[first] if known is None else different
+
+
+def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""]:
+    """Whose a column of the pairs is: of the side within which it changes less; "": of both.
+
+    Where documents belong to one query each, what never changes within a query cannot change within
+    a document; so of two sides without any change it is that of which there are fewer.
+
+    Args:
+      texts: of all rows of the pairs' file, null where there is none.
+      sides: of pairs without files of queries and documents.
+    """
+    codes, _ = encode(texts.fill_null(""))
+    here, found = codes[sides.pairs], sides.judgements
+    changes = [
+        int((here != codes[rows][numbers]).sum())
+        for rows, numbers in ((sides.queries, found.query), (sides.documents, found.document))
+    ]
+    if changes == [0, 0]:
+        changes = [len(sides.queries), len(sides.documents)]
+    if changes[0] == changes[1]:
+        return ""
+    return "query" if changes[0] < changes[1] else "document"

@@ -1,0 +1,202 @@
+"""Which documents were judged for which queries, and how well they fit.
+
+Scores are from 0 (does not fit) on, higher is better. Ranks and clicks become scores:
+s = s_max + 1 - rank, so that of a hundred ranks the first one scores 100 (GCL, Section 3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.errors import UserError
+
+Twice = Literal["refuse", "max", "min", "mean", "first"]  # what several scores of a pair make
+Place = Callable[[int], str]  # where a pair stands, for messages
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """Judged pairs; no pair is there twice.
+
+    Attributes:
+      query: number of the query in its source, int32 [n].
+      document: number of the document in its source, int32 [n].
+      score: how well they fit, float64 [n], 0 or more.
+    """
+
+    query: np.ndarray
+    document: np.ndarray
+    score: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    @cached_property
+    def _by_query(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs by query, best first, int64 [n]; and each query's first one, int64 [Q + 1]."""
+        order = np.lexsort((self.document, -self.score, self.query))
+        ends = np.cumsum(np.bincount(self.query)) if len(self) else np.zeros(0, np.int64)
+        return order, np.concatenate([[0], ends]).astype(np.int64)
+
+    def counts(self) -> np.ndarray:
+        """How many documents were judged for each query: int64 [Q], up to the last query."""
+        return np.diff(self._by_query[1])
+
+    def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What was judged for some queries, best first, padded to the longest list J.
+
+        Args:
+          queries: their numbers, [q].
+
+        Returns:
+          The documents, int32 [q, J], padded with -1; their scores, float64 [q, J], with 0.
+        """
+        order, starts = self._by_query
+        numbers = np.asarray(queries, np.int64)
+        lengths = starts[numbers + 1] - starts[numbers]  # [q]
+        places = np.arange(lengths.max(initial=0))  # [J]
+        there = places < lengths[:, None]  # [q, J]
+        pairs = order[np.where(there, starts[numbers][:, None] + places, 0)]  # [q, J]
+        documents = np.where(there, self.document[pairs], -1).astype(np.int32)
+        return documents, np.where(there, self.score[pairs], 0.0)
+
+
+@runtime_checkable
+class JudgedSource(RecordSource, Protocol):
+    """A source whose records are judged pairs, with their queries and documents as sources."""
+
+    @property
+    def queries(self) -> RecordSource:
+        """A record for each judged query."""
+        ...
+
+    @property
+    def documents(self) -> RecordSource:
+        """A record for each document that is ranked, judged or not."""
+        ...
+
+    @property
+    def judgements(self) -> Judgements:
+        """Which documents were judged for which queries, by their numbers in these sources."""
+        ...
+
+
+def check_scores(score: np.ndarray, column: str, place: Place) -> None:
+    """Raises for the first score that is missing, negative or infinite.
+
+    Args:
+      score: [n].
+      column: its name, for messages.
+      place: where a pair stands.
+
+    Raises:
+      UserError: names the place and the value.
+    """
+    bad = np.flatnonzero(~(np.isfinite(score) & (score >= 0)))
+    if not len(bad):
+        return
+    first, value = int(bad[0]), float(score[bad[0]])
+    more = f" ({len(bad):,} such pairs)" if len(bad) > 1 else ""
+    if np.isnan(value):
+        raise UserError(f"{place(first)}: {column!r} has no number{more}; give every pair one.")
+    wanted = "it must be 0 or more, and finite"
+    raise UserError(f"{place(first)}: {column!r} is {value:g}; {wanted}{more}.")
+
+
+def distinct(
+    query: np.ndarray, document: np.ndarray, score: np.ndarray, place: Place, twice: Twice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which pairs are there for the first time, and the score that counts.
+
+    Args:
+      query: a number for each query, [n].
+      document: a number for each document, [n].
+      score: [n].
+      place: where a pair stands.
+      twice: of a pair's different scores the one that counts, or their mean; "refuse": an error.
+
+    Returns:
+      bool [n], False for a pair that an equal one precedes; and the scores, float64 [n].
+
+    Raises:
+      UserError: a pair has two scores, which are refused; both places are named.
+    """
+    first = np.ones(len(query), bool)
+    if not len(query):
+        return first, score
+    width = int(document.max()) + 1
+    keys = query.astype(np.int64) * width + document  # [n]
+    order = np.argsort(keys, kind="stable")
+    later = np.concatenate([[False], keys[order][1:] == keys[order][:-1]])  # [n], as sorted
+    other = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
+    if other.any() and twice == "refuse":
+        here = int(np.flatnonzero(other)[0])
+        there, now = int(order[here - 1]), int(order[here])
+        raise UserError(
+            f"{place(now)}: this pair has the score {score[now]:g}, but {score[there]:g} in "
+            f"{place(there)}; keep one of them, or set `twice` of the data to 'max', 'min', 'mean' "
+            "or 'first' (--twice=max, of commands that have it)."
+        )
+    first[order[later]] = False
+    starts = np.flatnonzero(~later)
+    counting = np.array(score, np.float64)  # [n]
+    if other.any():
+        counting[order[starts]] = _combined(score[order], starts, twice)
+    return first, counting
+
+
+def _combined(score: np.ndarray, starts: np.ndarray, twice: Twice) -> np.ndarray:
+    """One score for each run of scores [n] that begins at one of `starts` [k]: float64 [k]."""
+    if twice == "first":
+        return score[starts]
+    if twice == "mean":
+        return np.add.reduceat(score, starts) / np.diff(np.append(starts, len(score)))
+    return (np.maximum if twice == "max" else np.minimum).reduceat(score, starts)
+
+
+def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:
+    """s = s_max + 1 - rank: 1 for the last rank that there can be, s_max.
+
+    Args:
+      rank: from 1, the best, [n].
+      s_max: the score of rank 1.
+      place: where a pair stands.
+
+    Returns:
+      float64 [n].
+
+    Raises:
+      UserError: a rank below 1 or above s_max.
+    """
+    bad = np.flatnonzero(~((rank >= 1) & (rank <= s_max)))
+    if len(bad):
+        raise UserError(
+            f"{place(int(bad[0]))}: the rank is {rank[bad[0]]:g}, not from 1 to {s_max:g}; correct "
+            "it, or set s_max of the data to the last rank."
+        )
+    return s_max + 1 - rank
+
+
+def ranks_of_clicks(query: np.ndarray, clicks: np.ndarray) -> np.ndarray:
+    """The place of each pair by clicks among its query's; ties share the better one: 1, 2, 2, 4.
+
+    Args:
+      query: a number for each query, [n].
+      clicks: [n].
+
+    Returns:
+      float64 [n], from 1.
+    """
+    order = np.lexsort((-clicks, query))
+    places = np.arange(len(order))
+    same_query = query[order][1:] == query[order][:-1]
+    same_clicks = same_query & (clicks[order][1:] == clicks[order][:-1])
+    starts = np.maximum.accumulate(np.where(np.append(False, same_query), 0, places))
+    ties = np.maximum.accumulate(np.where(np.append(False, same_clicks), 0, places))
+    ranks = np.empty(len(order))
+    ranks[order] = ties - starts + 1
+    return ranks

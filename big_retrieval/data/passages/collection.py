@@ -1,0 +1,87 @@
+"""Texts by their ids: the queries or the documents that files of ids speak of."""
+
+from pathlib import Path
+
+from big_retrieval.data.formats.cells import DelimitedLines
+from big_retrieval.data.formats.columns import Keys, check_ids, scan
+from big_retrieval.data.formats.open_files import file_table, files_of
+from big_retrieval.data.formats.plain import JsonLines
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.sources import as_utf8
+from big_retrieval.errors import Damaged, UserError
+
+ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines, the first one there counts
+
+
+class Collection:
+    """Texts with ids: `id text` or `id text title` a line, tab-separated, or JSON lines.
+
+    Holds the ids, sorted, and the place of every line; texts are read when they are asked for.
+
+    Args:
+      path: the file.
+      how_to_get: said where it is missing.
+
+    Raises:
+      UserError: it is missing, of another kind, or has an id twice or not at all.
+    """
+
+    def __init__(self, path: str, how_to_get: str = ""):
+        files = files_of(path, how_to_get or "write a file with an id and a text a line")
+        self.table = _open(files[0])
+        self.name = self.table.name
+        if isinstance(self.table, DelimitedLines):
+            ids, key = self.table.first_cells(), "id"
+        else:
+            key = _key(self.table)
+            ids = scan(self.table, (key,)).texts[key]
+        missing = f"there is no {key!r}; give every row its id"
+        check_ids(ids, key, self.table.place, missing=missing, twice="keep one of them")
+        self.ids, self._keys = ids, Keys(ids)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def find(self, number: str, place: str) -> dict[str, str]:
+        """Title and text of an id.
+
+        Args:
+          number: the id.
+          place: where it was asked for, for messages.
+
+        Raises:
+          Damaged: there is no such id, or it has no text.
+        """
+        row = self._keys.find(number)
+        if row is None:
+            raise Damaged(place, f"{number!r:.60} is not in {self.name}")
+        return self.read(row)
+
+    def read(self, row: int) -> dict[str, str]:
+        """Title and text of a row.
+
+        Raises:
+          Damaged: it has neither.
+        """
+        found = self.table.row(row, ("title", "text"))
+        values = {name: found.get(name) or "" for name in ("title", "text")}
+        if not all(isinstance(value, str) for value in values.values()) or not any(values.values()):
+            raise Damaged(self.table.place(row), "there is no title or text")
+        return {name: as_utf8(value).strip() for name, value in values.items()}
+
+
+def _open(path: Path) -> Table:
+    if path.suffix.lower() in (".tsv", ".txt"):
+        return DelimitedLines(path, ("id", "text", "title"), least=2)
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return file_table(path)
+    raise UserError(f"{path} must be .tsv (id, text and perhaps title) or .jsonl; convert it.")
+
+
+def _key(table: Table) -> str:
+    """The column of ids of JSON lines."""
+    first = table.row(0) if isinstance(table, JsonLines) and len(table) else {}
+    for name in ID_NAMES:
+        if name in first:
+            return name
+    raise UserError(f"{table.name} has no ids: name one of {', '.join(ID_NAMES)} in every line.")

@@ -1,0 +1,1 @@
+"""Generated data: scenes of coloured shapes with captions. Nothing is downloaded."""

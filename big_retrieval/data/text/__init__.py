@@ -1,0 +1,1 @@
+"""Tokenizers, and how texts are cleaned for them."""

@@ -1,0 +1,210 @@
+"""The tokenizers: WordPiece, CLIP's byte pairs, or any of the Hugging Face hub."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.wordpiece import PREFIX, SPECIALS
+from big_retrieval.errors import UserError
+from big_retrieval.io import hub
+from big_retrieval.io.regular import check_regular, read_bytes, read_text
+
+CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
+
+CLIP_MERGES = 49152 - 256 - 2
+_CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
+
+def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> FixedLengthTokenizer:
+    """BERT's tokenizer: [CLS] pieces [SEP], where pieces are the greedy longest matches.
+
+    Control characters are dropped, accents stripped when lower-casing, words split at white space,
+    punctuation and CJK characters; a word without a match, or of more than 100 characters, is
+    [UNK]. The special tokens are recognised where they stand alone as a word.
+
+    Args:
+      vocab: the entries; id = place. The four of [PAD] [UNK] [CLS] [SEP] must be there.
+      lowercase: lower-case the texts and strip their accents.
+
+    Raises:
+      UserError: a special token is missing, or an entry occurs twice.
+    """
+    ids = {token: number for number, token in enumerate(vocab)}
+    for special in SPECIALS[:4]:
+        if special not in ids:
+            raise UserError(f"The WordPiece vocabulary has no {special}; it is not one of BERT's.")
+    if len(ids) < len(vocab):
+        raise UserError("The WordPiece vocabulary has an entry twice; every id needs its own.")
+    inner = tokenizers.Tokenizer(
+        models.WordPiece(
+            ids, unk_token="[UNK]", max_input_chars_per_word=100, continuing_subword_prefix=PREFIX
+        )
+    )
+    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # type: ignore[assignment]
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
+    inner.post_processor = processors.BertProcessing(  # type: ignore[assignment]
+        ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
+    )
+    standalone = [name for name in SPECIALS if name in ids]
+    return FixedLengthTokenizer(inner, pad_id=ids["[PAD]"], standalone=standalone)
+
+
+def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> FixedLengthTokenizer:
+    """CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, padded with 0.
+
+    Texts are cleaned (`clean.clip_text`), lower-cased and framed by <|startoftext|> and
+    <|endoftext|>, which are also recognised inside of a text. The ids are those of open_clip's
+    SimpleTokenizer.
+
+    Args:
+      path: the file.
+      merges: how many it has; lines behind them are left out.
+
+    Raises:
+      UserError: the file is missing or not a list of so many merges.
+    """
+    lines = _read(path).split("\n")[1 : merges + 1]
+    pairs = [(pair[0], pair[1]) for pair in (line.split() for line in lines) if len(pair) == 2]
+    if len(pairs) != merges:
+        raise UserError(f"{path} has {len(pairs)} merges, CLIP's file has {merges}.")
+    letters = _byte_letters()
+    entries = [*letters, *(letter + "</w>" for letter in letters), *map("".join, pairs)]
+    entries += [CLIP_START, CLIP_END]
+    return _clip({token: number for number, token in enumerate(entries)}, pairs, clean="clip")
+
+
+def _byte_letters() -> list[str]:
+    """The letters that stand for the bytes, in the order of CLIP's ids: printable ones first."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = 256 - len(printable)
+    return [chr(byte) for byte in printable] + [chr(256 + place) for place in range(others)]
+
+
+def _clip(
+    ids: dict[str, int], merges: list[tuple[str, str]], clean: str = ""
+) -> FixedLengthTokenizer:
+    for special in (CLIP_START, CLIP_END):
+        if special not in ids:
+            raise UserError(f"The CLIP vocabulary has no {special}; it is another tokenizer's.")
+    try:
+        model = models.BPE(ids, merges, unk_token=CLIP_END, end_of_word_suffix="</w>")
+    except Exception as error:  # the tokenizers package raises plain Exception
+        raise UserError(f"The CLIP merges do not fit their vocabulary ({error}).") from error
+    inner = tokenizers.Tokenizer(model)
+    inner.normalizer = normalizers.Sequence(  # type: ignore[assignment]
+        [
+            normalizers.NFC(),
+            normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
+            normalizers.Lowercase(),
+        ]
+    )
+    split = pre_tokenizers.Split(tokenizers.Regex(_CLIP_WORDS), "removed", invert=True)
+    inner.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    inner.post_processor = processors.RobertaProcessing(  # type: ignore[assignment]
+        (CLIP_END, ids[CLIP_END]),
+        (CLIP_START, ids[CLIP_START]),
+        trim_offsets=False,
+        add_prefix_space=False,
+    )
+    inner.add_special_tokens([CLIP_START, CLIP_END])
+    return FixedLengthTokenizer(inner, pad_id=0, clean=clean)
+
+
+def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
+    """The tokenizer of a file, a folder or a name on the hub.
+
+    Args:
+      kind: "wordpiece", "clip" or "auto", which takes what it finds.
+      path: a `vocab.txt`, `tokenizer.json` or merges file (`.txt.gz`); a folder with
+        `tokenizer.json`, `vocab.txt` or `merges.txt` and `vocab.json`; or a name on the hub.
+
+    Raises:
+      UserError: an unknown kind, an empty path, or nothing usable there.
+    """
+    if kind not in ("wordpiece", "clip", "auto"):
+        raise UserError(f"config.tokenizer.type is {kind!r}; known: wordpiece, clip, auto.")
+    if not path:
+        raise UserError("config.tokenizer.path is empty; give a file, a folder or a hub name.")
+    place = Path(path)
+    if place.exists():
+        check_regular(place, folders=True)
+    if place.is_file():
+        return _load_file(kind, place)
+    if not place.is_dir():
+        if place.suffix in (".txt", ".json", ".gz") or place.is_absolute():
+            raise UserError(f"config.tokenizer.path: there is no file or folder {place}.")
+        return _load_hub(path)
+    names = ("vocab.txt", "tokenizer.json") if kind == "wordpiece" else ("tokenizer.json",)
+    for name in (*names, "vocab.txt"):
+        if (place / name).is_file() and not (kind == "clip" and name == "vocab.txt"):
+            return _load_file(kind, place / name)
+    if (place / "merges.txt").is_file() and (place / "vocab.json").is_file():
+        return _load_merges(place)
+    raise UserError(
+        f"config.tokenizer.path {place} has no tokenizer.json, vocab.txt, or merges.txt and "
+        "vocab.json."
+    )
+
+
+def _load_file(kind: str, path: Path) -> FixedLengthTokenizer:
+    if path.suffix == ".json":
+        return FixedLengthTokenizer.load(path)
+    if kind == "clip" or (kind == "auto" and path.suffix == ".gz"):
+        return clip_tokenizer(path)
+    lines = [line.rstrip("\r") for line in _read(path).split("\n")]
+    settings = path.with_name("tokenizer_config.json")
+    known = _read_json(settings) if settings.is_file() else {}
+    return wordpiece_tokenizer(
+        lines if lines[-1] else lines[:-1], lowercase=known.get("do_lower_case", True)
+    )
+
+
+def _load_merges(folder: Path) -> FixedLengthTokenizer:
+    """`merges.txt` and `vocab.json` in the layout of CLIP's: words end in </w>."""
+    ids: dict[str, Any] = _read_json(folder / "vocab.json")
+    if not any(token.endswith("</w>") for token in ids):
+        return _load_hub(str(folder))
+    lines = [line for line in _read(folder / "merges.txt").split("\n") if line.strip()]
+    pairs = [line.split() for line in lines if not line.startswith("#version")]
+    return _clip(ids, [(pair[0], pair[-1]) for pair in pairs])
+
+
+def _load_hub(name: str) -> FixedLengthTokenizer:
+    import transformers  # takes seconds to import, and only this needs it
+
+    found = hub.fetch(
+        name,
+        lambda cached: transformers.AutoTokenizer.from_pretrained(name, local_files_only=cached),
+        what="config.tokenizer.path",
+        otherwise="give a local vocab.txt or tokenizer.json",
+    )
+    inner = getattr(found, "backend_tokenizer", None)
+    if inner is None:
+        raise UserError(f"The tokenizer {name!r} has no fast version; use another one.")
+    return FixedLengthTokenizer.from_json(inner.to_str(), pad_id=found.pad_token_id)
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    try:
+        if str(path).endswith(".gz"):
+            return gzip.decompress(read_bytes(path)).decode("utf-8")
+        return read_text(path)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(f"The tokenizer file {path} cannot be read ({error}).") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_read(path)))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The tokenizer file {path} is no JSON object ({error}).") from error

@@ -1,0 +1,207 @@
+"""Encoding on the devices, outside training: for evaluators, search and `big_retrieval.load`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse
+from jax.sharding import Mesh
+
+from big_retrieval import parallel
+from big_retrieval.batch import Batch
+from big_retrieval.config import lexical_head
+from big_retrieval.errors import UserError
+from big_retrieval.models.towers import RetrievalModel, variables
+from big_retrieval.runtime import heartbeat
+from big_retrieval.sparse import gate
+from big_retrieval.sparse.terms import Columns
+
+# Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
+# Rows are taken of both alike.
+Points = Any
+
+LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
+
+
+class Encoder:
+    """Turns batches of one field into points, over a mesh, the same on every process.
+
+    Attributes:
+      batch_size: rows of a global batch that `points` expects.
+      rows: the rows of it that this process has to bring, ascending int64 [b].
+    """
+
+    def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
+        """Prepares; compiles at the first batch of each field.
+
+        Args:
+          model: towers and heads.
+          mesh: the devices.
+          batch_size: rows at a time at most; rounded to a multiple of the mesh's row groups.
+        """
+        groups = mesh.shape["data"] * mesh.shape["fsdp"]
+        self.batch_size = groups * max(1, min(batch_size, LARGEST_BATCH) // groups)
+        self.rows = parallel.local_rows(mesh, self.batch_size)
+        self._mesh = mesh
+        self._model = model
+        whole = parallel.replicated(mesh)
+        self._apply = jax.jit(self._points, out_shardings=whole)
+        self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
+
+    def _points(self, collections: Any, batch: Batch) -> Any:
+        """What comes from the devices: points of every field, gated and compact where it has a
+        lexical head with a gate; which rows count; and whose they are."""
+        reps: Any = self._model.apply(collections, batch.fields)
+        points = dict(reps.points)
+        for name in points:
+            head = lexical_head(self._model.fields, name)
+            if head is None:
+                continue
+            dense = points[name][:, 0]  # [B, V]
+            points[name] = dense
+            if head.top_k is not None:
+                bow = reps.bow.get(name) if head.keep_input_terms else None
+                points[name] = gate.compact(dense, head.top_k, bow)
+        return points, batch.valid, batch.document_id
+
+    def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
+        """What a field's tower sows of a layer; which rows count; and whose they are."""
+        applied: Any = self._model.apply(collections, batch.fields, mutable=["intermediates"])
+        sown = applied[1]
+        inside: Any = sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
+        outputs = inside.get("layer_outputs", ())
+        if isinstance(layer, int) and -len(outputs) <= layer < len(outputs):
+            found = outputs[layer]
+        elif layer in inside and layer != "layer_outputs":
+            found = inside[layer][0]
+        else:
+            names = [repr(name) for name in sorted(inside) if name != "layer_outputs"]
+            names += [f"0 to {len(outputs) - 1}"] if outputs else []
+            raise UserError(
+                f"the tower of {field!r} gives no layer {layer!r}; it has: "
+                f"{', '.join(names) or 'none'}."
+            )
+        return found, batch.valid, batch.document_id
+
+    def features(
+        self,
+        weights: Any,
+        field: str,
+        batches: Iterable[Mapping[str, Any]],
+        layer: str | int = "final",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is inside of a field's tower, in front of the head.
+
+        Args:
+          weights: as `points`.
+          field: the field's name.
+          batches: as `points`.
+          layer: a name that the tower sows, such as "embedding" (behind positions and norm) or
+            "final" (behind the last norm); or the number of a layer from 0, -1 for the last.
+
+        Returns:
+          Activations [n, ...], of transformers [n, L, W], padding of texts included; and the record
+          that each comes from [n].
+
+        Raises:
+          UserError: the tower has no such layer.
+        """
+        collections, found, records = variables(weights), [], []
+        with parallel.use(self._mesh):
+            for arrays in batches:
+                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
+                out = jax.device_get(self._inside(collections, batch, field, layer))
+                found.append(out[0][out[1]])
+                records.append(out[2][out[1]])
+                heartbeat.beat()
+        return np.concatenate(found), np.concatenate(records)
+
+    def columns(self, field: str) -> Columns | None:
+        """The columns of a lexical field; None of others."""
+        return self._model.columns.get(self._model.fields[field].shares_head or field)
+
+    def normalises(self, field: str) -> bool:
+        """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+        head = lexical_head(self._model.fields, field)
+        return head is not None and head.normalise
+
+    def _pools_padding(self, field: str) -> bool:
+        """Whether padding changes what comes out: a batch then keeps all of it."""
+        head = lexical_head(self._model.fields, field)
+        return head is not None and head.pool_padding
+
+    def points(
+        self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
+    ) -> tuple[Points, np.ndarray]:
+        """Encodes all batches of a field.
+
+        Args:
+          weights: the parameters, with the running averages of batch norms if any.
+          field: the field's name.
+          batches: what `data.pipeline.eval_batches` yields: this process's rows.
+
+        Returns:
+          Points [n, M, N], of a lexical field CSR [n, V], gated; and the record that each comes
+          from [n]. Padding rows are left out.
+        """
+        collections = variables(weights)
+        columns = self.columns(field)
+        points, records = [], []
+        with parallel.use(self._mesh):
+            for arrays in batches:
+                # Several processes would have to agree on a length, so there nothing is cut.
+                if not self._pools_padding(field) and jax.process_count() == 1:
+                    arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
+                batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
+                out, valid, owners = jax.device_get(self._apply(collections, batch))
+                found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
+                points.append(found if columns is None else _sparse(found, len(columns)))
+                records.append(owners[valid])
+                heartbeat.beat()
+        return concatenate(points), np.concatenate(records)
+
+    def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
+        """Applies a function to row-sharded arrays and whole ones.
+
+        Args:
+          function: jit-able, of (row arrays..., whole arrays...), to arrays [rows, ...].
+          rows: arrays [C, ...], C a multiple of the mesh's row groups.
+          *rest: arrays that every device gets whole.
+
+        Returns:
+          The result on every process, as numpy arrays.
+        """
+        sharded, whole = parallel.batch_sharding(self._mesh), parallel.replicated(self._mesh)
+
+        def put(x: np.ndarray, sharding: Any) -> jax.Array:
+            return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+        args = [put(np.asarray(x), sharded) for x in rows]
+        args += [x if isinstance(x, jax.Array) else put(np.asarray(x), whole) for x in rest]
+        out = jax.tree.map(np.asarray, jax.jit(function, out_shardings=whole)(*args))
+        heartbeat.beat()
+        return out
+
+    def whole(self, x: np.ndarray) -> jax.Array:
+        """An array on every device, to pass to `map_rows` again and again."""
+        sharding = parallel.replicated(self._mesh)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    def row_multiple(self) -> int:
+        """What the number of rows in `map_rows` must be a multiple of."""
+        return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+
+
+def concatenate(points: Sequence[Points]) -> Points:
+    """Points of several batches as one array."""
+    if isinstance(points[0], np.ndarray):
+        return np.concatenate(points)
+    return scipy.sparse.vstack(points, format="csr")
+
+
+def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
+    """Lexical points of a batch, dense or compact, as CSR."""
+    if isinstance(found, gate.Compact):
+        return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
+    return scipy.sparse.csr_array(found.astype(np.float32))

@@ -1,0 +1,269 @@
+"""Using a trained model: one checkpoint folder is all it takes."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import scipy.sparse
+
+from big_retrieval import config as configs
+from big_retrieval import parallel, similarity
+from big_retrieval.config import Config, Mesh, registry
+from big_retrieval.data.at_hand import Images, Values
+from big_retrieval.data.build import make_readers
+from big_retrieval.data.pipeline import eval_batches
+from big_retrieval.data.sources import TextRecords
+from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
+from big_retrieval.errors import PluginNeeded, UserError
+from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.io import manifest
+from big_retrieval.models.towers import make_model, with_stats
+from big_retrieval.sparse.terms import Columns
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model out of a checkpoint, with its tokenizer and preprocessing.
+
+    Attributes:
+      folder: the checkpoint that it came from.
+      config: of the run that trained it.
+      tokenizer: of its text fields.
+      weights: parameters, the running average where the run kept one; under `batch_stats` those of
+        batch norms.
+      encoder: encodes on this machine's devices.
+    """
+
+    folder: Path
+    config: Config
+    tokenizer: FixedLengthTokenizer
+    weights: Any
+    encoder: Encoder
+
+    def encode_texts(
+        self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
+    ) -> Points:
+        """Points [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
+
+        Args:
+          texts: n texts.
+          field: which text field they are.
+          titles: of the texts, where the field has titles; (): they have none.
+
+        Raises:
+          UserError: no texts, no such field, or titles where the field has none or of other number.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like ones share a batch
+        column = self._column(field)
+        if titles and not getattr(self.config.fields[field], "title", ""):
+            raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
+        if titles and (isinstance(titles, str) or len(titles) != len(texts)):
+            raise UserError(f"{len(texts)} texts need a list of as many titles, or none.")
+        ordered = TextRecords(
+            [texts[i] for i in order],
+            column=column,
+            titles=[titles[i] for i in order] if titles else (),
+        )
+        return self._encode(ordered, field)[np.argsort(order)]
+
+    def encode_images(self, images: Sequence[Any], field: str = "image") -> Points:
+        """Points of some images, as those of texts: files, PIL images or uint8 arrays [H, W, 3].
+
+        Raises:
+          UserError: no images, one that cannot be read, or no such field.
+        """
+        return self._encode(Images(images, self._column(field)), field)
+
+    def encode(self, values: Sequence[Any], field: str) -> Points:
+        """Points of values of any field: texts, images, arrays, or as a user's own reads them.
+
+        Raises:
+          UserError: no values, one that the field cannot read, or no such field.
+        """
+        return self._encode(self._at_hand(values, field), field)
+
+    def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
+        """What a field's tower has inside for some values, [n, ...]; see `Encoder.features`.
+
+        Raises:
+          UserError: as `encode`, or the tower has no such layer.
+        """
+        batches = self._batches(self._at_hand(values, field), field)
+        return self.encoder.features(self.weights, field, batches, layer)[0]
+
+    def columns(self, field: str = "text") -> Columns:
+        """The word pieces that the columns of a lexical field stand for.
+
+        Raises:
+          UserError: no such field, or it has no lexical head.
+        """
+        self._column(field)
+        found = self.encoder.columns(field)
+        if found is None:
+            raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
+        return found
+
+    def score(self, a: Points, b: Points) -> np.ndarray:
+        """Scores [rows, columns] of points [rows, ...] with points [columns, ...].
+
+        Higher is closer; the temperature is not in it, as it changes no order.
+        """
+        if scipy.sparse.issparse(a):
+            return (a @ b.T).toarray()
+        return np.asarray(
+            similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
+        )
+
+    def _column(self, field: str) -> str:
+        if field not in self.config.encoded:
+            known = ", ".join(sorted(self.config.encoded))
+            raise UserError(f"the model has no field {field!r}; it has: {known}.")
+        return self.config.fields[field].column
+
+    def _at_hand(self, values: Sequence[Any], field: str) -> "Values":
+        column = self._column(field)
+        images = self.config.fields[field].modality == "image"
+        return Images(values, column) if images else Values(values, column)
+
+    def _encode(self, source: Any, field: str) -> Points:
+        return self.encoder.points(self.weights, field, self._batches(source, field))[0]
+
+    def _batches(self, source: Any, field: str) -> Any:
+        if not len(source):
+            raise UserError(f"there is nothing to encode: give at least one {field}.")
+        readers = make_readers(self.config, self.tokenizer)
+        return eval_batches(
+            source, readers, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
+        )
+
+
+def load(
+    path: str | Path,
+    *,
+    step: int | None = None,
+    batch_size: int = 64,
+    plugins: Sequence[str | Path] = (),
+) -> TrainedModel:
+    """Opens a run folder, a folder of checkpoints or one checkpoint folder.
+
+    Every checksum is verified first; nothing is unpickled.
+
+    Args:
+      path: the folder.
+      step: which checkpoint; None takes the newest intact one.
+      batch_size: rows encoded at a time.
+      plugins: Python files that define parts of the model. Nothing is imported because a checkpoint
+        names it. Evaluators of one's own are needed to evaluate, not to use the model.
+
+    Raises:
+      UserError: no usable checkpoint, or a plugin that cannot be imported.
+    """
+    for plugin in plugins:
+        registry.import_file(Path(plugin))
+    folder = find(path, step)
+    config = read_config(folder)
+    tokenizer = FixedLengthTokenizer.load(folder / "tokenizer.json")
+    return put_together(folder, config, tokenizer, restore_weights(folder, config), batch_size)
+
+
+def find(path: str | Path, step: int | None = None) -> Path:
+    """The checkpoint that `load` would open, verified.
+
+    Args:
+      path: a run folder, a folder of checkpoints or one checkpoint folder.
+      step: which checkpoint; None takes the newest intact one.
+
+    Raises:
+      UserError: no usable checkpoint.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
+    root = root / "checkpoints" if (root / "checkpoints").is_dir() else root
+    return manifest.newest_intact(root, step)
+
+
+def put_together(
+    folder: Path, config: Config, tokenizer: FixedLengthTokenizer, weights: Any, batch_size: int
+) -> TrainedModel:
+    """A model on all devices of this machine.
+
+    Args:
+      folder: where it came from.
+      config: of the model; its mesh does not matter.
+      tokenizer: of its text fields.
+      weights: parameters, and averages of batch norms, as numpy arrays.
+      batch_size: rows encoded at a time.
+    """
+    mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())
+    model = make_model(config, tokenizer.vocab_size, tokenizer)
+    weights = jax.device_put(weights, parallel.replicated(mesh))
+    return TrainedModel(folder, config, tokenizer, weights, Encoder(model, mesh, batch_size))
+
+
+def read_config(folder: Path) -> Config:
+    """The typed config.json of a run or checkpoint folder.
+
+    Raises:
+      UserError: it is missing, damaged, or of another version of this package.
+    """
+    path = folder / "config.json"
+    try:
+        return configs.load_saved(json.loads(path.read_text()))
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is not readable JSON; restore it.") from None
+    except PluginNeeded:
+        raise
+    except UserError as problem:
+        raise UserError(f"{path} is no configuration of this version: {problem}") from None
+
+
+def any_mesh(config: Config) -> Config:
+    """The config with all devices along the data axis, whatever mesh trained it."""
+    devices = len(jax.local_devices())
+    return dataclasses.replace(config, mesh=Mesh(), batch_size=devices)
+
+
+def restore_weights(folder: Path, config: Config) -> Any:
+    """What `TrainState.weights` was, as numpy arrays.
+
+    Args:
+      folder: a verified checkpoint folder.
+      config: its configuration.
+    """
+    averaged = config.optimizer.averaging.type == "ema"
+    params = restore_params(folder, "ema" if averaged else "params")
+    normed = any(tower.normed for tower in config.towers.values())
+    return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
+
+
+def restore_params(folder: Path, name: str = "params") -> Any:
+    """A tree of a checkpoint as numpy arrays, whatever mesh wrote it.
+
+    Args:
+      folder: a verified checkpoint folder.
+      name: which tree of the state: `params`, `ema` or `batch_stats`.
+    """
+    state = (folder / "state").resolve()
+    with ocp.PyTreeCheckpointer() as orbax:
+        tree = dict(orbax.metadata(state).item_metadata.tree[name])
+        tree.pop("losses", None)  # what losses own is for training only
+        item = jax.tree.map(lambda _: 0, tree, is_leaf=lambda x: hasattr(x, "shape"))
+        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+        restored = orbax.restore(
+            state,
+            args=ocp.args.PyTreeRestore(
+                item={name: item}, restore_args={name: args}, partial_restore=True
+            ),
+        )
+    return restored[name]

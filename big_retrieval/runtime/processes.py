@@ -1,0 +1,271 @@
+"""The processes that the launcher starts: their variables, logs, signals and end."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from big_retrieval.runtime.distributed import AGAIN
+
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
+POLL = 0.1  # seconds
+PATIENCE = 3.0  # seconds for the cause to end behind those that ended because of it
+PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """What to start.
+
+    Attributes:
+      processes: how many.
+      devices: virtual CPU devices of each; None: the machine's own.
+      gpus: GPUs of each, in order of their numbers; None: every process takes all that it sees.
+      restarts: how often all are started again.
+      logs: folder of the logs.
+      port: of the first process, for the others to find it; None: a free one at each start.
+      module: what `python -m` runs.
+      command: its arguments.
+      dry_run: only print.
+    """
+
+    processes: int
+    devices: int | None
+    gpus: int | None
+    restarts: int
+    logs: Path
+    port: int | None
+    module: str
+    command: tuple[str, ...]
+    dry_run: bool
+
+
+def variables(
+    options: LaunchOptions, number: int, port: int, env: Mapping[str, str]
+) -> dict[str, str]:
+    """What process `number` gets besides the environment `env` of the launcher."""
+    out = {"PYTHONUNBUFFERED": "1"}
+    if options.processes > 1:
+        out["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{port}"
+        out["JAX_COORDINATOR_BIND_ADDRESS"] = f"127.0.0.1:{port}"  # not for the whole network
+        out["JAX_NUM_PROCESSES"], out["JAX_PROCESS_ID"] = str(options.processes), str(number)
+    if options.gpus is not None:
+        mine = range(number * options.gpus, (number + 1) * options.gpus)
+        out["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
+    if options.devices is not None:
+        other = [
+            flag
+            for flag in env.get("XLA_FLAGS", "").split()
+            if "xla_force_host_platform_device_count" not in flag
+        ]
+        virtual = f"--xla_force_host_platform_device_count={options.devices}"
+        out["XLA_FLAGS"] = " ".join([*other, virtual])
+        out["JAX_PLATFORMS"] = "cpu"
+        out["NPROC"] = env.get("NPROC", "16")  # collectives starve on few cores without it
+    return out
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def arguments(options: LaunchOptions) -> list[str]:
+    """The command line of every process."""
+    return [sys.executable, "-m", options.module, *options.command]
+
+
+def log_file(options: LaunchOptions, number: int) -> Path:
+    """Where the output of process `number` goes."""
+    return options.logs / f"process_{number}.log"
+
+
+def say(text: str) -> None:
+    """Prints a line of the launcher's own."""
+    print(f"launch: {text}", file=sys.stderr, flush=True)
+
+
+def describe(code: int) -> str:
+    """An exit status in words."""
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with status {code}"
+
+
+class Signals:
+    """A context in which SIGINT and SIGTERM are counted instead of ending the launcher.
+
+    Attributes:
+      count: how many came.
+    """
+
+    def __init__(self) -> None:
+        """Installs nothing yet."""
+        self.count = 0
+        self._before: list[tuple[int, object]] = []
+
+    def __enter__(self) -> "Signals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before.append((number, signal.signal(number, self._handle)))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
+class ProcessGroup:
+    """The processes of one start."""
+
+    def __init__(self, options: LaunchOptions, header: str) -> None:
+        """Starts all of them.
+
+        Args:
+          options: what to start.
+          header: a line for the logs, which are appended to.
+        """
+        port = options.port or free_port()
+        guard = _end_with_parent()
+        self._options = options
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._screen = log_file(options, 0).open("ab+")
+        for number in range(options.processes):
+            with log_file(options, number).open("ab") as log:
+                log.write(f"---- {header}\n".encode())
+                log.flush()
+                if number == 0:
+                    self._screen.seek(0, os.SEEK_END)
+                env = {**os.environ, **variables(options, number, port, os.environ)}
+                self.processes.append(
+                    subprocess.Popen(
+                        arguments(options), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        env=env, preexec_fn=guard,
+                        process_group=0,  # a Ctrl-C comes once, from us
+                    )
+                )  # fmt: skip
+
+    def codes(self) -> list[int | None]:
+        """The exit status of each, None for those that run."""
+        return [process.poll() for process in self.processes]
+
+    def show(self) -> None:
+        """Copies what the first process has written since the last call to the screen."""
+        _copy(self._screen)
+
+    def close(self) -> None:
+        """Shows the rest."""
+        self.show()
+        self._screen.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to those that run."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends all at once, with what they started and left behind (data workers)."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def stopped(self) -> list[int]:
+        """The numbers of those that a SIGSTOP or a debugger holds (Linux)."""
+        found = []
+        for number, process in enumerate(self.processes):
+            try:
+                state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state in "Tt":
+                found.append(number)
+        return found
+
+    def last_words(self, number: int, lines: int = 12) -> str:
+        """The end of a log."""
+        text = log_file(self._options, number).read_text(errors="replace")[-10_000:]
+        return "\n".join(f"  {number} | {line[:300]}" for line in text.splitlines()[-lines:])
+
+
+def _copy(file: IO[bytes]) -> None:
+    data = file.read()
+    if data:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a child calls to be killed when the launcher ends, SIGKILL included; Linux only."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+
+    def guard() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # gone in between
+            os._exit(1)
+
+    return guard
+
+
+def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
+    """Waits until all have ended, and ends the rest when one fails.
+
+    Returns:
+      The exit statuses of those that failed first; empty when none did.
+    """
+    passed_on, deadline, first, seen = signals.count, 0.0, (), 0.0
+    while None in (codes := group.codes()):
+        group.show()
+        if signals.count > passed_on:
+            passed_on = signals.count
+            if passed_on == 1:
+                say("a signal: waiting until everything is saved; once more ends it at once")
+                group.signal(signal.SIGTERM)
+            else:
+                group.kill()
+        if first:
+            if time.monotonic() > deadline:
+                group.kill()
+        elif any(codes):
+            seen = seen or time.monotonic()
+            failed = tuple(code for code in codes if code)
+            if set(failed) != {AGAIN} or time.monotonic() - seen > PATIENCE:
+                first = failed  # what the others fail with from here on follows from that
+                deadline = time.monotonic() + GRACE
+                _tell(group, codes)
+                group.signal(signal.SIGTERM)
+        time.sleep(POLL)
+    group.show()
+    if not first and any(codes):
+        _tell(group, codes)
+    return first or tuple(code for code in codes if code)
+
+
+def _tell(group: ProcessGroup, codes: Sequence[int | None]) -> None:
+    """Says who failed, how, and with which last words."""
+    for number, code in enumerate(codes):
+        if code:
+            say(f"process {number} {describe(code)}")
+            if number:  # the first one's words are on the screen
+                print(group.last_words(number), file=sys.stderr, flush=True)
+    for number in group.stopped():
+        say(f"process {number} is stopped (SIGSTOP, or a debugger)")
+    rest = sum(code is None for code in codes)
+    if rest:
+        say(f"ending the other {rest}" if rest > 1 else "ending the other one")

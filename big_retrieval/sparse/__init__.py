@@ -1,0 +1,1 @@
+"""Sparse lexical representations: their terms, gates, lists of terms, and sharded rows."""

@@ -1,0 +1,107 @@
+"""The gate of lexical representations, and their compact form.
+
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
+Eq. 4: of the dense V(x) only the k strongest columns stay, and those of the text's own words:
+E(x) = V(x) * G(x), G = top-k OR bag of words. G carries no gradient.
+"""
+
+import functools
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from big_retrieval.sparse import sharded
+from big_retrieval.sparse.sharded import by_rows
+
+
+@flax.struct.dataclass
+class Compact:
+    """Rows [n, V] by what is not 0 in them.
+
+    Attributes:
+      values: [n, K].
+      columns: int32 [n, K], of the values; no column twice in a row. -1: no column, value 0.
+    """
+
+    values: jax.Array
+    columns: jax.Array
+
+
+def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Compact:
+    """The gated representations E(x) of dense ones V(x), in compact form.
+
+    Args:
+      points: V(x), [n, V].
+      top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
+        keeps all of them, 0 none.
+      bow: int32 [n, L], term ids of the input itself, padded with -1, which stay, too; a term may
+        occur twice. None: the input has no terms (an image).
+
+    Returns:
+      K = min(k, V) + L entries a row; the k strongest first, strongest first.
+    """
+    columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
+    if bow is not None:
+        with_bow = functools.partial(_with_bow, width=points.shape[-1])
+        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
+    return Compact(sharded.take(points, columns), columns)
+
+
+def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
+    """[n, k] and those terms of `bow` [n, L] that are new, -1 for the others."""
+    rows = jnp.arange(len(columns))[:, None]
+    taken = jnp.zeros((len(columns), width), bool).at[rows, columns].set(True)  # [n, V]
+    known = jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)  # [n, L]
+    fresh = (bow >= 0) & ~_repeated(bow) & ~known
+    return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
+
+
+def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
+    """Binary bags of words, counts ignored, in compact form.
+
+    Args:
+      bow: int32 [n, L], term ids, padded with -1.
+      normalise: to norm 1 over the columns; a row without terms stays 0.
+    """
+    columns = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
+    values = (columns >= 0).astype(jnp.float32)
+    if normalise:
+        values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
+    return Compact(values, columns)
+
+
+def spread(rows: Compact, width: int) -> jax.Array:
+    """Compact rows as dense ones, [n, V]."""
+    return sharded.wide(sharded.spread_locally, width, rows.values, rows.columns)
+
+
+def multi_hot(bow: jax.Array, width: int) -> jax.Array:
+    """bool [n, V]: 1 at the terms of each row, from term ids int32 [n, L], padded with -1."""
+    return sharded.wide(_multi_hot, width, bow)
+
+
+def _multi_hot(bow: jax.Array, width: int) -> jax.Array:
+    place = jnp.where(bow < 0, width, bow)
+    index = jnp.arange(len(place))[:, None]
+    return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
+
+
+def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
+    """Compact rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
+    there = (columns >= 0) & (values != 0)
+    rows = np.repeat(np.arange(len(values)), there.sum(axis=1))
+    found = (values[there].astype(np.float32), (rows, columns[there]))
+    out = scipy.sparse.csr_array(found, shape=(len(values), width))
+    out.sort_indices()
+    return out
+
+
+def _repeated(bow: jax.Array) -> jax.Array:
+    """bool [n, L]: whether the same term occurs earlier in its row."""
+    order = jnp.argsort(bow, axis=1, stable=True)  # equal terms side by side, the first one first
+    ordered = jnp.take_along_axis(bow, order, axis=1)
+    again = jnp.pad(ordered[:, 1:] == ordered[:, :-1], ((0, 0), (1, 0)))
+    return jnp.take_along_axis(again, jnp.argsort(order, axis=1), axis=1)

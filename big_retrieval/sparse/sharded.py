@@ -1,0 +1,171 @@
+"""Rows [n, V] of lexical representations that are spread over the devices of a mesh.
+
+Rows lie on its axes data and fsdp, columns on tensor. XLA does not know that a choice of columns
+treats every row by itself, and would gather all rows for it; nor that the largest columns of a row
+are among the largest of its parts. So these few functions say what each device does. Derivatives
+are written outside `shard_map`, which thus never transposes a collective.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+COLUMN_AXIS = "tensor"
+
+
+def column_axis() -> str | None:
+    """The mesh axis that columns are spread over (`jax.set_mesh`); None: there is none."""
+    mesh = jax.sharding.get_abstract_mesh().shape
+    return COLUMN_AXIS if mesh.get(COLUMN_AXIS, 1) > 1 else None
+
+
+def pad_columns(x: jax.Array, axis: str | None, value: float = 0) -> jax.Array:
+    """[..., V] with as many columns as divide over a mesh axis; None: as it is."""
+    if axis is None:
+        return x
+    more = -x.shape[-1] % jax.sharding.get_abstract_mesh().shape[axis]
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, more)]
+    return jnp.pad(x, widths, constant_values=value) if more else x
+
+
+def columns_here(columns: jax.Array, width: int, axis: str | None) -> jax.Array:
+    """Inside `shard_map`: columns counted from the first of this device's `width` ones.
+
+    Args:
+      columns: int32, -1 for none; those of other devices become -1.
+      width: columns that a device has.
+      axis: mesh axis that columns are spread over; None: every device has all.
+    """
+    if axis is None:
+        return columns
+    here = columns - jax.lax.axis_index(axis) * width
+    return jnp.where((columns >= 0) & (here >= 0) & (here < width), here, -1)
+
+
+def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
+    """A function that treats every row by itself, on each device for its own rows.
+
+    Args:
+      function: of arrays [n, ...] or None, to arrays [n, ...]; without collectives.
+      *arrays: rows spread over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
+    """
+    (rows,) = {x.shape[0] for x in jax.tree.leaves(arrays)}
+    axes = _row_axes(rows)
+    if not axes:
+        return function(*arrays)
+    return _on_devices(function, P(axes), P(axes))(*arrays)
+
+
+def strongest(points: jax.Array, top_k: int) -> jax.Array:
+    """int32 [n, top_k], the largest columns of each row of [n, V], of equal ones the first.
+
+    Of spread columns, every device sends its `top_k` largest ones only.
+    """
+    if not top_k:
+        return jnp.zeros((len(points), 0), jnp.int32)
+    points, axis = jax.lax.stop_gradient(points), column_axis()
+    if axis is None:
+        return by_rows(functools.partial(_strongest, top_k=top_k), points)
+    rows = _row_axes(len(points)) or None
+    merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
+    return _on_devices(merged, P(rows, axis), P(rows))(pad_columns(points, axis, -jnp.inf))
+
+
+def _strongest(points: jax.Array, top_k: int) -> jax.Array:
+    return jax.lax.top_k(points, top_k)[1].astype(jnp.int32)
+
+
+def _strongest_of_all(points: jax.Array, top_k: int, axis: str) -> jax.Array:
+    """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
+    width = points.shape[-1]
+    values, columns = jax.lax.top_k(points, min(top_k, width))
+    columns = columns.astype(jnp.int32) + jax.lax.axis_index(axis) * width
+    values, columns = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, columns))
+    return jnp.take_along_axis(columns, _strongest(values, top_k), axis=1)
+
+
+def take(points: jax.Array, columns: jax.Array) -> jax.Array:
+    """Values [n, K] of rows [n, V] at columns int32 [n, K]; 0 at -1."""
+    axis = column_axis()
+    if axis is None:
+        return by_rows(_take, points, columns)
+    return _take_spread(pad_columns(points, axis), columns)
+
+
+def _take(points: jax.Array, columns: jax.Array) -> jax.Array:
+    found = jnp.take_along_axis(points, jnp.maximum(columns, 0), axis=1)
+    return jnp.where(columns >= 0, found, 0)
+
+
+@jax.custom_vjp
+def _take_spread(points: jax.Array, columns: jax.Array) -> jax.Array:
+    """`take` of columns that are spread over the mesh."""
+    rows = _row_axes(len(points)) or None
+
+    def local(points: jax.Array, columns: jax.Array) -> jax.Array:
+        found = _take(points, columns_here(columns, points.shape[-1], COLUMN_AXIS))
+        return jax.lax.psum(found, COLUMN_AXIS)
+
+    return _on_devices(local, (P(rows, COLUMN_AXIS), P(rows)), P(rows))(points, columns)
+
+
+def _take_forward(points: jax.Array, columns: jax.Array) -> tuple[jax.Array, Any]:
+    return _take_spread(points, columns), (columns, points.shape[-1])
+
+
+def _take_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:
+    columns, padded = residuals
+    width = padded // jax.sharding.get_abstract_mesh().shape[COLUMN_AXIS]
+    rows = _row_axes(len(columns)) or None
+
+    def local(grads: jax.Array, columns: jax.Array) -> jax.Array:
+        return spread_locally(grads, columns_here(columns, width, COLUMN_AXIS), width)
+
+    return _on_devices(local, (P(rows), P(rows)), P(rows, COLUMN_AXIS))(grads, columns), None
+
+
+_take_spread.defvjp(_take_forward, _take_backward)
+
+
+def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> jax.Array:
+    """Rows [n, width] of compact ones, on each device its own rows and columns of them.
+
+    Args:
+      function: of `arrays` and `width`, to [n, width]; without collectives.
+      width: V.
+      *arrays: [n, K]; the last are columns, int32, -1 for none.
+    """
+    axis = column_axis()
+    if axis is None:
+        return by_rows(functools.partial(function, width=width), *arrays)
+    mine = -(-width // jax.sharding.get_abstract_mesh().shape[axis])
+    rows = P(_row_axes(len(arrays[-1])) or None)
+
+    def local(*arrays: jax.Array) -> jax.Array:
+        return function(*arrays[:-1], columns_here(arrays[-1], mine, axis), width=mine)
+
+    return _on_devices(local, rows, P(*rows, axis))(*arrays)[:, :width]
+
+
+def spread_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
+    """Rows [n, width] of their values and columns [n, K], -1 for none."""
+    place = jnp.where(columns < 0, width, columns)
+    index = jnp.arange(len(place))[:, None]
+    out = jnp.zeros((len(place), width), values.dtype)
+    return out.at[index, place].add(values, mode="drop")
+
+
+def _row_axes(rows: int) -> tuple[str, ...]:
+    """The mesh axes that rows are spread over; () where there are none, or they do not divide."""
+    mesh = jax.sharding.get_abstract_mesh().shape
+    axes = tuple(axis for axis in ("data", "fsdp") if mesh.get(axis, 1) > 1)
+    return axes if rows % math.prod(mesh[axis] for axis in axes) == 0 else ()
+
+
+def _on_devices(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
+    return jax.shard_map(function, in_specs=in_specs, out_specs=out_specs, check_vma=False)

@@ -1,0 +1,199 @@
+"""`config.init`: parameters that a run starts from instead of drawing them."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from big_retrieval.config import Config, Init, Tower
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.errors import UserError
+from big_retrieval.interop import agree
+from big_retrieval.interop.lexical import as_lexical, fit_head
+from big_retrieval.interop.read import read
+from big_retrieval.interop.source import (
+    OUR_TEMPERATURE,
+    CheckpointContents,
+    CheckpointTower,
+    Flat,
+    below,
+)
+
+WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where parameters start.
+
+    Attributes:
+      params: path -> array, of the parameters that do not start anew.
+      notes: what was changed, left out or starts anew, a sentence each.
+      stats: path -> running average of a batch norm.
+    """
+
+    params: Flat
+    notes: list[str]
+    stats: Flat = dataclasses.field(default_factory=dict)
+
+
+def towers_of(config: Config) -> dict[str, Init]:
+    """Tower -> what it starts from; `model` written out."""
+    found = dict(config.init)
+    whole = found.pop(WHOLE, None)
+    if whole is not None:
+        found = {name: found.get(name, whole) for name in config.towers}
+    return found
+
+
+def start(
+    config: Config,
+    shapes: Mapping[str, tuple[int, ...]],
+    stats: Mapping[str, Any],
+    tokenizer: FixedLengthTokenizer | None = None,
+) -> Start:
+    """Reads what `config.init` names and fits it to the model.
+
+    Args:
+      config: checked.
+      shapes: of all parameters, by path.
+      stats: of all running averages of batch norms, by path.
+      tokenizer: the run's, compared with the checkpoints' own; None: not compared.
+
+    Raises:
+      UserError: a checkpoint that cannot be read or does not fit, with what to change.
+    """
+    read_once: dict[str, CheckpointContents] = {}
+    params: Flat = {}
+    averages: Flat = {}
+    notes: list[str] = []
+    for name, init in towers_of(config).items():
+        if init.path not in read_once:
+            read_once[init.path] = read(init.path)
+        source = read_once[init.path]
+        if init.head and _reads_words(config, name, source):
+            source = as_lexical(source)
+        part = _part(config.towers[name], source, init, f"config.init.{name}")
+        agree.no_surprise(source, init.skip)
+        tower = config.towers[name]
+        agree.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
+        agree.same_inputs(config, name, part, source, shapes)
+        if tokenizer is not None and tower.modality == "text":
+            agree.same_tokenizer(source, tokenizer)
+        fields = [field for field in config.fields.values() if field.tower == name]
+        fitted = tower.fitted(part, fields, config.seed)
+        anew = agree.same_names(source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh)
+        anew += agree.same_names(source.origin, part.stats, below(stats, f"{name}/"), init.fresh)
+        params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
+        averages |= {f"{name}/{path}": x for path, x in part.stats.items()}
+        notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
+        notes += [f"{name}: {note}" for note in fitted.notes]
+        notes += [f"{name}: {', '.join(anew)} start anew"] if anew else []
+        notes += _heads(config, name, init, part, shapes, params, source.origin)
+        if source.unused:
+            notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
+    if WHOLE in config.init:
+        notes += _temperature(config, read_once[config.init[WHOLE].path], shapes, params)
+    return Start(params, notes, averages)
+
+
+def _reads_words(config: Config, tower: str, source: CheckpointContents) -> bool:
+    """Whether the masked-language head of a checkpoint is wanted behind a tower."""
+    heads = [field.head for field in config.fields.values() if field.tower == tower]
+    wanted = any(head.lexical for head in heads)
+    return wanted and any(part.masked for part in source.parts.values())
+
+
+def _count(params: Flat) -> str:
+    return f"{sum(x.size for x in params.values()):,} parameters"
+
+
+def _part(tower: Tower, source: CheckpointContents, init: Init, key: str) -> CheckpointTower:
+    """The part of a checkpoint that a tower starts from."""
+    if init.tower:
+        if init.tower not in source.parts:
+            known = ", ".join(sorted(source.parts))
+            raise UserError(f"{key}.tower is {init.tower!r}, but {source.origin} has {known}.")
+        return source.parts[init.tower]
+    same = [part for part in source.parts.values() if type(part.tower) is type(tower)]
+    if len(same) == 1:
+        return same[0]
+    have = ", ".join(f"{name} ({part.kind.name})" for name, part in source.parts.items())
+    raise UserError(
+        f"{source.origin} has {len(same)} towers of the type {tower.type!r} (it has: {have}); say "
+        f"which with {key}.tower, or name another checkpoint."
+    )
+
+
+def _heads(
+    config: Config,
+    tower: str,
+    init: Init,
+    part: CheckpointTower,
+    shapes: Mapping[str, tuple[int, ...]],
+    params: Flat,
+    origin: str,
+) -> list[str]:
+    """Adds the heads of the fields that read with a tower; returns what is to be said."""
+    notes = []
+    for field, each in config.encoded.items():
+        head, path = f"{field}_head/", f"{field}_head/kernel"
+        wanted = below(shapes, head)
+        if each.tower != tower or not wanted:
+            continue
+        same = each.head.lexical == (part.lexical is not None)
+        if not (init.head and part.head and same):
+            notes.append(f"{path if set(wanted) == {'kernel'} else head[:-1]} starts anew")
+            continue
+        if each.head.lexical:
+            fitted = fit_head(f"config.fields.{field}", tower, each.head, part, wanted, origin)
+            params |= {head + p: array for p, array in fitted.items()}
+            notes.append(f"{head[:-1]}: the lexical head of {origin}, {_count(fitted)}")
+            continue
+        kernel = part.head["kernel"]
+        if kernel.shape != shapes[path]:
+            raise UserError(
+                f"config.fields.{field}.head.dim is {shapes[path][1]}, but the projection of "
+                f"{origin} has {kernel.shape[1]}: set it to that, or let the projection start anew "
+                f"with config.init.{tower}.head=False."
+            )
+        params[path] = kernel
+    return notes
+
+
+def _temperature(
+    config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
+) -> list[str]:
+    """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
+    if source.temperature is None:
+        return [f"temperature: {source.origin} has none, so it starts as configured"]
+    value = np.asarray(source.temperature, np.float32)
+    notes = []
+    tokens = max(tower.class_tokens for tower in config.towers.values())
+    if config.topology == "oblique" and tokens > 1:
+        before = max(part.tower.class_tokens for part in source.parts.values())
+        value = value - np.float32(np.log(tokens / max(1, before)))
+        notes.append(f"temperature: divided by {tokens // max(1, before)}, as scores are sums")
+    params |= {name: value.reshape(()) for name in shapes if re.fullmatch(OUR_TEMPERATURE, name)}
+    return [*notes, f"temperature: starts at {float(np.exp(value)):.4g}"]
+
+
+def place(tree: Any, params: Flat) -> Any:
+    """A parameter tree with some leaves replaced, each on the devices that it was on.
+
+    Args:
+      tree: nested dictionaries of jax arrays.
+      params: path -> array.
+    """
+
+    def put(path: Any, leaf: jax.Array) -> jax.Array:
+        name = "/".join(str(key.key) for key in path)
+        if name not in params:
+            return leaf
+        array = np.asarray(params[name], leaf.dtype)
+        return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
+
+    return jax.tree_util.tree_map_with_path(put, tree)

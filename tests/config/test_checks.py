@@ -1,0 +1,283 @@
+"""Impossible combinations: each is refused before jax is imported, with the key in the sentence."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check, mesh_shape
+from big_retrieval.config.checks.evals import metrics_of
+from big_retrieval.config.checks.fields import point_shape
+from big_retrieval.config.data import SCENE_LABELS
+from big_retrieval.data.synthetic import scenes
+from big_retrieval.errors import UserError
+from big_retrieval.evals.retrieval import summarise
+from tests.helpers import ROOT, lexical_texts, raw_config, tiny
+
+RETRIEVAL = configs.Retrieval()
+COLOURS = configs.ZeroShot()
+OWN = configs.Pairs(path="pairs.jsonl")
+
+
+def mixture(*weights: float | None, path: str = "pairs.jsonl") -> recipe.Editable:
+    """A mixture of as many parts."""
+    parts = {
+        f"part{n}": configs.MixturePart(source=configs.Pairs(path=path), weight=weight)
+        for n, weight in enumerate(weights)
+    }
+    return recipe.entry(configs.Mixture(parts=parts))
+
+
+def with_evals(**evals: Any) -> dict[str, Any]:
+    """The change that sets `config.evals`; values are (dataclass, changes)."""
+    return {"evals": {name: recipe.entry(ev, **changes) for name, (ev, changes) in evals.items()}}
+
+
+def lexical(**changes: Any) -> dict[str, Any]:
+    """The change that gives the text field a lexical head, and further ones."""
+    head = recipe.entry(configs.Lexical())
+    return {"fields__text__head": head, "towers__text__pool": "none", **changes}
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
+    # the run
+    ({"batch_size": 0}, ["config.batch_size is 0"]),
+    ({"batch_size": -4}, ["config.batch_size is -4"]),
+    ({"total_steps": None}, ["config.total_steps", "total_epochs"]),
+    ({"total_steps": 0}, ["config.total_steps is 0"]),
+    ({"total_steps": 2**40}, ["config.total_steps"]),
+    ({"stop_after": 0}, ["config.stop_after is 0"]),
+    ({"log_every": 0}, ["config.log_every is 0"]),
+    ({"eval_every": -1}, ["config.eval_every is -1"]),
+    ({"checkpoint_every": 0}, ["config.checkpoint_every is 0"]),
+    ({"seed": -1}, ["config.seed is -1"]),
+    ({"seed": 2**40}, ["config.seed"]),
+    (
+        {"total_steps": None, "total_epochs": 1.0, "total_examples": 3},
+        ["config.total_examples", "config.total_epochs"],
+    ),
+    ({"mesh__data": 0}, ["config.mesh.data is 0", "-1"]),
+    ({"mesh__tensor": -2}, ["config.mesh.tensor is -2"]),
+    ({"mesh__fsdp": -1}, ["config.mesh.data and config.mesh.fsdp", "only one"]),
+    ({"microbatch": 0}, ["config.microbatch is 0"]),
+    ({"microbatch": 5}, ["config.microbatch 5", "config.batch_size 16", "4 would"]),
+    ({"losses__main__block": 0}, ["config.losses.main.block is 0"]),
+    # the optimiser
+    ({"optimizer__lr": 0.0}, ["config.optimizer.lr"]),
+    ({"optimizer__rule__b2": 1.0}, ["config.optimizer.rule.b2"]),
+    ({"optimizer__weight_decay": -0.1}, ["config.optimizer.weight_decay"]),
+    ({"optimizer__clip_norm": 0.0}, ["config.optimizer.clip_norm", "None"]),
+    ({"optimizer__schedule__warmup_steps": -1}, ["config.optimizer.schedule.warmup_steps"]),
+    ({"optimizer__schedule__end": 2.0}, ["config.optimizer.schedule.end"]),
+    ({"optimizer__schedule__timescale": 0}, ["config.optimizer.schedule.timescale"]),
+    # towers and fields
+    ({"towers__image__heads": 3}, ["config.towers.image.width 16", "config.towers.image.heads 3"]),
+    ({"towers__image__heads": 0}, ["config.towers.image.heads is 0"]),
+    ({"towers__image__patch": 0}, ["config.towers.image.patch is 0"]),
+    ({"towers__text__depth": 0}, ["config.towers.text.depth is 0"]),
+    ({"towers__text__dropout": 1.0}, ["config.towers.text.dropout"]),
+    ({"towers__spare": recipe.vit("B/16")}, ["config.towers.spare", "no field"]),
+    ({"fields__text__tower": "txt"}, ["config.fields.text.tower is 'txt'", "image, text"]),
+    ({"fields__text__tower": "image"}, ["config.fields.text.tower", "'vit'", "'text'"]),
+    ({"fields__image__size": 30}, ["config.fields.image.size 30", "config.towers.image.patch 8"]),
+    ({"fields__image__size": 0}, ["config.fields.image.size is 0"]),
+    ({"fields__image__size": -8}, ["config.fields.image.size is -8"]),
+    ({"fields__image__flip": 2.0}, ["config.fields.image.flip"]),
+    ({"fields__image__crop_scale": (0.9, 0.1)}, ["config.fields.image.crop_scale"]),
+    ({"fields__image__crop_ratio": (-1.0, 1.0)}, ["config.fields.image.crop_ratio"]),
+    ({"fields__image__std": (0.0, 1.0, 1.0)}, ["config.fields.image.std"]),
+    ({"fields__image__column": "img"}, ["config.fields.image.column is 'img'", "'image'"]),
+    ({"fields__text__column": "caption"}, ["config.fields.text.column", "'captions'"]),
+    ({"fields__text__length": 2}, ["config.fields.text.length is 2"]),
+    ({"fields__text__head__dim": 0}, ["config.fields.text.head.dim is 0"]),
+    ({"fields__text__head__spheres": 2}, ["config.fields.text.head.spheres", "class token"]),
+    ({"fields__text__side": "document"}, ["config.fields", "'query'"]),
+    # lexical heads
+    ({"towers__text__pool": "none"}, ["config.towers.text.pool is 'none'", "projection"]),
+    (lexical(towers__text__pool="first"), ["config.fields.text.head", "config.towers.text.pool"]),
+    ({"fields__image__head": recipe.entry(configs.Lexical())}, ["image.head.type", "pool"]),
+    (lexical(), ["config.towers.text.class_tokens 2"]),
+    (
+        lexical(towers__text__class_tokens=1, topology="inner"),
+        ["config.fields.text.head.type is 'lexical'", "config.fields.image.head.type"],
+    ),
+    (
+        lexical(fields__text__head__epsilon=0.0, towers__text__class_tokens=1, topology="inner"),
+        ["config.fields.text.head.epsilon is 0.0"],
+    ),
+    (
+        lexical_texts() | {"towers__other__vocab_size": 90},
+        ["config.towers.text.vocab_size is None", "config.towers.other.vocab_size is 90"],
+    ),
+    # both sides
+    ({"towers__image__class_tokens": 1}, ["image 1 x 4, text 2 x 4", "class_tokens"]),
+    ({"fields__image__head__dim": 8}, ["image 2 x 8, text 2 x 4", "head"]),
+    # temperature
+    (
+        {"losses__main__temperature__init": 200.0},
+        ["config.losses.main.temperature.init 200", "config.losses.main.temperature.max 100"],
+    ),
+    ({"losses__main__temperature__init": -1.0}, ["config.losses.main.temperature.init"]),
+    (
+        {"losses__main__temperature__min": 50.0},
+        ["config.losses.main.temperature.init", "config.losses.main.temperature.min 50"],
+    ),
+    # data, tokenizer, loader
+    ({"data__count": 0}, ["config.data.count is 0"]),
+    ({"data__count": 10**9}, ["config.data.count"]),
+    ({"data__size": 5}, ["config.data.size is 5", "16"]),
+    ({"data__seed": -1}, ["config.data.seed is -1"]),
+    ({"data": recipe.entry(configs.Pairs())}, ["config.data.path"]),
+    ({"data": recipe.entry(OWN, image="", text="")}, ["config.data.image", "config.data.text"]),
+    ({"data": recipe.entry(OWN, join="a.csv")}, ["config.data.join", "config.data.on"]),
+    ({"data": recipe.entry(OWN, where=("train",))}, ["config.data.where", "'train'"]),
+    ({"data": recipe.entry(configs.Tar())}, ["config.data.path", "shards"]),
+    ({"data": recipe.entry(configs.Tfds())}, ["config.data.name"]),
+    ({"data": recipe.entry(configs.Karpathy())}, ["config.data.path", "split file"]),
+    ({"data": recipe.entry(configs.Mixture())}, ["config.data.parts"]),
+    ({"data": mixture(0.5, None)}, ["config.data.parts.part1.weight is None"]),
+    ({"data": mixture(0.5, -1.0)}, ["config.data.parts.part1.weight is -1.0"]),
+    ({"data": mixture(1.0, path="")}, ["config.data.parts.part0.source.path is empty"]),
+    ({"loader__max_damaged": 1.5}, ["config.loader.max_damaged is 1.5"]),
+    ({"tokenizer__type": "clip"}, ["config.tokenizer.type 'clip'", "config.tokenizer.path"]),
+    ({"tokenizer__vocab_size": 0}, ["config.tokenizer.vocab_size is 0"]),
+    ({"loader__workers": -1}, ["config.loader.workers is -1"]),
+    ({"loader__threads": 0}, ["config.loader.threads is 0"]),
+    # evaluators
+    (with_evals(a=(RETRIEVAL, {"query": "txt"})), ["config.evals.a.query is 'txt'", "image, text"]),
+    (with_evals(a=(RETRIEVAL, {"query": "image"})), ["config.evals.a.query", "both 'image'"]),
+    (with_evals(a=(RETRIEVAL, {"recall_at": ()})), ["config.evals.a.recall_at"]),
+    (with_evals(a=(RETRIEVAL, {"recall_at": (0,)})), ["config.evals.a.recall_at"]),
+    (with_evals(a=(RETRIEVAL, {"chunk": 0})), ["config.evals.a.chunk is 0"]),
+    (with_evals(a=(RETRIEVAL, {"every": -1})), ["config.evals.a.every is -1"]),
+    (
+        with_evals(a=(RETRIEVAL, {"data": configs.Scenes(split="test", count=0)})),
+        ["config.evals.a.data.count is 0"],
+    ),
+    (with_evals(z=(COLOURS, {"image": "text"})), ["config.evals.z.image is 'text'"]),
+    (with_evals(z=(COLOURS, {"label": "color"})), ["config.evals.z.label is 'color'", "'colour'"]),
+    (
+        with_evals(z=(COLOURS, {"data": configs.Scenes(split="shapes")})),
+        ["config.evals.z.label is 'colour'", "config.evals.z.data.split 'shapes'"],
+    ),
+    (with_evals(z=(COLOURS, {"prompts": ("a photo",)})), ["config.evals.z.prompts", "{}"]),
+    (with_evals(z=(COLOURS, {"classes": ("red",)})), ["config.evals.z.classes has 1", "8"]),
+    (with_evals(z=(COLOURS, {"data": OWN})), ["config.evals.z.prompts"]),
+    (
+        {**with_evals(a=(RETRIEVAL, {})), "best_metric": "retrieval/a/image_to_text/R@2"},
+        ["config.best_metric", "did you mean retrieval/a/image_to_text/R@"],
+    ),
+    ({"best_metric": "loss"}, ["config.best_metric 'loss'", "none"]),
+]
+
+
+def test_the_tiny_config_is_possible() -> None:
+    check(tiny())
+    check(tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {}))))
+    check(tiny(**lexical_texts()))
+    assert len(IMPOSSIBLE) > 60
+
+
+@pytest.mark.parametrize(("changes", "words"), IMPOSSIBLE)
+def test_impossible(changes: dict[str, Any], words: list[str]) -> None:
+    c = configs.load(raw_config(**changes))
+    with pytest.raises(UserError) as caught:
+        check(c)
+    text = str(caught.value)
+    for word in words:
+        assert word in text
+    assert text.endswith((".", "?"))
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "batch", "shape"),
+    [
+        ({}, 1, 16, (1, 1, 1)),
+        ({}, 8, 16, (8, 1, 1)),
+        ({"fsdp": 2}, 8, 16, (4, 2, 1)),
+        ({"data": 1, "tensor": -1}, 8, 3, (1, 1, 8)),
+        ({"data": 2, "fsdp": 2, "tensor": 2}, 8, 4, (2, 2, 2)),
+    ],
+)
+def test_mesh_shape(
+    mesh: dict[str, int], devices: int, batch: int, shape: tuple[int, int, int]
+) -> None:
+    changes = {f"mesh__{axis}": size for axis, size in mesh.items()}
+    assert mesh_shape(tiny(batch_size=batch, **changes), devices) == shape
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "batch", "words"),
+    [
+        ({"data": 3}, 8, 24, ["config.mesh (data 3, fsdp 1, tensor 1)", "8 device(s)"]),
+        ({"fsdp": 3}, 8, 24, ["config.mesh (data -1, fsdp 3, tensor 1)"]),
+        ({"tensor": 2}, 1, 16, ["tensor 2", "1 device(s)"]),
+        ({"data": 2, "fsdp": 2}, 8, 16, ["data 2, fsdp 2", "-1 takes the rest"]),
+        ({"data": 0}, 8, 16, ["config.mesh.data is 0"]),
+        ({"data": -2}, 8, 16, ["config.mesh.data is -2"]),
+        ({"tensor": -1}, 8, 16, ["config.mesh.data and config.mesh.tensor"]),
+        ({}, 8, 12, ["config.batch_size 12", "data 8 x fsdp 1", "16 would"]),
+        ({}, 8, 1, ["config.batch_size 1 ", "8 would"]),
+        ({"fsdp": 4}, 8, 12, ["config.batch_size 12", "data 2 x fsdp 4"]),
+    ],
+)
+def test_impossible_meshes(
+    mesh: dict[str, int], devices: int, batch: int, words: list[str]
+) -> None:
+    changes = {f"mesh__{axis}": size for axis, size in mesh.items()}
+    with pytest.raises(UserError) as caught:
+        mesh_shape(tiny(batch_size=batch, **changes), devices)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_point_shape() -> None:
+    assert point_shape(tiny(), "image") == (2, 4)
+    one = {"towers__image__class_tokens": 1, "towers__text__class_tokens": 1}
+    c = tiny(**one, fields__image__head__spheres=2, fields__text__head__spheres=2)
+    check(c)
+    assert point_shape(c, "text") == (2, 2)
+    words = tiny(**lexical_texts())
+    assert point_shape(words, "query", vocab_size=70) == (1, 70)
+    sized = tiny(**lexical_texts(), towers__text__vocab_size=90)
+    assert point_shape(sized, "query", vocab_size=70) == (1, 90)
+
+
+def test_scene_labels_are_those_of_the_scenes() -> None:
+    for split, (label, count) in SCENE_LABELS.items():
+        found = scenes.SceneRecords(split, count=1).classes
+        assert {name: len(classes) for name, classes in found.items()} == {label: count}
+    assert not scenes.SceneRecords("test", count=1).classes
+
+
+def test_known_metrics_are_those_that_evaluators_give() -> None:
+    c = tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {})))
+    given = set(summarise(np.array([1, 2]), RETRIEVAL.recall_at))
+    found = {name.rsplit("/", 1)[1] for name in metrics_of(c, "a")}
+    assert found == given
+    assert metrics_of(c, "z")[0] == "zeroshot/z/accuracy"
+
+
+def test_checks_need_no_jax() -> None:
+    code = (
+        "import json, sys; from configs import quickstart;"
+        "from big_retrieval import config; from big_retrieval.config import checks;"
+        "checks.check(config.load(quickstart.get_config('runlocal')));"
+        "print(json.dumps(sorted({'jax', 'flax', 'orbax'} & set(sys.modules))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == []
+
+
+def test_slices_divide_over_the_mesh() -> None:
+    with pytest.raises(UserError, match=r"config.microbatch 4 .* 8 groups"):
+        mesh_shape(tiny(microbatch=4), 8)
+    assert mesh_shape(tiny(microbatch=8), 8) == (8, 1, 1)

@@ -1,0 +1,88 @@
+"""Checks of judged pairs: each mistake in the configuration is refused with its key."""
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.errors import UserError
+from tests.helpers import in_process, tiny
+
+OWN = configs.Graded(path="pairs.csv", image="image_local")
+
+
+def data(source=OWN, **changes):
+    """The change that sets `config.data`, and fields that read it."""
+    fields = {"fields__text__column": "query"}
+    return {"data": recipe.entry(source, **changes), **fields}
+
+
+SCENES = configs.GradedScenes()
+
+
+def test_judged_pairs_are_allowed():
+    check(tiny(**data()))
+    check(tiny(**data(SCENES)))
+    check(tiny(**data(queries="q.jsonl", documents="d.jsonl", where_documents=("corpus=A",))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (data(path=""), ["config.data.path is empty", "judged pairs"]),
+        (data(query=""), ["config.data.query is empty"]),
+        (data(score="query_id"), ["config.data.score 'query_id'", "three columns"]),
+        (data(s_max=0.0), ["config.data.s_max is 0.0"]),
+        (data(s_max=float("inf")), ["config.data.s_max is inf"]),
+        (data(text=()), ["config.data.text is empty"]),
+        (data(where=("split",)), ["config.data.where has 'split'", "split=train"]),
+        (
+            data(documents="d", where_documents=("=A",)),
+            ["config.data.where_documents has '=A'"],
+        ),
+        (data(where_documents=("a=b",)), ["config.data.where_documents", "config.data.documents"]),
+        (data(query_key="id"), ["config.data.query_key is set, but config.data.queries is empty"]),
+        (data(document_key="id"), ["config.data.document_key", "config.data.documents"]),
+        (data(image="", images="i.npz"), ["config.data.images is set", "config.data.image"]),
+        (data(images="i.npz", image_key=""), ["config.data.image_key is empty"]),
+        (data(image=""), ["config.data.image is empty", "config.fields.image"]),
+        (
+            data() | {"fields__image__column": "image_local"},
+            ["config.fields.image.column is 'image_local'", "'image'"],
+        ),
+        (data(SCENES, size=8), ["config.data.size is 8"]),
+        (data(SCENES, count=0), ["config.data.count is 0"]),
+        (data(SCENES, seed=-1), ["config.data.seed is -1"]),
+        (
+            data(SCENES) | {"fields__text__column": "captions"},
+            ["config.fields.text.column is 'captions'", "'query' and 'title'"],
+        ),
+        (
+            {
+                "evals": {
+                    "a": recipe.entry(configs.Retrieval(data=configs.GradedScenes(count=-1))),
+                }
+            },
+            ["config.evals.a.data.count is -1"],
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(changes, words):
+    with pytest.raises(UserError) as problem:
+        check(tiny(**changes))
+    for word in words:
+        assert word in str(problem.value)
+
+
+@pytest.mark.slow
+def test_a_look_at_judged_pairs_and_no_conversion(tmp_path):
+    own = ("--config=configs/quickstart.py:runlocal", "--config.data.type=graded_scenes")
+    own += ("--config.data.split=in_domain", "--config.data.count=60")
+    own += ("--config.fields.text.column=query", "--seconds=0.5")
+    for word, name, code, message in (
+        ("inspect", "sheet.png", 0, "  scores    1 to 100"),
+        ("convert", "shards", 2, "judged pairs, which shards cannot hold"),
+    ):
+        out = in_process("data", word, *own, f"--out={tmp_path / name}")
+        assert (out.returncode, "Traceback" in out.stderr) == (code, False), out.stderr
+        assert message in out.stdout + out.stderr

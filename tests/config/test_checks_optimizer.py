@@ -1,0 +1,190 @@
+"""What cannot be meant in `config.optimizer`, and what the command line may begin there."""
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import GroupRate, ParameterGroup, Phase, Schedule, recipe
+from big_retrieval.config.checks import check
+from big_retrieval.errors import UserError
+from tests.helpers import ROOT, ema, raw_config, tiny
+
+
+def optimizer(**changes: Any) -> recipe.Editable:
+    """The group `config.optimizer` with some keys changed."""
+    return recipe.entry(tiny().optimizer, **changes)
+
+
+def of_groups(**groups: ParameterGroup) -> recipe.Editable:
+    return optimizer(groups=groups)
+
+
+def of_phases(**phases: Phase) -> recipe.Editable:
+    return optimizer(groups={"a": ParameterGroup("image/.*")}, phases=phases)
+
+
+IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
+    (optimizer(rule=configs.AdamP(delta=-1.0)), ["rule.delta is -1.0", "0 or more"]),
+    (optimizer(rule=configs.AdamW(eps=0.0)), ["rule.eps is 0.0", "positive"]),
+    (optimizer(rule=configs.Sgd(momentum=1.0)), ["rule.momentum is 1.0", "below 1"]),
+    (optimizer(schedule=Schedule("same")), ["schedule.type is 'same'", "name a schedule"]),
+    (optimizer(averaging=configs.Ema(decay=1.0)), ["averaging.decay is 1.0", "below 1"]),
+    (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "share of an epoch"]),
+    (optimizer(averaging=configs.Swa(count=0)), ["averaging.count is 0", "at least 1"]),
+    (of_groups(a=ParameterGroup("")), ["groups.a.pattern is empty", "'image/.*'"]),
+    (of_groups(a=ParameterGroup("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
+    (of_groups(a=ParameterGroup("x", lr=0.0)), ["groups.a.lr is 0.0", "positive"]),
+    (of_groups(a=ParameterGroup("x", lr_factor=-1.0)), ["groups.a.lr_factor is -1.0"]),
+    (
+        of_groups(a=ParameterGroup("x", lr=1.0, lr_factor=2.0)),
+        ["a.lr and", "a.lr_factor", "keep one"],
+    ),
+    (of_groups(a=ParameterGroup("x", weight_decay=-1.0)), ["groups.a.weight_decay is -1.0"]),
+    (
+        of_groups(a=ParameterGroup("x", schedule=Schedule("linear", end=2.0))),
+        ["groups.a.schedule.end"],
+    ),
+    (
+        of_groups(a=ParameterGroup("x", schedule=Schedule("same", warmup_steps=5))),
+        ["groups.a.schedule.warmup_steps is set", "schedule.type is 'same'", "'cosine'"],
+    ),
+    (
+        of_groups(a=ParameterGroup("x", rule=configs.Sgd(momentum=2.0))),
+        ["config.optimizer.groups.a.rule"],
+    ),
+    (of_phases(p=Phase()), ["phases.p.start_step", "phases.p.start_epoch", "give one of them"]),
+    (of_phases(p=Phase(1, 1.0)), ["phases.p.start_epoch", "keep one of them"]),
+    (of_phases(p=Phase(-1)), ["phases.p.start_step is -1"]),
+    (of_phases(p=Phase(8)), ["phases.p.start_step is 8", "config.total_steps 8", "earlier"]),
+    (of_phases(p=Phase(3), q=Phase(3)), ["phases.q.start_step is 3", "phases.p", "overlap"]),
+    (of_phases(p=Phase(0, trainable="(")), ["phases.p.trainable", "'('"]),
+    (of_phases(p=Phase(0, frozen="(")), ["phases.p.frozen", "'('"]),
+    (of_phases(p=Phase(0, lr=-1.0)), ["phases.p.lr is -1.0", "None for the run's"]),
+    (of_phases(p=Phase(0, schedule=Schedule(warmup_steps=-1))), ["phases.p.schedule.warmup_steps"]),
+    (of_phases(p=Phase(0, groups={"b": GroupRate()})), ["phases.p.groups.b", "known: a"]),
+    (
+        of_phases(p=Phase(0, groups={"a": GroupRate(1.0, 2.0)})),
+        ["phases.p.groups.a has both lr and lr_factor", "keep one"],
+    ),
+    (of_phases(p=Phase(0, batch_stats="running")), ["phases.p.batch_stats", "no tower has"]),
+]
+
+
+@pytest.mark.parametrize(("changed", "words"), IMPOSSIBLE)
+def test_one_sentence_with_key_and_remedy(changed: recipe.Editable, words: list[str]) -> None:
+    with pytest.raises(UserError) as problem:
+        check(tiny(optimizer=changed))
+    for word in (*words, "config.optimizer."):
+        assert word in str(problem.value), problem.value
+
+
+def test_a_phase_behind_the_last_epoch() -> None:
+    phases = {"p": recipe.phase(start_epoch=3.0)}
+    with pytest.raises(UserError, match=r"phases\.p\.start_epoch is 3\.0, but .*total_epochs 2\.5"):
+        check(tiny(total_steps=None, total_epochs=2.5, optimizer__phases=phases))
+    check(tiny(total_steps=None, total_epochs=3.5, optimizer__phases=phases))
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "near"),
+    [
+        ("groups.a", "patern", "x", "config.optimizer.groups.a.pattern"),
+        ("phases.p", "start_steps", 1, "config.optimizer.phases.p.start_step"),
+        ("rule", "esp", 1.0, "config.optimizer.rule.eps"),
+        ("averaging", "deccay", 0.5, "config.optimizer.averaging.decay"),
+    ],
+)
+def test_misspelt_keys_are_named_with_the_right_ones(
+    group: str, key: str, value: Any, near: str
+) -> None:
+    c = raw_config(optimizer__averaging=ema(0.9))
+    c.optimizer.groups.a, c.optimizer.phases.p = recipe.group("image/.*"), recipe.phase()
+    node = c.optimizer
+    for name in group.split("."):
+        node = node[name]
+    node[key] = value
+    with pytest.raises(UserError) as problem:
+        configs.load(c)
+    assert f"did you mean {near}?" in str(problem.value)
+
+
+def test_an_unknown_rule_is_named_with_the_known_ones() -> None:
+    c = raw_config()
+    c.optimizer.rule.type = "adamm"
+    with pytest.raises(UserError) as problem:
+        configs.load(c)
+    assert "config.optimizer.rule.type is 'adamm'" in str(problem.value)
+    for name in ("adamw", "adamp", "sgd", "optax"):
+        assert repr(name) in str(problem.value)
+
+
+def test_arguments_of_optax_are_numbers_words_or_truths() -> None:
+    rule = configs.Optax(name="sgd", arguments={"momentum": 0.5, "nesterov": True})
+    c = raw_config(optimizer__rule=recipe.entry(rule))
+    assert configs.load(c).optimizer.rule == rule
+    c.optimizer.rule.arguments.decay = (1, 2)
+    with pytest.raises(UserError, match=r"rule\.arguments\.decay is \(1, 2\); it must be one of"):
+        configs.load(c)
+
+
+def test_the_command_line_begins_groups_and_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    from big_retrieval.config.file import ConfigFile
+
+    class Inner:
+        def parse(self, argument: str) -> Any:
+            return raw_config()
+
+    given = ["groups.a.pattern=image/.*", "groups.a.rule.type=sgd"]
+    given.append("phases.p.groups.a.lr_factor=0.5")
+    monkeypatch.setattr(sys, "argv", ["main", *(f"--config.optimizer.{each}" for each in given)])
+    found = ConfigFile(Inner()).parse("configs/quickstart.py").optimizer
+    assert found.groups.a.pattern == ""  # the values are set by ml_collections, after this
+    assert found.groups.a.rule.momentum == 0.9
+    assert found.phases.p.groups.a.lr_factor is None
+    assert found.phases.p.start_step is None
+
+
+def test_recipes() -> None:
+    c = raw_config(towers__image__depth=2)
+    c.optimizer.groups.update(recipe.layerwise("image", depth=2, decay=0.5))
+    c.optimizer.groups.text = recipe.group("text/.*", frozen=True)
+    groups = configs.load(c).optimizer.groups
+    factors = {name: (group.pattern, group.lr_factor) for name, group in groups.items()}
+    assert factors == {
+        "image_0": ("image/layers_0/.*", 0.25),
+        "image_1": ("image/layers_1/.*", 0.5),
+        "image_in": ("image/(?!layers_|ln_final|ln_post).*", 0.125),
+        "text": ("text/.*", 1.0),
+    }
+    with pytest.raises(UserError, match=r"did you mean Group\.frozen\?"):
+        recipe.group("text/.*", froze=True)
+
+
+def test_runlocal_keeps_the_place_of_phases_in_the_run() -> None:
+    c = recipe.base()
+    c.total_epochs, c.optimizer.lr = 60.0, 2e-4
+    recipe.image_text(c, dim=64)
+    c.towers.image, c.towers.text = recipe.vit("B/16"), recipe.bert()
+    schedule = Schedule(warmup_steps=4000)
+    c.optimizer.phases.frozen = recipe.phase(start_epoch=0.0)
+    c.optimizer.phases.all = recipe.phase(start_epoch=30.0, lr=2e-5, schedule=schedule)
+    found = configs.load(recipe.runlocal(c))
+    check(found)
+    phases = found.optimizer.phases
+    assert {name: x.start_step for name, x in phases.items()} == {"frozen": 0, "all": 150}
+    assert phases["all"].lr == pytest.approx(2e-4)
+    assert phases["all"].schedule.warmup_steps == 20
+
+
+def test_the_examples_of_the_documentation_are_configurations() -> None:
+    """Blocks of lines that change a config; those that begin otherwise are Python of a user's."""
+    blocks = re.findall(r"```python\n(c\..*?)```", (ROOT / "docs/OPTIMIZERS.md").read_text(), re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        c = raw_config(total_steps=None)
+        exec(block, {"c": c, "recipe": recipe, "config": configs})
+        c.total_steps = None if c.total_epochs else 8
+        check(configs.load(c))

@@ -1,0 +1,233 @@
+"""Out of a checkpoint: the same numbers as in training, from one folder, on any devices."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import big_retrieval
+from big_retrieval import cli, similarity
+from big_retrieval import config as configs
+from big_retrieval.commands import evaluate
+from big_retrieval.config import recipe
+from big_retrieval.data.build import make_readers
+from big_retrieval.data.images import decoding
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.errors import UserError
+from big_retrieval.evals.sides import encode_source
+from big_retrieval.inference.load import TrainedModel, restore_params
+from big_retrieval.train.import_folder import write
+from big_retrieval.train.loop import train
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.start import untrained
+from tests.helpers import ema, lexical_texts, results, tiny
+
+TEST, COLOURS = SceneRecords("test", count=20), SceneRecords("colours", count=16)
+CAPTIONS = list(TEST.captions())
+
+
+def evals() -> dict[str, recipe.Editable]:
+    """Both kinds of evaluators on few records."""
+    few = {"test": 20, "colours": 16}
+    data = {name: configs.Scenes(split=name, count=count) for name, count in few.items()}
+    return {
+        "test": recipe.entry(configs.Retrieval(), data=data["test"], chunk=16),
+        "colours": recipe.entry(configs.ZeroShot(), data=data["colours"]),
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with averaged weights, evaluators and checkpoints 3, 4 on eight devices."""
+    workdir = tmp_path_factory.mktemp("finished")
+    train(tiny(total_steps=4, evals=evals(), optimizer__averaging=ema(0.5)), workdir)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def trained(finished: Path) -> TrainedModel:
+    return big_retrieval.load(finished, batch_size=16)
+
+
+def test_newest_step_and_the_average_are_taken(finished: Path, trained: TrainedModel) -> None:
+    assert trained.folder == finished / "checkpoints" / "4"
+    ema, params = (restore_params(trained.folder, name) for name in ("ema", "params"))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(trained.weights), ema)
+    last = names_of(params)
+    moved = [not np.array_equal(x, last[name]) for name, x in names_of(ema).items()]
+    assert sum(moved) > len(moved) / 2
+
+
+def test_without_an_average_the_parameters_are_taken(tmp_path: Path) -> None:
+    train(tiny(total_steps=1), tmp_path, jax.devices()[:1])
+    found = big_retrieval.load(tmp_path)
+    params = restore_params(found.folder, "params")
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.weights), params)
+
+
+def test_features_lead_to_the_points(trained: TrainedModel) -> None:
+    texts = CAPTIONS[:3]
+    layers = [trained.features(texts, "text", layer) for layer in ("embedding", 0, -1, "final")]
+    assert {found.shape for found in layers} == {(3, 21, 16)}
+    np.testing.assert_array_equal(layers[1], layers[2])  # there is one layer
+    kernel = jax.device_get(trained.weights)["text_head"]["kernel"]
+    raw = np.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
+    points = similarity.topology(trained.config.topology).project(raw)
+    np.testing.assert_allclose(trained.encode(texts, "text"), points, atol=1e-5)
+    words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
+    with pytest.raises(UserError, match=words):
+        trained.features([TEST[0]["image"]], "image", 5)
+
+
+def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
+    specs = make_readers(trained.config, trained.tokenizer)
+    texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])
+    images, _ = encode_source(trained.encoder, trained.weights, TEST, "image", specs["image"])
+    # Texts of like length share a batch, and padding moves the last digit.
+    np.testing.assert_allclose(trained.encode_texts(CAPTIONS), texts, atol=1e-6)
+    found = trained.encode_images([TEST[i]["image"] for i in range(len(TEST))])
+    np.testing.assert_array_equal(found, images)
+    assert texts.shape == (100, 2, 4)
+    assert images.shape == (20, 2, 4)
+    scores = similarity.topology(trained.config.topology).score(texts, images)
+    np.testing.assert_array_equal(trained.score(texts, images), scores)
+
+
+def test_an_empty_text_has_a_point_too(trained: TrainedModel) -> None:
+    texts = [CAPTIONS[0], "", CAPTIONS[1], "\ud800"]
+    points = trained.encode_texts(texts)
+    assert points.shape[0] == 4
+    np.testing.assert_allclose(points[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
+
+
+def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
+    together = trained.encode_texts(CAPTIONS[:20])
+    alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])
+    np.testing.assert_allclose(alone, together[:3], atol=1e-6)
+    assert len(np.unique(together.reshape(20, -1), axis=0)) > 1
+
+
+def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
+    changes = lexical_texts(pool_padding=True)
+    changes["fields"]["query"].length = 64
+    write(untrained(tiny(**changes), batch_size=8, say=lambda text: None), tmp_path / "model")
+    model = big_retrieval.load(tmp_path / "model")
+    alone = model.encode_texts(["a red circle"], "query")
+    beside = model.encode_texts(["a red circle", "a large blue star " * 12], "query")
+    np.testing.assert_array_equal(alone.toarray()[0], beside.toarray()[0])
+
+
+def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Path) -> None:
+    array = TEST[3]["image"]
+    picture = Image.fromarray(array)
+    picture.save(tmp_path / "scene.png")
+    points = trained.encode_images(
+        [array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png"), TEST[4]["image"]]
+    )
+    for other in points[1:4]:
+        np.testing.assert_array_equal(other, points[0])
+    assert not np.array_equal(points[4], points[0])
+
+
+def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    for call, words in (
+        (lambda: trained.encode_texts(["a"], "title"), ["no field 'title'", "image, text"]),
+        (lambda: trained.encode_images([], "image"), ["nothing to encode", "image"]),
+        (lambda: trained.encode_images([tmp_path / "x.png"]), ["x.png cannot be read"]),
+        (lambda: trained.encode_images([tmp_path / "text.png"]), ["text.png is not an image"]),
+    ):
+        with pytest.raises(UserError) as problem:
+            call()
+        assert all(word in str(problem.value) for word in words), problem.value
+
+
+def test_one_checkpoint_folder_is_all_it_takes(
+    finished: Path, trained: TrainedModel, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(tmp_path / "run" / "checkpoints" / "4", tmp_path / "model")
+    shutil.rmtree(tmp_path / "run")
+    alone = big_retrieval.load(tmp_path / "model", batch_size=16)
+    np.testing.assert_array_equal(
+        alone.encode_texts(CAPTIONS[:8]), trained.encode_texts(CAPTIONS[:8])
+    )
+
+
+def test_the_folder_of_checkpoints_and_a_step(finished: Path, trained: TrainedModel) -> None:
+    assert big_retrieval.load(finished / "checkpoints").folder == trained.folder
+    third = big_retrieval.load(finished, step=3, batch_size=16)
+    assert third.folder.name == "3"
+    difference = third.encode_texts(CAPTIONS[:8]) - trained.encode_texts(CAPTIONS[:8])
+    assert np.abs(difference).max() > 1e-4
+    with pytest.raises(UserError, match="no complete checkpoint of step 2"):
+        big_retrieval.load(finished, step=2)
+
+
+def test_one_device(finished: Path, trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = jax.local_devices()[:1]
+    monkeypatch.setattr(jax, "local_devices", lambda: first)
+    one = big_retrieval.load(finished, batch_size=16)
+    assert one.encoder.row_multiple() == 1
+    assert trained.encoder.row_multiple() == 8
+    images = [TEST[i]["image"] for i in range(5)]
+    for found, expected in (
+        (one.encode_texts(CAPTIONS[:9]), trained.encode_texts(CAPTIONS[:9])),
+        (one.encode_images(images), trained.encode_images(images)),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs `big-retrieval evaluate --run=FOLDER` in this process."""
+    for holder, name, value in (
+        (evaluate, "RUN", str(folder)), (cli, "CONFIG", None), (evaluate, "STEP", None)
+    ):  # fmt: skip
+        monkeypatch.setattr(holder, name, SimpleNamespace(value=value))
+    evaluate.main()
+
+
+def test_evaluate_gives_the_numbers_of_training(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated(finished, monkeypatch)
+    found = json.loads((finished / "evaluation.json").read_text())
+    assert found.pop("checkpoint") == "4"
+    trained = results(finished)
+    assert len(found) == 2 * 5 + 2
+    assert found == {name: trained[name] for name in found}
+    printed = capsys.readouterr().out
+    assert f"written to {finished / 'evaluation.json'}" in printed
+    assert all(name in printed for name in found)
+
+
+def test_evaluate_writes_nothing_into_a_checkpoint(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    model = Path(shutil.copytree(finished / "checkpoints" / "4", tmp_path / "model"))
+    before = sorted(tmp_path.rglob("*"))
+    evaluated(model, monkeypatch)
+    assert sorted(tmp_path.rglob("*")) == before
+    printed = capsys.readouterr().out
+    assert f"{model} is no run folder, so nothing is written to it" in printed
+    words = printed.split()
+    for name in ("retrieval/test/image_to_text/mean_rank", "zeroshot/colours/accuracy"):
+        assert words[words.index(name) + 1] == f"{results(finished)[name]:.4f}"
+
+
+def test_an_open_image_is_read_like_its_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(0, 256, (40, 20, 4), np.uint8), "RGBA")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lying on its side
+    picture.save(tmp_path / "a.png", exif=exif)
+    with Image.open(tmp_path / "a.png") as opened:
+        upright = decoding.from_pil(opened)
+    np.testing.assert_array_equal(upright, decoding.decode((tmp_path / "a.png").read_bytes()))
+    assert upright.shape == (20, 40, 3)

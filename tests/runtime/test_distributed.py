@@ -1,0 +1,75 @@
+"""Joining and losing other processes, without any."""
+
+from collections.abc import Callable
+
+import jax
+import pytest
+
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import distributed
+
+VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def put(*values: str | None) -> None:
+        for name, value in zip(VARIABLES, values, strict=True):
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, value)
+
+    return put
+
+
+def test_alone_without_anything_said(variables: Callable[..., None]) -> None:
+    variables(None, None, None)
+    assert distributed.join(asked=False) == (0, 1)
+    assert not jax.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("count", "number", "words"),
+    [
+        (None, None, "JAX_NUM_PROCESSES and JAX_PROCESS_ID must be"),
+        ("2", "one", "JAX_NUM_PROCESSES and JAX_PROCESS_ID must be"),
+        ("2", "2", "JAX_PROCESS_ID is 2 of JAX_NUM_PROCESSES 2; it counts from 0"),
+    ],
+)
+def test_half_said(
+    variables: Callable[..., None], count: str | None, number: str | None, words: str
+) -> None:
+    variables("127.0.0.1:1", count, number)
+    with pytest.raises(UserError) as problem:
+        distributed.join(asked=False)
+    assert words in str(problem.value)
+    assert not jax.distributed.is_initialized()
+
+
+class Ended(Exception):
+    """Stands in for the end of the process."""
+
+
+@pytest.fixture(autouse=True)
+def _no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(text: str) -> None:
+        raise Ended(text)
+
+    monkeypatch.setattr(distributed, "end", end)
+
+
+@pytest.mark.parametrize(
+    ("processes", "message", "kind"),
+    [
+        (2, "UNKNOWN: Gloo AllReduce failed: Connection closed by peer", Ended),
+        (2, "DEADLINE_EXCEEDED: Barrier timed out", Ended),
+        (2, "INVALID_ARGUMENT: shapes", jax.errors.JaxRuntimeError),
+        (2, "RESOURCE_EXHAUSTED: out of memory", jax.errors.JaxRuntimeError),
+        (1, "UNKNOWN: Gloo AllReduce failed", jax.errors.JaxRuntimeError),
+    ],
+)
+def test_a_lost_process_is_a_sentence(processes: int, message: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind) as problem, distributed.losing(processes, lambda: "late: process 1"):
+        raise jax.errors.JaxRuntimeError(f"{message}\nand more")
+    if kind is Ended:
+        assert str(problem.value) == f"another process is lost, late: process 1 ({message})"

@@ -1,0 +1,98 @@
+"""The layers of the package, read from its imports: each imports only what lies below it."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "big_retrieval"
+# From the ground up; names in one line do not import each other. docs/ARCHITECTURE.md says why.
+LAYERS = (
+    ("errors",),
+    ("io", "batch"),
+    ("runtime", "sparse"),
+    ("config",),
+    ("similarity", "parallel", "cli"),
+    ("data", "models"),
+    ("losses", "inference"),
+    ("evals", "interop", "sweep"),
+    ("report",),
+    ("train",),
+    ("plan", "retrieval", "mining"),
+    ("explain",),
+    ("tradeoff",),
+    ("main", "launch"),
+    ("commands",),
+    ("__main__",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# Parts of the configuration build what they describe, and so import it when they are asked to.
+BUILDERS = {"config"}
+# Imports within functions that point upwards, each for the reason that stands beside it.
+UPWARD_WHEN_ASKED = {
+    ("train", "plan"),  # the memory that a run says it needs is a plan's, made of its own step
+}
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yields the room of each import of the package, and whether it runs when the file does."""
+    tree = ast.parse(path.read_text())
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    at_once = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("big_retrieval"):
+            first = (node.module or "").split(".")[1:2]
+            for name in first or [alias.name for alias in node.names]:
+                yield name, id(node) in at_once
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("big_retrieval."):
+                    yield alias.name.split(".")[1], id(node) in at_once
+
+
+def room(path: Path) -> str:
+    """The folder below the package's root, or the module's own name at the root."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def test_every_folder_and_module_has_a_layer() -> None:
+    found = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
+    assert found == set(LEVEL)
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_at_most_ten_modules_lie_at_the_root() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= 10
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_no_import_runs_upwards(path: Path) -> None:
+    own = room(path)
+    if own == "__init__":  # the package's public face
+        return
+    for other, at_once in imports(path):
+        if other == own or other not in LEVEL:  # a name of the package itself, such as load
+            continue
+        upward = LEVEL[other] >= LEVEL[own]
+        allowed = not at_once and (own in BUILDERS or (own, other) in UPWARD_WHEN_ASKED)
+        assert not upward or allowed, f"{path.relative_to(ROOT)} imports {other}, which lies above"
