@@ -30,7 +30,8 @@ import pytest
 from PIL import Image
 
 import big_retrieval
-from big_retrieval import config, recipe
+from big_retrieval import config
+from big_retrieval.config import recipe
 from tests.helpers import ROOT, environment
 
 PAGES = ["README.md", *sorted(str(x.relative_to(ROOT)) for x in (ROOT / "docs").rglob("*.md"))]
