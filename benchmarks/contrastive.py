@@ -20,8 +20,8 @@ def flags() -> argparse.Namespace:
     """The command line."""
     parser = measure.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4096, help="pairs, over all devices")
-    parser.add_argument("--dim", type=int, default=512, help="numbers of a point, all tokens")
-    parser.add_argument("--tokens", type=int, default=1, help="class tokens of a point")
+    parser.add_argument("--dim", type=int, default=512, help="numbers of an embedding, all tokens")
+    parser.add_argument("--tokens", type=int, default=1, help="class tokens of an embedding")
     parser.add_argument("--topology", default="sphere", help="as in a config")
     parser.add_argument("--loss", choices=["softmax", "sigmoid"], default="softmax")
     parser.add_argument("--block", type=int, default=None, help="rows of a block; default: auto")
@@ -92,12 +92,12 @@ def compile_both(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
 
 
 def shape(args: argparse.Namespace) -> tuple[int, int, int]:
-    """Of one side's points, [B, M, N]."""
+    """Of one side's embeddings, [B, M, N]."""
     return args.batch, args.tokens, args.dim // args.tokens
 
 
 def time_both(args: argparse.Namespace, compiled: dict[str, Any], rows: Any) -> dict[str, float]:
-    """Runs both in turn on random points."""
+    """Runs both in turn on random embeddings."""
     import jax
     import jax.numpy as jnp
 

@@ -29,7 +29,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=256, help="pairs of a step")
     parser.add_argument("--queries", type=int, default=1000, help="of the evaluation")
     parser.add_argument("--documents", type=int, default=100_000, help="of the evaluation")
-    parser.add_argument("--dim", type=int, default=64, help="numbers of a point")
+    parser.add_argument("--dim", type=int, default=64, help="numbers of an embedding")
     parser.add_argument("--depth", type=int, default=1000, help="documents that are ranked")
     parser.add_argument("--chunk", type=int, default=256, help="queries scored at a time")
     return parser.parse_args()
@@ -120,7 +120,7 @@ class _Judged:
 
 
 def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """The parts of an evaluation of random points, each a call that returns when it is done."""
+    """The parts of an evaluation of random embeddings, each a call that returns when it is done."""
     import jax
     import numpy as np
 
@@ -148,19 +148,19 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     )
 
     def draw(field: str, count: int, seed: int) -> EncodedFields:
-        points = np.random.default_rng(seed).standard_normal((count, 1, args.dim), np.float32)
-        points /= np.linalg.norm(points, axis=-1, keepdims=True)
-        return EncodedFields({field: points}, {field: np.ones(count, bool)})
+        embeddings = np.random.default_rng(seed).standard_normal((count, 1, args.dim), np.float32)
+        embeddings /= np.linalg.norm(embeddings, axis=-1, keepdims=True)
+        return EncodedFields({field: embeddings}, {field: np.ones(count, bool)})
 
     queries, documents = draw("query", args.queries, 1), draw("image", args.documents, 2)
-    points, asked = queries.points["query"], np.arange(args.queries)
+    embeddings, asked = queries.embeddings["query"], np.arange(args.queries)
 
     def rank() -> list[Any]:
-        return list(evaluator.rank(points, queries, documents, {"image": 1.0}, asked))
+        return list(evaluator.rank(embeddings, queries, documents, {"image": 1.0}, asked))
 
     def top_k() -> Any:
         how: Any = {"score": topology.score, "encoder": encoder, "chunk": args.chunk}
-        return best(points, documents.points["image"], depth=args.depth, **how)
+        return best(embeddings, documents.embeddings["image"], depth=args.depth, **how)
 
     ranked = rank()
     return {"top_k": top_k, "rank": rank, "metrics": lambda: [evaluator.metrics(r) for r in ranked]}

@@ -7,14 +7,15 @@
 Documents have about `--entries` values in columns whose frequencies fall like 1 / rank (the most
 frequent ones are in every document); the words of the queries are drawn by the same frequencies, so
 that most of them are stop words: their lists are the longest that there are. Dense peers search as
-many points of `--dim` numbers. "bag" asks by 7 to 12 words, "weighted" by the rows of documents,
-"rare" by words that are drawn with equal chances. Percentiles are over queries, of the medians of
-each query's interleaved rounds.
+many embeddings of `--dim` numbers. "bag" asks by 7 to 12 words, "weighted" by the rows of
+documents, "rare" by words that are drawn with equal chances. Percentiles are over queries, of the
+medians of each query's interleaved rounds.
 
-numpy, faiss (pip install faiss-cpu) and ours score every point. seismic (pip install pyseismic-lsr)
-goes through all documents, its exact search; `--seismic-postings` also times its index, which is
-approximate, with so many postings a list, without cuts of the query and at heap factor 0. Its size
-is that of its saved file, of the documents alone it is the memory that they take.
+numpy, faiss (pip install faiss-cpu) and ours score every embedding. seismic (pip install
+pyseismic-lsr) goes through all documents, its exact search; `--seismic-postings` also times its
+index, which is approximate, with so many postings a list, without cuts of the query and at heap
+factor 0. Its size is that of its saved file, of the documents alone it is the memory that they
+take.
 """
 
 import os
@@ -58,7 +59,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--columns", type=int, default=29_523)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--depth", type=int, default=10)
-    parser.add_argument("--dim", type=int, default=768, help="of dense points")
+    parser.add_argument("--dim", type=int, default=768, help="of dense embeddings")
     parser.add_argument("--values", choices=["float32", "float16"], default="float32")
     parser.add_argument("--memory", type=int, default=512, help="MiB to build with")
     parser.add_argument(
@@ -159,22 +160,22 @@ def sparse_searches(
 
 
 def dense_searches(args: argparse.Namespace, peers: set[str], folder: Path) -> dict[str, Search]:
-    """Name -> a search by a query's number, over dense points."""
+    """Name -> a search by a query's number, over dense embeddings."""
     rng = np.random.default_rng(2)
-    points = rng.standard_normal((args.documents, args.dim), np.float32)
+    embeddings = rng.standard_normal((args.documents, args.dim), np.float32)
     queries = rng.standard_normal((args.queries, args.dim), np.float32)
     out: dict[str, Search] = {}
     if "numpy" in peers:
 
         def product(q: int) -> np.ndarray:
-            scores = points @ queries[q]
+            scores = embeddings @ queries[q]
             best = np.argpartition(-scores, args.depth)[: args.depth]
             return best[np.argsort(-scores[best])]
 
         out["numpy"] = product
     if "dense" in peers:
         partial = folders.begin(folder)
-        batches = (points[i : i + BATCH, None] for i in range(0, args.documents, BATCH))
+        batches = (embeddings[i : i + BATCH, None] for i in range(0, args.documents, BATCH))
         about = dense.build(partial, batches, About(kind="dense", topology="inner"))
         write_ids(partial, args.documents)
         folders.finish(partial, folder, about)
@@ -185,7 +186,7 @@ def dense_searches(args: argparse.Namespace, peers: set[str], folder: Path) -> d
         if faiss is not None:
             faiss.omp_set_num_threads(1)
             flat = faiss.IndexFlatIP(args.dim)
-            flat.add(points)
+            flat.add(embeddings)
             out["faiss"] = lambda q: flat.search(queries[q : q + 1], args.depth)
     return out
 

@@ -47,17 +47,17 @@ class Reps:
     """What losses, evaluators and indexes speak.
 
     Attributes:
-      points: field name -> points [B, M, N] of the topology, in float32; [B, 1, V], dense, of
-        lexical fields.
-      bow: lexical text field -> int32 [B, L], the term ids of the text itself, padded with -1.
+      embeddings: field name -> embeddings [B, M, N] of the topology, in float32; [B, 1, V], dense,
+        of lexical fields.
+      words: lexical text field -> int32 [B, L], the columns of the text's own words, -1 for none.
       negatives: the same of the hard negatives that came with the rows, [B, K, ...] each.
-      raw: the same as `points`, in front of the topology's projection; only where a loss has a
+      raw: the same as `embeddings`, in front of the topology's projection; only where a loss has a
         topology of its own.
       extra: loss -> what the module that it owns makes of the rows, arrays [B, ...].
     """
 
-    points: Mapping[str, jax.Array]
-    bow: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    embeddings: Mapping[str, jax.Array]
+    words: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     negatives: "Reps | None" = None
     raw: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     extra: Mapping[str, Any] = flax.struct.field(default_factory=dict)

@@ -36,7 +36,7 @@ RULES: tuple[tuple[str, Any], ...] = (
     ("kernel_row", None),
     ("kernel_column", None),
     ("channel", None),
-    ("point", None),
+    ("projection", None),
     ("length", None),
     ("embed_act", None),
 )

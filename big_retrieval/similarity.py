@@ -1,4 +1,4 @@
-"""Topologies: how a representation becomes a point, and how two points score.
+"""Topologies: how a representation becomes an embedding, and how two embeddings score.
 
 One object scores training blocks, evaluation and search, so the three cannot disagree. The four
 dense topologies of "Design of the Topology for Contrastive Visual-Textual Alignment" (Table 1):
@@ -14,10 +14,10 @@ dense topologies of "Design of the Topology for Contrastive Visual-Textual Align
 flat lexical vectors [..., V].
 
 Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
-Ob(n, m) has n = N and m = M. A point has its representation's shape. Scores are higher for closer
-points and carry no temperature. All arithmetic is in float32 or wider (float64 stays float64), with
-full-precision matrix products. The objects have no state, compare equal by class and are hashable,
-so they can be static arguments; all methods work under jit, grad, vmap and shard_map.
+Ob(n, m) has n = N and m = M. An embedding has its representation's shape. Scores are higher for
+closer embeddings and carry no temperature. All arithmetic is in float32 or wider (float64 stays
+float64), with full-precision matrix products. The objects have no state, compare equal by class and
+are hashable, so they can be static arguments; all methods work under jit, grad, vmap and shard_map.
 """
 
 import abc
@@ -42,51 +42,51 @@ class Similarity(abc.ABC):
 
     @abc.abstractmethod
     def project(self, x: jax.Array) -> jax.Array:
-        """Raw representations [..., M, N] -> points [..., M, N], float32 or wider."""
+        """Raw representations [..., M, N] -> embeddings [..., M, N], float32 or wider."""
 
     @abc.abstractmethod
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """Points a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
+        """Embeddings a [rows, M, N] and b [columns, M, N] -> scores [rows, columns].
 
         Raises:
-          UserError: the points of the two sides differ in M or N.
+          UserError: the embeddings of the two sides differ in M or N.
         """
 
     @abc.abstractmethod
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """Points a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
+        """Embeddings a, b [rows, M, N] -> score of row i with row i, [rows], in O(rows M N).
 
         Equals the diagonal of `score(a, b)` up to rounding, not bit for bit.
 
         Raises:
-          UserError: the points of the two sides differ in rows, M or N.
+          UserError: the embeddings of the two sides differ in rows, M or N.
         """
 
     def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
-        """How many numbers `score` holds at once for each of its cells, for points of a shape."""
+        """How many numbers `score` holds at once for each score, for embeddings of a shape."""
         del shape
         return 1
 
     def extra_operations(self, shape: tuple[int, ...]) -> int:
-        """Operations of a cell besides the matrix products, forward, for points of a shape."""
+        """Operations of a cell besides the matrix products, forward, for embeddings of a shape."""
         del shape
         return 0
 
-    def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
+    def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """Weighted average of the fields of a document.
 
         Inner products keep the plain average, so that the score of the average is the average of
         the scores; `ObliqueGeodesic` brings it back onto its spheres.
 
         Args:
-          points: points of F fields, [..., M, N] each; they are not stacked.
-          weights: [F], or [F, rows] with one for each row of points [rows, ...]; not negative,
+          embeddings: embeddings of F fields, [..., M, N] each; they are not stacked.
+          weights: [F], or [F, rows] with one for each row of embeddings [rows, ...]; not negative,
             divided by their sum here. Where all are 0 the average is 0.
 
         Returns:
           [..., M, N].
         """
-        fields = [_promote(x) for x in points]
+        fields = [_promote(x) for x in embeddings]
         weights = jnp.asarray(weights, fields[0].dtype)
         total = jnp.sum(weights, axis=0)  # [] or [rows]
         shares = weights / jnp.where(total > 0, total, 1)
@@ -96,8 +96,8 @@ class Similarity(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class FlatProduct(Similarity):
-    """Scores that are one matrix product of the flattened points."""
+class FlatProduct(Topology):
+    """Scores that are one matrix product of the flattened embeddings."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """See `Similarity.score`; O(rows columns) memory."""
@@ -152,11 +152,11 @@ class Product(FlatProduct):
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.score`, with points [rows, V] and [columns, V]."""
+        """See `Topology.score`, with embeddings [rows, V] and [columns, V]."""
         return super().score(a[:, None], b[:, None])
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Similarity.paired`, with points [rows, V]."""
+        """See `Topology.paired`, with embeddings [rows, V]."""
         return super().paired(a[:, None], b[:, None])
 
 
@@ -188,8 +188,9 @@ class EuclideanDistance(Similarity):
 class ObliqueGeodesic(Similarity):
     """The oblique manifold with its geodesic distance (paper, Table 1): the product metric.
 
-    At the edges: for equal points (distance 0, a cone's tip) the gradient through `project` is 0,
-    and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite gradient.
+    At the edges: for equal embeddings (distance 0, a cone's tip) the gradient through `project` is
+    0, and the score -sqrt(eps), eps the machine epsilon; antipodal sub-spheres have a finite
+    gradient.
     """
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -215,9 +216,9 @@ class ObliqueGeodesic(Similarity):
         """See `Similarity.extra_operations`: an arc for each sub-sphere."""
         return _ARC_OPERATIONS * shape[-2]
 
-    def combine(self, points: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """See `Similarity.combine`; every sub-sphere of the average gets norm 1 again."""
-        return self.project(super().combine(points, weights))
+    def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
+        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        return self.project(super().combine(embeddings, weights))
 
 
 TOPOLOGIES: dict[str, Similarity] = {
@@ -258,7 +259,7 @@ def _sides(a: jax.Array, b: jax.Array, same_rows: bool = False) -> tuple[jax.Arr
     first = 0 if same_rows else 1
     if a.ndim != 3 or b.ndim != 3 or a.shape[first:] != b.shape[first:]:
         raise UserError(
-            f"points of shapes {a.shape} and {b.shape} cannot be compared: both sides need the "
+            f"embeddings of shapes {a.shape} and {b.shape} cannot be compared: both sides need the "
             "same number of class tokens (or spheres) and the same size of each."
         )
     dtype = jnp.promote_types(jnp.promote_types(a.dtype, b.dtype), jnp.float32)
@@ -303,7 +304,7 @@ def _arccos_squared_jvp(
     """Slope -2 theta / sin(theta): -2 at c = 1 (also past it, by rounding), bounded at c = -1.
 
     At c = -1 the slope is that of c = -1 + 8 eps: times the tangent of c, which falls like
-    sin(theta), the gradient of a point stays bounded by 2 pi on the way there.
+    sin(theta), the gradient of an embedding stays bounded by 2 pi on the way there.
     """
     (c,), (tangent,) = primals, tangents
     inner = jnp.clip(c, -1.0 + 8.0 * jnp.finfo(c.dtype).eps, 1.0)

@@ -68,9 +68,9 @@ class Runner:
 
     def run(self, weights: Any, say: Any = print, show: Any = None) -> dict[str, float]:
         """The numbers of these weights."""
-        documents, records = self.context.encode(weights, self.part.document)  # [n, M, N], [n]
-        queries, owners = self.context.encode(weights, self.part.query)  # several texts a record
-        queries, documents = (_flat(points) for points in (queries, documents))
+        documents, records = self.given.encode(weights, self.part.document)  # [n, M, N], [n]
+        queries, owners = self.given.encode(weights, self.part.query)  # several texts a record
+        queries, documents = (_flat(embeddings) for embeddings in (queries, documents))
         place = np.searchsorted(records, owners)  # the document of each query
         apart = np.linalg.norm(queries - documents[place], axis=1)
         say(f"{len(queries):,} pairs")
@@ -81,16 +81,16 @@ class Runner:
         }
 
 
-def _flat(points: Any) -> np.ndarray:
+def _flat(embeddings: Any) -> np.ndarray:
     """[n, M, N] -> [n, M N] of length 1."""
-    flat = np.asarray(points, np.float64).reshape(len(points), -1)
+    flat = np.asarray(embeddings, np.float64).reshape(len(embeddings), -1)
     return flat / np.linalg.norm(flat, axis=1, keepdims=True)
 
 
-def uniformity(points: np.ndarray, sharpness: float) -> float:
-    """log E exp(-t |x - y|^2) over pairs of different rows of `points` [n, D]."""
-    squares = 2 - 2 * points @ points.T  # [n, n], as the rows have length 1
-    pairs = squares[np.triu_indices(len(points), k=1)]
+def uniformity(embeddings: np.ndarray, sharpness: float) -> float:
+    """log E exp(-t |x - y|^2) over pairs of different rows of `embeddings` [n, D]."""
+    squares = 2 - 2 * embeddings @ embeddings.T  # [n, n], as the rows have length 1
+    pairs = squares[np.triu_indices(len(embeddings), k=1)]
     return float(np.log(np.mean(np.exp(-sharpness * pairs))))
 
 

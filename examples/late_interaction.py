@@ -98,7 +98,9 @@ class TokenHead(config.Head):
         if config.topology != "maxsim":
             yield f"{path}: embeddings of tokens need config.topology 'maxsim'."
 
-    def point_shape(self, config: config.Config, field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(
+        self, config: config.Config, field: str, vocab_size: int
+    ) -> tuple[int, int]:
         """[L, N + 1] of the embeddings of a row."""
         return self.tokens, (self.dim or 0) + 1
 

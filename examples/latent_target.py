@@ -108,7 +108,7 @@ class Decoder(nn.Module):
         self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: jax.Array | None
     ) -> jax.Array:
         """Embeddings [b, M, N] of a field -> [b, size]."""
-        x = reps.points[self.field]
+        x = reps.embeddings[self.field]
         x = x.reshape(len(x), -1)
         for number, width in enumerate((self.width, self.width, self.size)):
             inputs = x.shape[1]

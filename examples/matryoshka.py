@@ -85,12 +85,12 @@ class Nested(LossFunction):
 
     def _prefix(self, reps: Any, dim: int) -> Any:
         """The same with the first values of every embedding; of hard negatives, too."""
-        points = {
-            name: self.topology.project(points[..., :dim])  # [B, M, dim], of length 1 again
-            for name, points in reps.points.items()
+        embeddings = {
+            name: self.topology.project(embeddings[..., :dim])  # [B, M, dim], of length 1 again
+            for name, embeddings in reps.embeddings.items()
         }
         negatives = None if reps.negatives is None else self._prefix(reps.negatives, dim)
-        return reps.replace(points=points, negatives=negatives)
+        return reps.replace(embeddings=embeddings, negatives=negatives)
 
 
 def get_config(arg: str = "") -> recipe.Editable:

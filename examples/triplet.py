@@ -73,7 +73,7 @@ class TripletLoss(PairLossFunction[Triplet]):
 def triplet_loss(
     query: jax.Array, document: jax.Array, margin: float, reduction: str = "sum", **given: Any
 ) -> Result:
-    """The loss [] of points [B, M, N] of both sides, and `accuracy`.
+    """The loss [] of embeddings [B, M, N] of both sides, and `accuracy`.
 
     Args:
       query: row i belongs to row i of `document`.
@@ -104,7 +104,7 @@ class Hardest:
 
     def start(self, side: SideRows) -> Stats:
         """Before the first tile."""
-        none = jnp.full(side.points.shape[:1], EXCLUDED, side.points.dtype)
+        none = jnp.full(side.embeddings.shape[:1], EXCLUDED, side.embeddings.dtype)
         return {"best": none, "place": jnp.full_like(none, jnp.inf)}
 
     def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
@@ -152,7 +152,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     """A small model of generated scenes, with the default loss beside. Arguments: runlocal."""
     args = recipe.parse_arg(arg)
     c = recipe.small()
-    # From random weights the hardest negatives alone pull everything into one point.
+    # From random weights the hardest negatives alone pull everything into one embedding.
     c.losses.main.temperature.init = 5.0
     c.losses.hardest = recipe.entry(Triplet(), reduction="mean", weight=0.5)
     return recipe.runlocal(c) if args.runlocal else c

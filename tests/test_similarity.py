@@ -41,7 +41,7 @@ DEFINITIONS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-def points(name: str, *arrays: np.ndarray, dtype: str = "float64") -> list[jax.Array]:
+def embeddings(name: str, *arrays: np.ndarray, dtype: str = "float64") -> list[jax.Array]:
     return [topology(name).project(jnp.asarray(x, dtype)) for x in arrays]
 
 
@@ -51,7 +51,7 @@ def test_score_is_the_definition(name: str, dtype: str) -> None:
     u, v = draw(0, 5, 3, 4), draw(1, 6, 3, 4)
     expected = [[DEFINITIONS[name](a, b) for b in v] for a in u]
     with jax.enable_x64(dtype == "float64"):
-        score = topology(name).score(*points(name, u, v, dtype=dtype))
+        score = topology(name).score(*embeddings(name, u, v, dtype=dtype))
     assert score.dtype == dtype
     tolerance = 1e-12 if dtype == "float64" else 3e-6
     np.testing.assert_allclose(score, expected, rtol=tolerance, atol=tolerance)
@@ -62,7 +62,7 @@ def test_score_is_the_definition(name: str, dtype: str) -> None:
 def test_paired_is_the_diagonal(name: str, dtype: str) -> None:
     u, v = draw(0, 7, 2, 5), draw(1, 7, 2, 5)
     with jax.enable_x64(dtype == "float64"):
-        a, b = points(name, u, v, dtype=dtype)
+        a, b = embeddings(name, u, v, dtype=dtype)
         paired, score = topology(name).paired(a, b), topology(name).score(a, b)
     assert paired.shape == (7,)
     np.testing.assert_allclose(paired, np.diagonal(score), rtol=1e-5, atol=1e-6)
@@ -103,16 +103,16 @@ def test_one_sphere_is_a_sphere() -> None:
     """With M = 1 the oblique inner product is the cosine, and minus the geodesic its angle."""
     u, v = draw(0, 4, 1, 6), draw(1, 4, 1, 6)
     with jax.enable_x64(True):
-        cosine = topology("sphere").score(*points("sphere", u, v))
-        np.testing.assert_allclose(topology("oblique").score(*points("oblique", u, v)), cosine)
-        angle = -topology("geodesic").score(*points("geodesic", u, v))
+        cosine = topology("sphere").score(*embeddings("sphere", u, v))
+        np.testing.assert_allclose(topology("oblique").score(*embeddings("oblique", u, v)), cosine)
+        angle = -topology("geodesic").score(*embeddings("geodesic", u, v))
     np.testing.assert_allclose(np.cos(angle), cosine, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES.keys() - {"inner"}))  # longer is closer there
 @both_precisions
-def test_equal_points(name: str, dtype: str) -> None:
-    """Equal points have the highest score and a gradient that is finite and 0."""
+def test_equal_embeddings(name: str, dtype: str) -> None:
+    """Equal embeddings have the highest score and a gradient that is finite and 0."""
     best = {"sphere": 1.0, "euclidean": 0.0, "oblique": 3.0, "geodesic": 0.0}[name]
     x = draw(0, 4, 3, 8)
     with jax.enable_x64(dtype == "float64"):
@@ -134,7 +134,7 @@ def test_equal_points(name: str, dtype: str) -> None:
 @both_precisions
 @pytest.mark.parametrize("step", [0.0, 1e-9, 1e-5, 1e-4, 1e-3, 1.0])
 def test_euclidean_gradient_is_bounded(step: float, dtype: str) -> None:
-    """However close two points are, the gradient is finite and about as long as a direction."""
+    """However close two embeddings are, the gradient is finite and about as long as a direction."""
     x, away = draw(0, 1, 2, 8), draw(1, 1, 2, 8)
     top = topology("euclidean")
     with jax.enable_x64(dtype == "float64"):
@@ -220,7 +220,7 @@ def test_invariants(seed: int, scale: float) -> None:
     longer = x * np.exp(draw(seed + 1, 4, 3, 1))
     with jax.enable_x64(True):
         for name, top in TOPOLOGIES.items():
-            (p,) = points(name, x * scale)
+            (p,) = embeddings(name, x * scale)
             score = np.asarray(top.score(p, p))
             np.testing.assert_allclose(score, score.T, atol=1e-6 * scale)
             if name in ("euclidean", "geodesic"):
@@ -231,7 +231,7 @@ def test_invariants(seed: int, scale: float) -> None:
             elif name != "inner":
                 assert np.all(np.abs(score) <= (1 if name == "sphere" else 3) + 1e-9)
             if name in ("oblique", "geodesic"):
-                (q,) = points(name, longer)
+                (q,) = embeddings(name, longer)
                 np.testing.assert_allclose(top.score(q, p), score, atol=1e-6)
 
 
@@ -241,7 +241,7 @@ def test_combine_averages_scores_of_inner_products() -> None:
     with jax.enable_x64(True):
         for name in ("sphere", "oblique"):
             top = topology(name)
-            p, q = points(name, fields, other)
+            p, q = embeddings(name, fields, other)
             combined = top.score(top.combine(p, jnp.asarray(weights)), q)
             each = np.stack([top.score(x, q) for x in p])
             np.testing.assert_allclose(combined, np.average(each, axis=0, weights=weights))
@@ -252,7 +252,7 @@ def test_combine_of_metrics() -> None:
     fields, weights = draw(0, 3, 5, 2, 4), np.array([0.2, 0.3, 0.5])
     with jax.enable_x64(True):
         for name in ("euclidean", "geodesic"):
-            (p,) = points(name, fields)
+            (p,) = embeddings(name, fields)
             combined = topology(name).combine(p, jnp.asarray(weights))
             average = np.average(p, axis=0, weights=weights)
             if name == "geodesic":

@@ -1,4 +1,4 @@
-"""What is read of a record, how it becomes a point, and the tokenizer of its texts."""
+"""What is read of a record, how it becomes an embedding, and the tokenizer of its texts."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

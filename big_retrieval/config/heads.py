@@ -1,4 +1,4 @@
-"""Heads: what becomes of a tower's vectors, the points that are compared."""
+"""Heads: what becomes of a tower's vectors, the embeddings that are compared."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,10 @@ class Head(Part):
     attributes below may be keys of it.
 
     Attributes:
-      lexical: whether points have a number for every column of a vocabulary (`Lexical` and its
+      lexical: whether embeddings have a number for every column of a vocabulary (`Lexical` and its
         subclasses): they are then sparse in evaluations, and explained by words.
       reads_positions: whether it reads all positions of a row, not its class tokens.
-      dim: N of the points; None: the width of the tower.
+      dim: N of the embeddings; None: the width of the tower.
     """
 
     kind: ClassVar[str] = "head"
@@ -46,8 +46,8 @@ class Head(Part):
         del config, field, path
         yield from ()
 
-    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
-        """The shape (M, N) of the field's points.
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+        """The shape (M, N) of the field's embeddings.
 
         Args:
           config: checked.
@@ -69,7 +69,8 @@ class Head(Part):
         raise NotImplementedError
 
     def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
-        """Raw points [B, M, N], which the topology projects; called in the model, traced by jax.
+        """Raw embeddings [B, M, N], which the topology projects; called in the model, traced by
+        jax.
 
         Args:
           module: that of `build`.
@@ -111,7 +112,7 @@ class Head(Part):
 @register("head")
 @dataclass(frozen=True)
 class Projection(Head):
-    """The projection from class tokens to points; shared by all tokens, without bias."""
+    """The projection from class tokens to embeddings; shared by all tokens, without bias."""
 
     type: Literal["projection"] = "projection"
     dim: int | None = 512  # per class token; None: the tokens themselves, no projection
@@ -142,9 +143,9 @@ class Projection(Head):
         elif spheres < 1 or dim % spheres:
             yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
 
-    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """See `Head`."""
-        tokens, dim = super().point_shape(config, field, vocab_size)
+        tokens, dim = super().embedding_shape(config, field, vocab_size)
         tokens = tokens if self.pool == "tower" else 1
         return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
 
@@ -236,7 +237,7 @@ class Lexical(Head):
         if problem := check_rule(self.columns):
             yield f"{path}.columns is {problem}."
 
-    def point_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
+    def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """(1, V), where V is 0 as long as nothing tells it."""
         from big_retrieval.sparse.terms import columns_of_size
 

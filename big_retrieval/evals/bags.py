@@ -1,4 +1,4 @@
-"""Bags of words, and lexical points as a mode of search has them; see `modes`."""
+"""Bags of words, and lexical embeddings as a mode of search has them; see `modes`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,19 +11,19 @@ from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
-from big_retrieval.inference.encoder import Points, concatenate
+from big_retrieval.inference.encoder import Embeddings, concatenate
 from big_retrieval.sparse.terms import Columns, normalised
 
 CHUNK = 4096  # texts tokenised at a time
 
 
 def in_mode(
-    points: Points, mode: Mode, side: Side, bow: scipy.sparse.csr_array | None
+    embeddings: Embeddings, mode: Mode, side: Side, words: scipy.sparse.csr_array | None
 ) -> scipy.sparse.csr_array:
-    """The points of a lexical field as a mode has them.
+    """The embeddings of a lexical field as a mode has them.
 
     Args:
-      points: CSR [n, V], gated as the head says.
+      embeddings: CSR [n, V], gated as the head says.
       mode: the mode.
       side: of the field.
       bow: bags of words of the texts themselves, [n, V]; None: images, or a head that keeps none.
@@ -50,10 +50,11 @@ def fields_in_mode(
       side: of the fields.
       bow: text field -> bags of words of the texts themselves.
     """
-    points = {
-        name: in_mode(found, mode, side, bow.get(name)) for name, found in encoded.points.items()
+    embeddings = {
+        name: in_mode(found, mode, side, words.get(name))
+        for name, found in encoded.embeddings.items()
     }
-    return EncodedFields(points, encoded.there)
+    return EncodedFields(embeddings, encoded.there)
 
 
 def narrowed(
@@ -66,7 +67,7 @@ def narrowed(
       top_k: entries of a row.
       bow: bags of words [n, V], whose columns stay, too.
     """
-    rows_of: Any = scipy.sparse.csr_array(points)
+    rows_of: Any = scipy.sparse.csr_array(embeddings)
     rows_of.sort_indices()
     starts = np.asarray(rows_of.indptr, np.int64)
     counts = np.diff(starts)
@@ -109,15 +110,17 @@ def bags_of(
     return normalised(bags) if normalise else bags
 
 
-def words_shared(points: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int) -> float:
-    """The share of the strongest columns of each row that are terms of `bow`, on average.
+def words_shared(
+    embeddings: scipy.sparse.csr_array, words: scipy.sparse.csr_array, count: int
+) -> float:
+    """The share of the strongest columns of each row that are among some words, on average.
 
     Args:
-      points: of images, CSR [n, V].
-      bow: bags of the words of the texts that go with each, [n, V].
+      embeddings: of images, CSR [n, V].
+      words: bags of the words of the texts that go with each, [n, V].
       count: strongest columns of a row.
     """
-    strongest = narrowed(points, count)
+    strongest = narrowed(embeddings, count)
     strongest.data[:] = 1
     there: Any = strongest.multiply(bow.astype(bool))
     total = np.maximum(np.diff(strongest.indptr), 1)

@@ -18,7 +18,7 @@ from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.ranking import traffic
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.sides import encode_source
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
@@ -34,7 +34,7 @@ class EvaluatorContext:
       source: its records; None: it has no `data`.
       fields: field name -> its configuration.
       readers: field name -> how it is read.
-      topology: scores points.
+      topology: scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
     """
@@ -47,7 +47,7 @@ class EvaluatorContext:
     encoder: Encoder
     reading: Reading | None = None
 
-    def encode(self, weights: Any, field: str) -> tuple[Points, np.ndarray]:
+    def encode(self, weights: Any, field: str) -> tuple[Embeddings, np.ndarray]:
         """A field of all records: embeddings [n, M, N] or CSR [n, V], and their records [n].
 
         Args:

@@ -1,8 +1,8 @@
 """Examples of what a model finds: chosen by rule, written to examples/<evaluator>.json.
 
-Every process takes part where points are scored; texts and pictures are read, and files written, by
-the first process alone. Nothing is encoded again, and besides the chunks of the evaluation itself
-only the scores of the few chosen queries are held.
+Every process takes part where embeddings are scored; texts and pictures are read, and files
+written, by the first process alone. Nothing is encoded again, and besides the chunks of the
+evaluation itself only the scores of the few chosen queries are held.
 """
 
 import re
@@ -20,7 +20,7 @@ import scipy.sparse
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
 from big_retrieval.evals.sides import RetrievalSide
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime.extras import Extras
@@ -133,7 +133,7 @@ class Direction:
       ranks: of all queries, [Q].
       groups: what was chosen.
       scores: query -> scores of all answers, [D].
-      words: of the columns of lexical points; (): points are dense.
+      words: of the columns of lexical embeddings; (): embeddings are dense.
     """
 
     first: RetrievalSide
@@ -186,12 +186,13 @@ class Direction:
             "right": bool(right[place]),
         }
         if self.words:
-            rows = self.first.points[[query]], self.second.points[[place]]  # CSR [1, V] each
-            found["matched"] = matched_words(*rows, self.words)
+            first = self.first.embeddings[[query]]  # CSR [1, V]
+            second = self.second.embeddings[[place]]
+            found["matched"] = matched_words(first, second, self.words)
         return found
 
 
-def matched_words(query: Points, answer: Points, words: Sequence[str]) -> list[list[Any]]:
+def matched_words(query: Embeddings, answer: Embeddings, words: Sequence[str]) -> list[list[Any]]:
     """The words with the largest shares of a score, [word, share] each, largest first.
 
     Args:
@@ -245,10 +246,10 @@ def choose(
       encoder: knows the devices.
       chunk: queries scored at a time, at most.
     """
-    whole = on_devices(second.points, encoder), encoder.whole(second.owners)
+    whole = on_devices(second.embeddings, encoder), encoder.whole(second.owners)
 
     def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
-        rows = first.points[queries], first.owners[queries]
+        rows = first.embeddings[queries], first.owners[queries]
         return by_chunks(make, *rows, *whole, score=score, encoder=encoder, chunk=chunk)
 
     failed = np.flatnonzero(ranks > 1)
@@ -282,8 +283,8 @@ def choose(
     return Direction(first, second, ranks, groups, scores, _words(first, second, encoder))
 
 
-def _words(first: RetrievalSide, second: RetrievalSide, encoder: Encoder) -> Sequence[str]:
-    """What the columns of lexical points are called; () of dense ones."""
-    columns = encoder.columns(first.field) if scipy.sparse.issparse(first.points) else None
+def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
+    """What the columns of lexical embeddings are called; () of dense ones."""
+    columns = encoder.columns(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer
     return () if columns is None else columns.names(tokenizer)

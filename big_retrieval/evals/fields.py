@@ -14,8 +14,8 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.sides import encode_first
-from big_retrieval.inference.encoder import Encoder, Points
-from big_retrieval.similarity import Similarity
+from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.similarity import Topology
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class EncodedFields:
     """The fields of some queries or documents, n of them.
 
     Attributes:
-      points: field name -> [n, M, N]; 0 where it is not there.
+      embeddings: field name -> [n, M, N]; 0 where it is not there.
       there: field name -> bool [n].
     """
 
-    points: Mapping[str, Points]
+    embeddings: Mapping[str, Embeddings]
     there: Mapping[str, np.ndarray]
 
     def any(self, weights: Mapping[str, float]) -> np.ndarray:
@@ -51,32 +51,32 @@ def encode_fields(
       readers: the wanted fields: name -> how it is read.
       reading: by what records are read; counts damaged ones.
     """
-    points, there = {}, {}
+    embeddings, there = {}, {}
     for name, reader in readers.items():
         found, records = encode_first(encoder, weights, source, name, reader, reading)
         there[name] = np.zeros(len(source), bool)
         there[name][records] = True
-        points[name] = placed(found, records, len(source))
-    return EncodedFields(points, there)
+        embeddings[name] = placed(found, records, len(source))
+    return EncodedFields(embeddings, there)
 
 
-def placed(points: Points, records: np.ndarray, rows: int) -> Points:
-    """Points [n, ...] as the rows [n] of as many as there are records; 0 elsewhere."""
-    if isinstance(points, np.ndarray):
-        out = np.zeros((rows, *points.shape[1:]), points.dtype)
-        out[records] = points
+def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:
+    """Embeddings [n, ...] as the rows [n] of as many as there are records; 0 elsewhere."""
+    if isinstance(embeddings, np.ndarray):
+        out = np.zeros((rows, *embeddings.shape[1:]), embeddings.dtype)
+        out[records] = embeddings
         return out
     ones = np.ones(len(records), np.float32)
     where = (ones, (records, np.arange(len(records))))
-    return scipy.sparse.csr_array(where, shape=(rows, len(records))) @ points
+    return scipy.sparse.csr_array(where, shape=(rows, len(records))) @ embeddings
 
 
 def average(
-    topology: Similarity,
-    points: Mapping[str, Points],
+    topology: Topology,
+    embeddings: Mapping[str, Embeddings],
     weights: Mapping[str, float],
     there: Mapping[str, np.ndarray],
-) -> Points:
+) -> Embeddings:
     """The weighted average of fields, brought back onto the topology.
 
     "Generalized contrastive learning", the authors' evaluation: a missing field has weight 0, the
@@ -84,25 +84,25 @@ def average(
 
     Args:
       topology: averages and projects.
-      points: field name -> [n, M, N].
+      embeddings: field name -> [n, M, N].
       weights: field name -> its weight; fields without one are left out.
       there: field name -> bool [n]; a field that is not in it is everywhere.
 
     Returns:
       float32 [n, M, N], 0 where no field is there.
     """
-    names = [name for name in points if weights.get(name, 0) > 0]
-    rows = points[names[0]].shape[0]
+    names = [name for name in embeddings if weights.get(name, 0) > 0]
+    rows = embeddings[names[0]].shape[0]
     shares = [np.float32(weights[n]) * there.get(n, np.ones(rows, bool)) for n in names]  # [n] each
-    if scipy.sparse.issparse(points[names[0]]):
-        return _sparse_average([points[n] for n in names], np.stack(shares))
-    mixed = topology.combine([jnp.asarray(points[n]) for n in names], jnp.asarray(shares))
+    if scipy.sparse.issparse(embeddings[names[0]]):
+        return _sparse_average([embeddings[n] for n in names], np.stack(shares))
+    mixed = topology.combine([jnp.asarray(embeddings[n]) for n in names], jnp.asarray(shares))
     return np.asarray(topology.project(mixed), np.float32)
 
 
-def _sparse_average(points: Sequence[Any], shares: np.ndarray) -> scipy.sparse.csr_array:
+def _sparse_average(embeddings: Sequence[Any], shares: np.ndarray) -> scipy.sparse.csr_array:
     """Weighted average of lexical fields [n, V], weights [F, n]; plain, as of inner products."""
     total = shares.sum(axis=0)
     shares = shares / np.where(total > 0, total, 1)
-    parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(shares, points, strict=True)]
+    parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(shares, embeddings, strict=True)]
     return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))

@@ -14,8 +14,8 @@ from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, sp
 from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
-from big_retrieval.inference.encoder import Encoder, Points
-from big_retrieval.similarity import Similarity
+from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.similarity import Topology
 
 SUMMED = 10  # documents whose grades are added up
 Readers = Mapping[str, FieldReader]
@@ -73,7 +73,7 @@ def describe(
 
 
 def matching(
-    queries: Points,
+    queries: Embeddings,
     documents: EncodedFields,
     shares: Mapping[str, float],
     *,
@@ -84,14 +84,14 @@ def matching(
     """What says which words a query and a document of a lexical model share; None: it is dense.
 
     Args:
-      queries: the points of all of them.
+      queries: the embeddings of all of them.
       documents: their fields.
       shares: documents' field -> its weight, as the documents are ranked.
-      topology: averages points.
+      topology: averages embeddings.
       encoder: knows the columns.
       readers: field name -> how it is read, of both sides.
     """
-    field = next(iter(documents.points))
+    field = next(iter(documents.embeddings))
     columns = encoder.columns(field) if scipy.sparse.issparse(queries) else None
     if columns is None:
         return None
@@ -99,9 +99,9 @@ def matching(
     words = columns.names(next(tokenizers, None))
 
     def matched(query: int, document: int) -> list[list[Any]]:
-        points = {name: found[[document]] for name, found in documents.points.items()}
+        embeddings = {name: found[[document]] for name, found in documents.embeddings.items()}
         there = {name: found[[document]] for name, found in documents.there.items()}
-        row = average(topology, points, shares, there)
+        row = average(topology, embeddings, shares, there)
         return matched_words(queries[[query]], row, words)
 
     return matched

@@ -47,7 +47,7 @@ class RankingEvaluator:
       source: judged pairs with their queries and documents.
       fields: field name -> its configuration.
       readers: field name -> how it is read.
-      topology: averages and scores points.
+      topology: averages and scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
     """
@@ -98,13 +98,15 @@ class RankingEvaluator:
             f"{left_out(self.own[asked])}"
         )
         ways = {"": self.weights_of("document")} | self._ways()
-        points = average(self.topology, queries.points, self.weights_of("query"), queries.there)
+        embeddings = average(
+            self.topology, queries.embeddings, self.weights_of("query"), queries.there
+        )
         out: dict[str, float] = {}
         shown: list[Any] = []
         for way, shares in ways.items():
             values = []
             with self._writer(None if way else rankings, extras) as writer:
-                for ranked in self.rank(points, queries, documents, shares, asked):
+                for ranked in self.rank(embeddings, queries, documents, shares, asked):
                     values.append(self.metrics(ranked))
                     if show is not None and not way and not shown:
                         shown.append(ranked)
@@ -114,7 +116,7 @@ class RankingEvaluator:
             out |= {f"{way}/{name}" if way else name: value for name, value in means.items()}
         out |= self._in_modes(queries, documents, asked)
         if show is not None:
-            show(lambda: self._examples(shown[0], points, documents))
+            show(lambda: self._examples(shown[0], embeddings, documents))
         return out
 
     def _in_modes(
@@ -125,10 +127,12 @@ class RankingEvaluator:
         modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
         bow = self.bow(queries, "query", modes) | self.bow(documents, "document", modes)
         for mode in modes:
-            asking = fields_in_mode(queries, mode, "query", bow)
-            found = fields_in_mode(documents, mode, "document", bow)
-            points = average(self.topology, asking.points, self.weights_of("query"), asking.there)
-            ranked = self.rank(points, asking, found, self.weights_of("document"), asked)
+            asking = fields_in_mode(queries, mode, "query", words)
+            found = fields_in_mode(documents, mode, "document", words)
+            embeddings = average(
+                self.topology, asking.embeddings, self.weights_of("query"), asking.there
+            )
+            ranked = self.rank(embeddings, asking, found, self.weights_of("document"), asked)
             means = _means([self.metrics(part) for part in ranked])
             out |= {f"{mode.name}/{name}": value for name, value in means.items()}
         return out
@@ -194,7 +198,7 @@ class RankingEvaluator:
 
     def rank(
         self,
-        points: np.ndarray,
+        embeddings: np.ndarray,
         queries: EncodedFields,
         documents: EncodedFields,
         shares: Mapping[str, float],
@@ -203,13 +207,13 @@ class RankingEvaluator:
         """The rankings of the queries that are asked, some thousands at a time.
 
         Args:
-          points: of all queries, [Q, M, N].
+          embeddings: of all queries, [Q, M, N].
           queries: their fields.
           documents: their fields.
           shares: documents' field -> its weight.
           asked: numbers of the queries, [q].
         """
-        mixed = average(self.topology, documents.points, shares, documents.there)
+        mixed = average(self.topology, documents.embeddings, shares, documents.there)
         there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
         findable = mixed[there]
         sayable = queries.any(self.weights_of("query"))
@@ -222,7 +226,7 @@ class RankingEvaluator:
             part = asked[start : start + QUERIES]
             ids, grades = self.source.judgements.of(part)  # [q, J] each
             found, scores = best(
-                points[part],
+                embeddings[part],
                 findable,
                 score=self.topology.score,
                 encoder=self.encoder,
@@ -234,9 +238,13 @@ class RankingEvaluator:
             found, scores = without_own(found, scores, own[part], self.config.depth)
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
 
-    def _examples(self, ranked: Ranked, points: Any, documents: EncodedFields) -> dict[str, Any]:
+    def _examples(
+        self, ranked: Ranked, embeddings: Any, documents: EncodedFields
+    ) -> dict[str, Any]:
         how: Any = {"topology": self.topology, "encoder": self.encoder, "readers": self.readers}
-        matched = graded_examples.matching(points, documents, self.weights_of("document"), **how)
+        matched = graded_examples.matching(
+            embeddings, documents, self.weights_of("document"), **how
+        )
         sides = {"query": self.specs_of("query"), "document": self.specs_of("document")}
         return graded_examples.describe(
             self.config.type, self.source, sides, ranked, self.metrics(ranked), matched

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.graded_order import order
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -34,14 +34,14 @@ def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
     return scores
 
 
-def on_devices(documents: Points, encoder: Encoder) -> Points | jax.Array:
+def on_devices(documents: Embeddings, encoder: Encoder) -> Embeddings | jax.Array:
     """Documents for `by_chunks`: on every device, or sparse ones by column [V, D], on the host."""
     return documents.T.tocsr() if scipy.sparse.issparse(documents) else encoder.whole(documents)
 
 
 def by_chunks(
     make: Callable[[Score], Callable[..., Any]],
-    queries: Points,
+    queries: Embeddings,
     query_ids: np.ndarray,
     documents: Any,
     *whole: Any,
@@ -52,9 +52,10 @@ def by_chunks(
     """A function of some queries and all documents, `chunk` queries at a time.
 
     Args:
-      make: from how points are scored to a jit-able function of (points [C, M, N], ids [C],
+      make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids [C],
         documents, *whole) to arrays [C, ...]; the same function for the same score.
-      queries: points [Q, M, N], or CSR [Q, V] whose products with CSR documents are their scores.
+      queries: embeddings [Q, M, N], or CSR [Q, V] whose products with CSR documents are their
+        scores.
       query_ids: [Q]; padding rows get -1.
       documents: what `on_devices` gives.
       *whole: what `encoder.whole` gives.
@@ -91,9 +92,9 @@ def _head(x: np.ndarray, rows: int) -> np.ndarray:
 
 
 def ranks(
-    queries: Points,
+    queries: Embeddings,
     query_ids: np.ndarray,
-    documents: Points,
+    documents: Embeddings,
     document_ids: np.ndarray,
     *,
     score: Score,
@@ -107,9 +108,9 @@ def ranks(
     documents are held at a time, spread over the devices.
 
     Args:
-      queries: points [Q, M, N], or CSR [Q, V].
+      queries: embeddings [Q, M, N], or CSR [Q, V].
       query_ids: [Q]; a document is right for a query when their ids are equal.
-      documents: points [D, M, N], or CSR [D, V].
+      documents: embeddings [D, M, N], or CSR [D, V].
       document_ids: [D].
       score: a topology's score on blocks.
       encoder: knows the devices.
@@ -126,7 +127,8 @@ def ranks(
 
 @lru_cache(maxsize=32)
 def best_of(score: Score, depth: int) -> Callable[..., Any]:
-    """A function of points [C, M, N], ids [C] and documents [D, M, N]: the best `depth` of them.
+    """A function of embeddings [C, M, N], ids [C] and documents [D, M, N]: the best `depth` of
+    them.
 
     It gives their numbers, best first and of equal scores the lower one, their scores (NaN counts
     as -inf), [C, depth] each, and how many more documents have the last score, [C].
@@ -153,8 +155,8 @@ def _without_nan(scores: jax.Array) -> jax.Array:
 
 
 def best(
-    queries: Points,
-    documents: Points,
+    queries: Embeddings,
+    documents: Embeddings,
     *,
     score: Score,
     encoder: Encoder,
@@ -168,8 +170,8 @@ def best(
     grade, also among those that do not fit into the depth any more. A score of NaN is the lowest.
 
     Args:
-      queries: points [Q, M, N], or CSR [Q, V].
-      documents: points [D, M, N], or CSR [D, V].
+      queries: embeddings [Q, M, N], or CSR [Q, V].
+      documents: embeddings [D, M, N], or CSR [D, V].
       score: a topology's score on blocks.
       encoder: knows the devices.
       depth: documents of a query, at most.
@@ -185,8 +187,8 @@ def best(
 
 
 def best_of_whole(
-    queries: Points,
-    whole: Points | jax.Array,
+    queries: Embeddings,
+    whole: Embeddings | jax.Array,
     *,
     score: Score,
     encoder: Encoder,
@@ -197,7 +199,7 @@ def best_of_whole(
     """As `best`, of documents that `on_devices` has laid out, for queries that come in parts.
 
     Args:
-      queries: points [Q, M, N], or CSR [Q, V].
+      queries: embeddings [Q, M, N], or CSR [Q, V].
       whole: what `on_devices` gives.
       score: a topology's score on blocks.
       encoder: knows the devices.

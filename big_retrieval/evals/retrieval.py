@@ -46,7 +46,7 @@ class RetrievalEvaluator:
       config: the evaluator's configuration.
       source: the records.
       readers: field name -> how it is read.
-      topology: scores points.
+      topology: scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
     """
@@ -90,12 +90,12 @@ class RetrievalEvaluator:
         c = self.config
         names = c.document, c.query
         sides = self.encode(weights)
-        say(" against ".join(f"{sides[name].points.shape[0]:,} of {name}" for name in names))
+        say(" against ".join(f"{sides[name].embeddings.shape[0]:,} of {name}" for name in names))
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
         for first, second in (names, names[::-1]):
             a, b = sides[first], sides[second]
-            found = ranks(a.points, a.owners, b.points, b.owners, **how)
+            found = ranks(a.embeddings, a.owners, b.embeddings, b.owners, **how)
             for metric, value in summarise(found, c.recall_at).items():
                 out[f"{first}_to_{second}/{metric}"] = value
             if show is not None:
@@ -127,7 +127,7 @@ class RetrievalEvaluator:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, bow = self.config, {}
         images = [name for name, side in sides.items() if side.reader.field.modality == "image"]
-        lexical = all(scipy.sparse.issparse(side.points) for side in sides.values())
+        lexical = all(scipy.sparse.issparse(side.embeddings) for side in sides.values())
         if not lexical or not (images or c.modes):
             return {}
         for name, side in sides.items():
@@ -136,21 +136,21 @@ class RetrievalEvaluator:
         out = {}
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")
-            points = {
-                c.query: in_mode(sides[c.query].points, mode, "query", bow.get(c.query)),
+            embeddings = {
+                c.query: in_mode(sides[c.query].embeddings, mode, "query", words.get(c.query)),
                 c.document: in_mode(
-                    sides[c.document].points, mode, "document", bow.get(c.document)
+                    sides[c.document].embeddings, mode, "document", words.get(c.document)
                 ),
             }
             for first, second in ((c.document, c.query), (c.query, c.document)):
                 owners = sides[first].owners, sides[second].owners
-                found = ranks(points[first], owners[0], points[second], owners[1], **how)
+                found = ranks(embeddings[first], owners[0], embeddings[second], owners[1], **how)
                 for metric, value in summarise(found, c.recall_at).items():
                     out[f"{text}/{first}_to_{second}/{metric}"] = value
         if bow and images:
             ((text, bags),), image = bow.items(), sides[images[0]]
             own = _owned(bags, sides[text].owners, image.owners)
-            out[f"words@{STRONGEST}"] = words_shared(image.points, own, STRONGEST)
+            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, own, STRONGEST)
         return out
 
 

@@ -1,4 +1,4 @@
-"""One field of an evaluation set, encoded: its points, whose they are, where they came from."""
+"""One field of an evaluation set, encoded: its embeddings, whose they are, where they came from."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 
 
 def encode_source(
@@ -21,8 +21,9 @@ def encode_source(
     name: str,
     reader: FieldReader,
     reading: Reading | None = None,
-) -> tuple[Points, np.ndarray]:
-    """All images, or all texts, of a source as points (`encoding.Points`) and their records [n].
+) -> tuple[Embeddings, np.ndarray]:
+    """All images, or all texts, of a source as embeddings (`encoding.Embeddings`) and their records
+    [n].
 
     A damaged image is a black one and counted where `reading` counts, else an error.
     """
@@ -34,7 +35,7 @@ def encode_source(
         rows=encoder.rows,
         reading=reading,
     )
-    return encoder.points(weights, name, batches)
+    return encoder.embeddings(weights, name, batches)
 
 
 def encode_first(
@@ -44,7 +45,7 @@ def encode_first(
     name: str,
     reader: FieldReader,
     reading: Reading | None = None,
-) -> tuple[Points, np.ndarray]:
+) -> tuple[Embeddings, np.ndarray]:
     """As `encode_source`, but of several texts of a record the first only."""
     if reader.field.modality != "text":
         return encode_source(encoder, weights, source, name, reader, reading)
@@ -55,8 +56,8 @@ def encode_first(
             f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
         )
     chosen = _Chosen(source, reader, items)
-    points, places = encode_source(encoder, weights, chosen, name, reader, reading)
-    return points, items[places, 0]
+    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
+    return embeddings, items[places, 0]
 
 
 @dataclass(frozen=True)
@@ -67,15 +68,16 @@ class RetrievalSide:
       field: the field's name.
       reader: how it is read.
       source: the records.
-      points: [n, M, N], or CSR [n, V].
-      owners: int64 [n]; a point of the other side is a right answer where its owner is the same.
+      embeddings: [n, M, N], or CSR [n, V].
+      owners: int64 [n]; an embedding of the other side is a right answer where its owner is the
+        same.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
     """
 
     field: str
-    reader: FieldReader
-    source: RecordSource
-    points: Points
+    reader: Reader
+    source: Source
+    embeddings: Embeddings
     owners: np.ndarray
     items: np.ndarray
 
@@ -104,15 +106,15 @@ def encode_side(
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
         chosen = _Chosen(source, reader, items)
-        points, places = encode_source(encoder, weights, chosen, name, reader, reading)
+        embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
         items = items[places]
     else:
-        points, records = encode_source(encoder, weights, source, name, reader, reading)
-        # Points come in the order of the records, and of the texts in each.
+        embeddings, records = encode_source(encoder, weights, source, name, reader, reading)
+        # Embeddings come in the order of the records, and of the texts in each.
         place = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
-    return RetrievalSide(name, reader, source, points, owners, items)
+    return Side(name, reader, source, embeddings, owners, items)
 
 
 def group_numbers(source: RecordSource, column: str) -> np.ndarray:

@@ -20,8 +20,8 @@ from big_retrieval.evals import examples
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
-from big_retrieval.inference.encoder import Encoder, Points
-from big_retrieval.similarity import Similarity
+from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.similarity import Topology
 
 CHUNK = 1024  # images scored at a time
 
@@ -36,21 +36,21 @@ def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.
 
 
 def class_scores(
-    images: Points,
-    prompts: Points,
+    images: Embeddings,
+    prompts: Embeddings,
     classes: int,
     *,
     topology: Similarity,
     encoder: Encoder,
     normalise: bool = False,
 ) -> np.ndarray:
-    """Mean score of each image with each class's prompts (distances are averaged, not points).
+    """Mean score of each image with each class's prompts (distances are averaged, not embeddings).
 
     Args:
-      images: points [n, M, N], or CSR [n, V].
-      prompts: points [classes * P, ...], those of a class side by side.
+      images: embeddings [n, M, N], or CSR [n, V].
+      prompts: embeddings [classes * P, ...], those of a class side by side.
       classes: how many there are.
-      topology: scores points.
+      topology: scores embeddings.
       encoder: knows the devices.
       normalise: sparse ones only: bring the mean of a class's prompts to norm 1, as CLIP does.
 
@@ -83,7 +83,7 @@ class ZeroShotEvaluator:
       config: the evaluator's configuration.
       source: images with a label column.
       readers: field name -> how it is read.
-      topology: scores points.
+      topology: scores embeddings.
       encoder: encodes on the devices.
       reading: by what records are read; counts damaged ones.
       name: of the evaluator in `config.evals`, for messages.
@@ -175,19 +175,19 @@ class ZeroShotEvaluator:
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         reader = self.readers[c.text]
-        texts = TextRecords(filled(classes, prompts), column=reader.field.column)
-        text_points, _ = encode_source(self.encoder, weights, texts, c.text, reader)
+        texts = Texts(filled(classes, prompts), column=reader.field.column)
+        text_embeddings, _ = encode_source(self.encoder, weights, texts, c.text, reader)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading
         )
         say(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = class_scores(
             images,
-            text_points,
+            text_embeddings,
             len(classes),
             topology=self.topology,
             encoder=self.encoder,
-            normalise=scipy.sparse.issparse(text_points) and self.encoder.normalises(c.text),
+            normalise=scipy.sparse.issparse(text_embeddings) and self.encoder.normalises(c.text),
         )
         right = np.take_along_axis(scores, labels[records][:, None], axis=1)  # [n, 1]
         place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against

@@ -19,16 +19,16 @@ from big_retrieval.sparse.terms import Columns
 
 # Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
 # Rows are taken of both alike.
-Points = Any
+Embeddings = Any
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 
 
 class Encoder:
-    """Turns batches of one field into points, over a mesh, the same on every process.
+    """Turns batches of one field into embeddings, over a mesh, the same on every process.
 
     Attributes:
-      batch_size: rows of a global batch that `points` expects.
+      batch_size: rows of a global batch that `embeddings` expects.
       rows: the rows of it that this process has to bring, ascending int64 [b].
     """
 
@@ -46,15 +46,15 @@ class Encoder:
         self._mesh = mesh
         self._model = model
         whole = parallel.replicated(mesh)
-        self._apply = jax.jit(self._points, out_shardings=whole)
+        self._apply = jax.jit(self._embeddings, out_shardings=whole)
         self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
 
-    def _points(self, collections: Any, batch: Batch) -> Any:
-        """What comes from the devices: points of every field, gated and compact where it has a
+    def _embeddings(self, collections: Any, batch: Batch) -> Any:
+        """What comes from the devices: embeddings of every field, gated and compact where it has a
         lexical head with a gate; which rows count; and whose they are."""
         reps: Any = self._model.apply(collections, batch.fields)
-        points = dict(reps.points)
-        for name in points:
+        embeddings = dict(reps.embeddings)
+        for name in embeddings:
             head = lexical_head(self._model.fields, name)
             if head is None:
                 continue
@@ -94,9 +94,9 @@ class Encoder:
         """What is inside of a field's tower, in front of the head.
 
         Args:
-          weights: as `points`.
+          weights: as `embeddings`.
           field: the field's name.
-          batches: as `points`.
+          batches: as `embeddings`.
           layer: a name that the tower sows, such as "embedding" (behind positions and norm) or
             "final" (behind the last norm); or the number of a layer from 0, -1 for the last.
 
@@ -122,7 +122,7 @@ class Encoder:
         return self._model.columns.get(self._model.fields[field].shares_head or field)
 
     def normalises(self, field: str) -> bool:
-        """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+        """Whether a lexical field's embeddings, and so its bags of words, have norm 1."""
         head = lexical_head(self._model.fields, field)
         return head is not None and head.normalise
 
@@ -131,9 +131,9 @@ class Encoder:
         head = lexical_head(self._model.fields, field)
         return head is not None and head.pool_padding
 
-    def points(
+    def embeddings(
         self, weights: Any, field: str, batches: Iterable[Mapping[str, Any]]
-    ) -> tuple[Points, np.ndarray]:
+    ) -> tuple[Embeddings, np.ndarray]:
         """Encodes all batches of a field.
 
         Args:
@@ -142,12 +142,12 @@ class Encoder:
           batches: what `data.pipeline.eval_batches` yields: this process's rows.
 
         Returns:
-          Points [n, M, N], of a lexical field CSR [n, V], gated; and the record that each comes
+          Embeddings [n, M, N], of a lexical field CSR [n, V], gated; and the record that each comes
           from [n]. Padding rows are left out.
         """
         collections = variables(weights)
         columns = self.columns(field)
-        points, records = [], []
+        embeddings, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
                 # Several processes would have to agree on a length, so there nothing is cut.
@@ -156,10 +156,10 @@ class Encoder:
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
                 found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
-                points.append(found if columns is None else _sparse(found, len(columns)))
+                embeddings.append(found if columns is None else _sparse(found, len(columns)))
                 records.append(owners[valid])
                 heartbeat.beat()
-        return concatenate(points), np.concatenate(records)
+        return concatenate(embeddings), np.concatenate(records)
 
     def map_rows(self, function: Callable[..., Any], rows: Iterable[np.ndarray], *rest: Any) -> Any:
         """Applies a function to row-sharded arrays and whole ones.
@@ -193,15 +193,15 @@ class Encoder:
         return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
 
 
-def concatenate(points: Sequence[Points]) -> Points:
-    """Points of several batches as one array."""
-    if isinstance(points[0], np.ndarray):
-        return np.concatenate(points)
-    return scipy.sparse.vstack(points, format="csr")
+def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:
+    """Embeddings of several batches as one array."""
+    if isinstance(embeddings[0], np.ndarray):
+        return np.concatenate(embeddings)
+    return scipy.sparse.vstack(embeddings, format="csr")
 
 
 def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
-    """Lexical points of a batch, dense or compact, as CSR."""
+    """Lexical embeddings of a batch, dense or compact, as CSR."""
     if isinstance(found, gate.Compact):
         return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
     return scipy.sparse.csr_array(found.astype(np.float32))

@@ -22,7 +22,7 @@ from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import PluginNeeded, UserError
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io import manifest
 from big_retrieval.models.towers import make_model, with_stats
 from big_retrieval.sparse.terms import Columns
@@ -49,8 +49,8 @@ class TrainedModel:
 
     def encode_texts(
         self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
-    ) -> Points:
-        """Points [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
+    ) -> Embeddings:
+        """Embeddings [n, M, N] of some texts; of a lexical field gated ones as CSR [n, V].
 
         Args:
           texts: n texts.
@@ -74,16 +74,17 @@ class TrainedModel:
         )
         return self._encode(ordered, field)[np.argsort(order)]
 
-    def encode_images(self, images: Sequence[Any], field: str = "image") -> Points:
-        """Points of some images, as those of texts: files, PIL images or uint8 arrays [H, W, 3].
+    def encode_images(self, images: Sequence[Any], field: str = "image") -> Embeddings:
+        """Embeddings of some images, as those of texts: files, PIL images or uint8 arrays [H, W,
+        3].
 
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
         return self._encode(Images(images, self._column(field)), field)
 
-    def encode(self, values: Sequence[Any], field: str) -> Points:
-        """Points of values of any field: texts, images, arrays, or as a user's own reads them.
+    def encode(self, values: Sequence[Any], field: str) -> Embeddings:
+        """Embeddings of values of any field: texts, images, arrays, or as a user's own reads them.
 
         Raises:
           UserError: no values, one that the field cannot read, or no such field.
@@ -111,8 +112,8 @@ class TrainedModel:
             raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
         return found
 
-    def score(self, a: Points, b: Points) -> np.ndarray:
-        """Scores [rows, columns] of points [rows, ...] with points [columns, ...].
+    def score(self, a: Embeddings, b: Embeddings) -> np.ndarray:
+        """Scores [rows, columns] of embeddings [rows, ...] with embeddings [columns, ...].
 
         Higher is closer; the temperature is not in it, as it changes no order.
         """
@@ -133,8 +134,8 @@ class TrainedModel:
         images = self.config.fields[field].modality == "image"
         return Images(values, column) if images else Values(values, column)
 
-    def _encode(self, source: Any, field: str) -> Points:
-        return self.encoder.points(self.weights, field, self._batches(source, field))[0]
+    def _encode(self, source: Any, field: str) -> Embeddings:
+        return self.encoder.embeddings(self.weights, field, self._batches(source, field))[0]
 
     def _batches(self, source: Any, field: str) -> Any:
         if not len(source):

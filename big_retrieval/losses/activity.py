@@ -20,8 +20,8 @@ def activity(
     """What the gate leaves of one side of a batch.
 
     Args:
-      points: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the inputs, padded with -1; None: they have none (images).
+      embeddings: dense V(x), [B, V].
+      words: int32 [B, L], columns of the rows' own words; None: they have none.
       valid: bool [B].
       top_k: k of the gate; None: there is none, and a column above 0 is active.
 
@@ -42,8 +42,8 @@ def activity(
     total = jnp.sum(active.astype(jnp.float32))
     used = jnp.sum(jnp.any(active, axis=0).astype(jnp.float32))
     out = {"active": total / rows, "used": used, "neglected": width - used}
-    squares = jnp.maximum(jnp.sum(jnp.square(points), axis=1), 1e-30)
-    spread_over = jnp.square(jnp.sum(points, axis=1)) / squares
+    squares = jnp.maximum(jnp.sum(jnp.square(embeddings), axis=1), 1e-30)
+    spread_over = jnp.square(jnp.sum(embeddings, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, spread_over, 0)) / rows
     if bow is not None:
         own = jnp.sum((active & gate.multi_hot(bow, width)).astype(jnp.float32))
@@ -51,16 +51,16 @@ def activity(
     return out
 
 
-def flops(points: jax.Array, valid: jax.Array) -> jax.Array:
+def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
     """The FLOPS regulariser of one side: sum_v (mean_i |V(x_i)_v|)^2 over the global batch.
 
     "Minimizing FLOPs to Learn Efficient Sparse Representations", as in SPLADE.
 
     Args:
-      points: V(x), [B, V].
+      embeddings: V(x), [B, V].
       valid: bool [B]; the mean is over rows that are.
     """
-    kept = jnp.where(valid[:, None], jnp.abs(points), 0)
+    kept = jnp.where(valid[:, None], jnp.abs(embeddings), 0)
     return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
 
 

@@ -37,8 +37,8 @@ class SweepSettings:
       reduction: what the loss reads of the cells.
       false_negatives: what a known pair counts as.
       block: rows and columns of a block; the last may be of any size.
-      feature_axis: mesh axis over which the last axis of the points is spread, if any: scores are
-        then summed over it, block by block.
+      feature_axis: mesh axis over which the last axis of the embeddings is spread, if any: scores
+        are then summed over it, block by block.
     """
 
     topology: Similarity
@@ -76,9 +76,11 @@ class _Block:
         part = self.take(side, number)
         fresh = self.start(number) + jnp.arange(self.size) >= number * self.size
         counted = part.counted & fresh
-        mask = counted.reshape(-1, *(1,) * (part.points.ndim - 1))
+        mask = counted.reshape(-1, *(1,) * (part.embeddings.ndim - 1))
         # What padding holds may be anything, NaN included.
-        return dataclasses.replace(part, counted=counted, points=jnp.where(mask, part.points, 0))
+        return dataclasses.replace(
+            part, counted=counted, embeddings=jnp.where(mask, part.embeddings, 0)
+        )
 
     def put(self, tree: Any, part: Any, number: Any) -> Any:
         """Writes the block's rows."""
@@ -88,17 +90,17 @@ class _Block:
         )
 
 
-def block_size(topology: Similarity, points: tuple[int, ...], platform: str | None = None) -> int:
+def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
     """Rows and columns of a block: the power of two whose scores fill the bytes above.
 
     Args:
       topology: geodesic scores hold M numbers a cell on the way, the others one.
-      points: shape [n, M, N] or [n, V].
+      embeddings: shape [n, M, N] or [n, V].
       platform: "cpu", "gpu" or "tpu"; the default backend's unless given.
     """
     platform = platform or jax.default_backend()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
-    cells = bytes_ // (4 * topology.numbers_per_cell(points))
+    cells = bytes_ // (4 * topology.numbers_per_cell(embeddings))
     return 1 << max(4, (cells.bit_length() - 1) // 2)
 
 
@@ -121,7 +123,7 @@ def forward(
       stats: of the resident rows [n] and the travelling rows [m], as found.
     """
     reduction = sweep.reduction
-    rows, columns = (_Block(sweep, side.points.shape[0]) for side in (resident, travelling))
+    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (resident, travelling))
 
     def row_block(i: Any, stats: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
         r = rows.side(resident, i)
@@ -129,7 +131,9 @@ def forward(
         def cell_block(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
             of_rows, of_columns = found
             t = columns.side(travelling, j)
-            scores = summed(_scores(sweep, r.points, t.points, t.columns), sweep.feature_axis)
+            scores = summed(
+                _scores(sweep, r.embeddings, t.embeddings, t.columns), sweep.feature_axis
+            )
             logits, cells = _cells(sweep, scores, r, t, scale, bias)
             new_rows, new_columns = reduction.read(logits, cells)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
@@ -196,10 +200,10 @@ def backward(
       scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
       saved: statistics and incoming gradients of the resident and the travelling rows.
-      grads: gradients so far of the resident points [n, ...], of the travelling points [m, ...],
-        of scale [] and of bias [].
+      grads: gradients so far of the resident embeddings [n, ...], of the travelling embeddings [m,
+        ...], of scale [] and of bias [].
     """
-    rows, columns = (_Block(sweep, side.points.shape[0]) for side in (resident, travelling))
+    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (resident, travelling))
 
     def row_block(i: Any, grads: Any) -> Any:
         r, row_saved = rows.side(resident, i), rows.take(saved[0], i)
@@ -208,7 +212,7 @@ def backward(
             of_rows, of_columns, of_scale, of_bias = found
             t = columns.side(travelling, j)
             function = functools.partial(_scores, sweep, columns=t.columns)
-            partial, pull = jax.vjp(function, r.points, t.points)
+            partial, pull = jax.vjp(function, r.embeddings, t.embeddings)
             scores = summed(partial, sweep.feature_axis)
             logits, cells = _cells(sweep, scores, r, t, scale, bias)
             slope = sweep.reduction.pull(logits, cells, row_saved, columns.take(saved[1], j))
@@ -217,7 +221,7 @@ def backward(
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)
 
-        start = (jnp.zeros_like(r.points), *grads[1:])
+        start = (jnp.zeros_like(r.embeddings), *grads[1:])
         of_rows, *rest = jax.lax.fori_loop(0, columns.count, cell_block, start)
         return rows.put(grads[0], rows.take(grads[0], i) + of_rows, i), *rest
 

@@ -28,7 +28,7 @@ class SideRows:
     """Rows of one side, n of them.
 
     Attributes:
-      points: [n, M, N] or [n, V]; of compact rows the values [n, K].
+      embeddings: [n, M, N] or [n, V]; of compact rows the values [n, K].
       index: int32 [n], the number of the row's pair in the global batch; extra negatives have
         numbers below 0.
       counted: bool [n]; False for padding.
@@ -38,7 +38,7 @@ class SideRows:
       columns: int32 [n, K] of compact rows, see `gate.Compact`; else None.
     """
 
-    points: jax.Array
+    embeddings: jax.Array
     index: jax.Array
     counted: jax.Array
     query_id: jax.Array | None = None
@@ -84,7 +84,7 @@ def classify(resident: SideRows, travelling: SideRows, false_negatives: FalseNeg
     negative = counted & ~known
     if false_negatives == "mask":
         return Cells(negative, negative, r.index, t.index)
-    dtype = r.points.dtype
+    dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
     # The known pair (q_t, d_r) is pair r where the queries are the same, pair t where the documents
     # are; where both are, their weights should be equal, and the mean does not care which is meant.
@@ -153,7 +153,7 @@ class SoftmaxReduction:
 
     def start(self, side: SideRows) -> Stats:
         """See `Reduction.start`."""
-        zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
+        zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         stats = {"max": zeros + EXCLUDED, "sum": zeros}
         return stats | self._positives(zeros + EXCLUDED, zeros, zeros)
 
@@ -232,7 +232,7 @@ class SigmoidReduction:
 
     def start(self, side: SideRows) -> Stats:
         """See `Reduction.start`."""
-        zeros = jnp.zeros(side.points.shape[:1], side.points.dtype)
+        zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         return {"best": zeros + EXCLUDED, "cost": zeros}
 
     def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:

@@ -64,8 +64,9 @@ def contrastive_loss(
     to their weights: t_ij ~ w of the pair that (query_i, document_j) is.
 
     Args:
-      query: projected points, [B, M, N] or [B, V]; compact rows of V columns travel as they are.
-      document: projected points of the same shape; [B, V] with compact queries.
+      query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
+        are.
+      document: projected embeddings of the same shape; [B, V] with compact queries.
       topology: scores them; higher is closer, without temperature.
       scale: multiplier of the scores (exp of the log temperature), []; differentiable.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
@@ -83,7 +84,7 @@ def contrastive_loss(
       execution: how it is computed.
 
     Returns:
-      The loss [] in the points' type (0 when no row counts), and metrics [] without gradient:
+      The loss [] in the embeddings' type (0 when no row counts), and metrics [] without gradient:
       `accuracy`, the share of valid rows whose own pair scores strictly above all their negatives,
       averaged over the directions.
 
@@ -158,7 +159,7 @@ def sigmoid_loss(
     Args:
       bias: added to the scaled scores, []; differentiable.
       query: see `contrastive_loss`, as for all other arguments.
-      document: projected points.
+      document: projected embeddings.
       topology: scores them.
       scale: multiplier of the scores.
       weight: weights of the pairs, [B].

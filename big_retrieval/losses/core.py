@@ -23,9 +23,9 @@ class BlockwiseInputs:
     """What the cells of a batch depend on.
 
     Attributes:
-      documents: points [B, M, N] or [B, V].
-      queries: points of the same shape; row i belongs to document i. Compact ones: values [B, K],
-        with documents [B, V].
+      documents: embeddings [B, M, N] or [B, V].
+      queries: embeddings of the same shape; row i belongs to document i. Compact ones: values [B,
+        K], with documents [B, V].
       negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
       scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
@@ -99,14 +99,14 @@ class BlockwiseCore:
         """Whether every device holds all queries at once."""
         return self.devices > 1 and not self.ring
 
-    def points_spec(self, ndim: int, spread: bool = True) -> P:
-        """How points are laid out: rows over the devices, or all of them on each."""
+    def embeddings_spec(self, ndim: int, spread: bool = True) -> P:
+        """How embeddings are laid out: rows over the devices, or all of them on each."""
         rows = (self.axes or None) if spread else None
         return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
 
     def inputs_spec(self, inputs: BlockwiseInputs, labels: Labels) -> BlockwiseInputs:
         """How inputs and their gradients are laid out; compact queries are whole on each device."""
-        spec = jax.tree.map(lambda x: self.points_spec(x.ndim) if x.ndim else P(), inputs)
+        spec = jax.tree.map(lambda x: self.embeddings_spec(x.ndim) if x.ndim else P(), inputs)
         return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
 
     def everyone_spec(self, inputs: BlockwiseInputs, labels: Labels) -> SideRows | None:
@@ -118,7 +118,7 @@ class BlockwiseCore:
         whole: Any = jax.tree.map(lambda x: P(), queries)
         if labels.query_columns is not None:
             return whole
-        return whole.replace(points=self.points_spec(inputs.queries.ndim, spread=False))
+        return whole.replace(embeddings=self.embeddings_spec(inputs.queries.ndim, spread=False))
 
     def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
         """`function` of (core, ...) on every device's own rows; as it is where there is no mesh."""

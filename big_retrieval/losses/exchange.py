@@ -30,7 +30,7 @@ def statistics(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> 
 
     Args:
       core: from `make_core`.
-      inputs: points, scale and bias.
+      inputs: embeddings, scale and bias.
       labels: what is known of the rows.
 
     Returns:
@@ -74,7 +74,7 @@ def _sides(
     )
     queries = dataclasses.replace(
         documents,
-        points=inputs.queries,
+        embeddings=inputs.queries,
         counted=labels.queries_counted(),
         columns=labels.query_columns,
     )
@@ -101,8 +101,8 @@ def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
     return default if x is None else x
 
 
-def _own(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> Callable[..., jax.Array]:
-    """This device's part of the own pairs' scores [b], as a function of both sides' points."""
+def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
+    """This device's part of the own pairs' scores [b], as a function of both sides' embeddings."""
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
     def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
@@ -174,13 +174,13 @@ def _local_backward(
     )
     _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
     d_resident, d_queries = pull(grads["own"])
-    extra = resident.points.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
-    of_rows = SavedRows(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
-    of_queries = SavedRows(of_queries, grads["query"])
+    extra = resident.embeddings.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
+    of_rows = Saved(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
+    of_queries = Saved(of_queries, grads["query"])
     zero = jnp.zeros_like(inputs.scale)
     found = (_pad(d_resident, extra), zero, zero)
     if core.gathers:
-        start = (found[0], jnp.zeros_like(everyone.points), zero, zero)
+        start = (found[0], jnp.zeros_like(everyone.embeddings), zero, zero)
         d_resident, partial, d_scale, d_bias = go(
             everyone, saved=(of_rows, _gather(core, of_queries)), grads=start
         )

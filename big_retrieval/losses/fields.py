@@ -2,7 +2,7 @@
 
 "Generalized contrastive learning", Eq. 5: with m fields of the query and n of the document a loss
 has m n + 1 terms, one for the averages of both sides and one for every pair of fields. The terms
-read the fields' points where they are; nothing is stacked.
+read the fields' embeddings where they are; nothing is stacked.
 """
 
 import dataclasses
@@ -17,7 +17,8 @@ from big_retrieval.config import Config, PairLoss
 from big_retrieval.config.loss import Terms
 from big_retrieval.similarity import Similarity, topology
 
-Points = tuple[jax.Array, jax.Array | None]  # [B, M, N], and bool [B] of the rows that have some
+# [B, M, N], and bool [B]: the rows that have an embedding (None: all).
+Embeddings = tuple[jax.Array, jax.Array | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Term:
 
     Attributes:
       name: `average`, or `<query field>_<document field>`.
-      query: the fields that make the query's points.
+      query: the fields that make the query's embeddings.
       document: those that make the document's.
     """
 
@@ -40,7 +41,7 @@ class QueryAndDocumentFields:
     """The fields of both sides.
 
     Attributes:
-      topology: averages points.
+      topology: averages embeddings.
       weights: field name -> its weight in the average of its side.
       query: names of the query's fields.
       document: names of the document's.
@@ -56,8 +57,8 @@ class QueryAndDocumentFields:
     from_raw: bool = False
 
     def embedding(self, reps: Reps, name: str) -> jax.Array:
-        """The points of a field in the topology, [B, M, N]; of hard negatives [B, K, M, N]."""
-        return self.topology.project(reps.raw[name]) if self.from_raw else reps.points[name]
+        """The embeddings of a field in the topology, [B, M, N]; of hard negatives [B, K, M, N]."""
+        return self.topology.project(reps.raw[name]) if self.from_raw else reps.embeddings[name]
 
     def terms(self, which: Terms) -> tuple[Term, ...]:
         """The terms of a loss, the average's first; one only where each side has one field."""
@@ -68,29 +69,30 @@ class QueryAndDocumentFields:
         average = [Term("average", self.query, self.document)] if which != "pairs" else []
         return (*average, *(single if which != "average" else ()))
 
-    def points(self, reps: Reps, batch: Batch, fields: Sequence[str]) -> Points:
+    def embeddings(self, reps: Reps, batch: Batch, fields: Sequence[str]) -> Embeddings:
         """The weighted average of some fields of a side, or the one field itself.
 
         A field that a row lacks has no part in it; the weights of the others are divided by their
         sum. A row without any of the fields is not there.
 
         Args:
-          reps: points by field.
+          reps: embeddings by field.
           batch: `fields[name]["there"]`, bool [B], says where an optional field is.
           fields: their names, of one side.
         """
         there = [batch.fields[name].get("there") for name in fields]
         if len(fields) == 1:
             return self.embedding(reps, fields[0]), there[0]
-        points = [self.embedding(reps, name) for name in fields]
-        rows = points[0].shape[0]
+        embeddings = [self.embedding(reps, name) for name in fields]
+        rows = embeddings[0].shape[0]
         shares = jnp.stack(
             [
-                jnp.full(rows, self.weights[name], points[0].dtype) * (1 if mask is None else mask)
+                jnp.full(rows, self.weights[name], embeddings[0].dtype)
+                * (1 if mask is None else mask)
                 for name, mask in zip(fields, there, strict=True)
             ]
         )  # [F, B]
-        average = self.topology.combine(points, shares)  # [B, M, N]
+        average = self.topology.combine(embeddings, shares)  # [B, M, N]
         if self.renormalise:
             average = self.topology.project(average)
         return average, None if any(mask is None for mask in there) else jnp.sum(shares, axis=0) > 0

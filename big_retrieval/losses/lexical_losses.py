@@ -26,15 +26,15 @@ def lexical_side(
 
     Args:
       sides: the fields of both sides and their weights.
-      reps: points and words by field.
+      reps: embeddings and words by field.
       batch: says where optional fields are.
       side: "query" or "document".
     """
     names = sides.query if side == "query" else sides.document
-    points, there = sides.points(reps, batch, names)
-    bow = [reps.bow[name] for name in names if name in reps.bow]
-    flat = points.reshape(len(points), -1)  # [B, V]
-    return LexicalBatch(flat, jnp.concatenate(bow, axis=1) if bow else None), there
+    embeddings, there = sides.embeddings(reps, batch, names)
+    words = [reps.words[name] for name in names if name in reps.words]
+    flat = embeddings.reshape(len(embeddings), -1)  # [B, V]
+    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), there
 
 
 def _active(
@@ -67,7 +67,7 @@ def sparsity(
         found, valid = _active(name, side, batch, there, None)
         metrics |= found
         if factor:
-            metrics[f"flops_{name}"] = activity.flops(side.points, valid)
+            metrics[f"flops_{name}"] = activity.flops(side.embeddings, valid)
             total = total + share * factor * metrics[f"flops_{name}"]
     return total, metrics
 
@@ -114,8 +114,8 @@ class VdrLoss(PairLossFunction[Vdr]):
     def _lexical_negatives(self, reps: Reps) -> LexicalBatch | None:
         if reps.negatives is None:
             return None
-        ((name, points),) = reps.negatives.points.items()  # [B, K, 1, V]
+        ((name, embeddings),) = reps.negatives.embeddings.items()  # [B, K, 1, V]
         if name not in self.sides.document:
             return None
-        flat = points.reshape(*points.shape[:2], -1)
-        return LexicalBatch(flat, reps.negatives.bow.get(name))
+        flat = embeddings.reshape(*embeddings.shape[:2], -1)
+        return Lexical(flat, reps.negatives.words.get(name))

@@ -79,8 +79,8 @@ class PairLossFunction(LossFunction, Generic[P]):
         chosen = self.sides.terms(terms)
         values, metrics = {}, {}
         for term in chosen:
-            query, query_there = self.sides.points(reps, batch, term.query)
-            document, document_there = self.sides.points(reps, batch, term.document)
+            query, query_there = self.sides.embeddings(reps, batch, term.query)
+            document, document_there = self.sides.embeddings(reps, batch, term.document)
             values[term.name], found = loss(
                 query,
                 document,
@@ -97,7 +97,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         """The hard negatives that came with the rows; documents then have one field."""
         if reps.negatives is None:
             return None
-        (name,) = reps.negatives.points
+        (name,) = reps.negatives.embeddings
         if name not in self.sides.document:
             return None
         return Negatives(self.sides.embedding(reps.negatives, name), valid=valid)  # [B, K, M, N]

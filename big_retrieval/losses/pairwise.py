@@ -32,10 +32,10 @@ class Execution:
     Attributes:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
       block: rows and columns scored at a time; None fits the block's scores to the backend.
-      feature_axis: mesh axis that the last axis of the points is spread over, if any (a vocabulary
-        over `tensor`, see `spreading.column_axis`); only for topologies whose scores add up over
-        features. Devices then hold, multiply and send a part of the columns, and the scores of a
-        block are summed over the axis.
+      feature_axis: mesh axis that the last axis of the embeddings is spread over, if any (a
+        vocabulary over `tensor`, see `spreading.column_axis`); only for topologies whose scores add
+        up over features. Devices then hold, multiply and send a part of the columns, and the scores
+        of a block are summed over the axis.
     """
 
     exchange: Exchange = "auto"
@@ -51,12 +51,13 @@ class Negatives:
     """Extra documents that belong to no query of the batch: further columns of every query.
 
     Attributes:
-      points: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all queries.
+      embeddings: [B, K, M, N] or [B, K, V]; row i came with pair i and is a negative of all
+        queries.
       valid: bool [B, K] or None; those of rows that are not valid never count.
       document_id: int32 [B, K] or None.
     """
 
-    points: jax.Array
+    embeddings: jax.Array
     valid: jax.Array | None = None
     document_id: jax.Array | None = None
 
@@ -66,8 +67,9 @@ class PairBatch:
     """Both sides of a batch and what is known of its rows; row i of both is a pair.
 
     Attributes:
-      query: projected points, [B, M, N] or [B, V]; compact rows of V columns travel as they are.
-      document: projected points of the same shape; [B, V] with compact queries.
+      query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
+        are.
+      document: projected embeddings of the same shape; [B, V] with compact queries.
       topology: scores them; higher is closer, without temperature.
       scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None: 0.
@@ -106,7 +108,7 @@ class PairBatch:
         Raises:
           UserError: ids are missing.
         """
-        rows = self._points.shape[0]
+        rows = self._embeddings.shape[0]
         if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
             raise UserError(
                 f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
@@ -142,7 +144,7 @@ class PairBatch:
             the devices of the mesh.
         """
         self._check_shapes()
-        query, document, negatives = self._points, self.document, self.negatives
+        query, document, negatives = self._embeddings, self.document, self.negatives
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
         dense = not isinstance(self.query, Compact)
@@ -151,7 +153,7 @@ class PairBatch:
             queries=pad_columns(query.astype(dtype), axis if dense else None),
             negatives=None
             if negatives is None
-            else pad_columns(negatives.points.astype(dtype), axis),
+            else pad_columns(negatives.embeddings.astype(dtype), axis),
             scale=jnp.asarray(self.scale, dtype),
             bias=None if bias is None else jnp.asarray(bias, dtype),
         )
@@ -173,18 +175,18 @@ class PairBatch:
         return jnp.ones_like(own) if weight is None else weight.astype(own.dtype)
 
     @property
-    def _points(self) -> jax.Array:
+    def _embeddings(self) -> jax.Array:
         return self.query.values if isinstance(self.query, Compact) else self.query
 
     def _check_shapes(self) -> None:
         """Raises where the sides do not fit."""
-        mine, rest = self._points.shape, self.document.shape[1:]
-        extra = rest if self.negatives is None else self.negatives.points.shape[2:]
+        mine, rest = self._embeddings.shape, self.document.shape[1:]
+        extra = rest if self.negatives is None else self.negatives.embeddings.shape[2:]
         fits = mine == self.document.shape
         if isinstance(self.query, Compact):
             fits = len(rest) == 1 and mine[:1] == self.document.shape[:1]
         if not fits or extra != rest:
-            shape = "" if self.negatives is None else self.negatives.points.shape
+            shape = "" if self.negatives is None else self.negatives.embeddings.shape
             others = f" and extra negatives of {shape}" if shape else ""
             raise UserError(
                 f"the loss pairs rows of the same shape, but was given queries of shape {mine}, "

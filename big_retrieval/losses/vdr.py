@@ -39,17 +39,17 @@ class LexicalBatch:
     """One side of a batch.
 
     Attributes:
-      points: dense V(x), [B, V].
-      bow: int32 [B, L], term ids of the input, padded with -1; None: it has none (images).
+      embeddings: dense V(x), [B, V].
+      words: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
     """
 
-    points: jax.Array
-    bow: jax.Array | None = None
+    embeddings: jax.Array
+    words: jax.Array | None = None
 
     @property
     def width(self) -> int:
         """V."""
-        return self.points.shape[-1]
+        return self.embeddings.shape[-1]
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> Compact:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
@@ -82,7 +82,7 @@ def vdr_loss(
       config: which terms, gates and mask.
       query: row i belongs to row i of `document`.
       document: the positives.
-      negatives: hard negatives, points [B, K, V] and bow [B, K, L] or None.
+      negatives: hard negatives, embeddings [B, K, V] and words [B, K, L] or None.
       **common: of `contrastive_loss`: scale, weight, valid, there, query_id, document_id,
         execution; and negatives_valid, bool [B, K].
 
@@ -173,7 +173,7 @@ class Terms:
         if c.bag:
             out["bag"] = self._bag()
         if c.symmetric:
-            out["gated_document"] = (self.query.points, *self._gated_documents())
+            out["gated_document"] = (self.query.embeddings, *self._gated_documents())
             if c.bag:
                 out["bag_document"] = self._bag_documents()
         return out
@@ -181,7 +181,7 @@ class Terms:
     @property
     def _others(self) -> jax.Array | None:
         """V of the hard negatives, [B, K, V]."""
-        return None if self.negatives is None else self.negatives.points
+        return None if self.negatives is None else self.negatives.embeddings
 
     def _masked(self, where: str) -> bool:
         return self.config.mask.apply in (where, "both")
@@ -201,10 +201,10 @@ class Terms:
 
     def _bag(self) -> Operands:
         """SCE(bow_q, V_p): the nonparametric entry."""
-        query, rows = self.query.bag(self.config.bag_norm), len(self.query.points)
+        query, rows = self.query.bag(self.config.bag_norm), len(self.query.embeddings)
         if not self._masked("bag"):
-            return query, self.document.points, self._others
-        more = claims(self.active, rows)  # none is a term of the batch's texts
+            return query, self.document.embeddings, self._others
+        more = claims(self.active, rows)  # none is a word of the batch
         values = self._weighted(more >= 0)
         together = [(query.values, values), (query.columns, more)]
         query = Compact(*(jnp.concatenate(each, axis=1) for each in together))
@@ -212,7 +212,7 @@ class Terms:
 
     def _without(self, claimed: jax.Array) -> jax.Array:
         """V of the positives but for what their queries have claimed, bool [B, V]."""
-        return jnp.where(claimed, 0, self.document.points)
+        return jnp.where(claimed, 0, self.document.embeddings)
 
     def _weighted(self, claimed: jax.Array) -> jax.Array:
         """A row's share, bool [B, K], as what is added to its bag of words."""
@@ -232,15 +232,15 @@ class Terms:
     def _bag_documents(self) -> Operands:
         """SCE(V_q, bow_p) with the mask on the documents' side, if any."""
         width, norm = self.document.width, self.config.bag_norm
-        rows = len(self.document.points)
+        rows = len(self.document.embeddings)
         own, others = gate.spread(self.document.bag(norm), width), None
         flat = None if self.negatives is None else _flat(self.negatives)
         if flat is not None:
             others = gate.spread(flat.bag(norm), width)  # [B K, V]
-        query = self.query.points
+        query = self.query.embeddings
         if self._masked("bag"):
             active = self.document.active("bag", 0)
-            total = rows + (0 if flat is None else len(flat.points))
+            total = rows + (0 if flat is None else len(flat.embeddings))
             if flat is not None:
                 active = active | flat.active("bag", 0)
             claimed = unclaimed(active, rows, of=total)
@@ -248,7 +248,7 @@ class Terms:
             if others is not None:
                 others = others + self._weighted(unclaimed(active, len(others), rows, total))
         if others is not None and self.negatives is not None:
-            others = others.reshape(self.negatives.points.shape)
+            others = others.reshape(self.negatives.embeddings.shape)
         return query, own, others
 
 

@@ -16,7 +16,7 @@ from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.evals.bm25_evaluator import side_texts
 from big_retrieval.evals.fields import average, encode_fields
 from big_retrieval.evals.ranks import best_of_whole, on_devices
-from big_retrieval.inference.encoder import Encoder, Points
+from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.mining.task import Task
 
@@ -93,18 +93,18 @@ class ModelSearcher:
         self._topology = similarity.topology(config.topology)
         self.identity = params_sha256(weights)
 
-        def side(name: str, source: Any) -> tuple[Points, np.ndarray]:
+        def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: readers[n] for n in shares}
             found = encode_fields(encoder, weights, source, mine, reading)
-            return average(self._topology, found.points, shares, found.there), found.any(shares)
+            return average(self._topology, found.embeddings, shares, found.there), found.any(shares)
 
         self._queries, self._asked = side("query", task.queries)
-        points, there = side("document", task.documents)
-        self._documents, self._there = points, np.flatnonzero(there)  # that can be found
+        embeddings, there = side("document", task.documents)
+        self._documents, self._there = embeddings, np.flatnonzero(there)  # that can be found
         self._known = there
         # Once: laying them out takes longer than searching for some queries.
-        self._whole = on_devices(points if there.all() else points[self._there], encoder)
+        self._whole = on_devices(embeddings if there.all() else embeddings[self._there], encoder)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `CandidateSearcher`."""

@@ -1,4 +1,4 @@
-"""Heads: from class tokens to raw points that a topology projects."""
+"""Heads: from class tokens to raw embeddings that a topology projects."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ class ProjectionHead(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Class tokens [B, M, W] -> raw points [B, M, dim], or [B, spheres, dim / spheres].
+        """Class tokens [B, M, W] -> raw embeddings [B, M, dim], or [B, spheres, dim / spheres].
 
         The result is in float32 or wider.
 
@@ -46,14 +46,14 @@ class ProjectionHead(nn.Module):
         dim = width if self.dim is None else self.dim
         if self.spheres is not None and dim % self.spheres:
             raise UserError(f"head.dim {dim} is no multiple of head.spheres {self.spheres}.")
-        points = tokens.astype(wide(self.dtype))
+        embeddings = tokens.astype(wide(self.dtype))
         if self.dim is not None:
-            init, axes = initializers.normal(width**-0.5), ("embed", "point")
+            init, axes = initializers.normal(width**-0.5), ("embed", "projection")
             kernel = parameter(self, "kernel", init, (width, dim), axes, self.param_dtype)
-            points = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
+            embeddings = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
         if self.spheres is None:
-            return points
-        return points.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
+            return embeddings
+        return embeddings.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
 
     @nn.nowrap
     def flops(self, width: int, class_tokens: int) -> int:

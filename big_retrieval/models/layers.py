@@ -4,8 +4,8 @@ Conventions that the rest of the package relies on:
 
 * Parameters carry logical axis names (`nn.with_logical_partitioning`), biases and scales too:
   "embed" (model width), "mlp", "heads" (the joined H * d axis), "vocab", "position", "class_token",
-  "patch_in", "point". Activations between blocks carry ("batch", "length", "embed_act"). Without
-  logical axis rules all of this does nothing.
+  "patch_in", "projection". Activations between blocks carry ("batch", "length", "embed_act").
+  Without logical axis rules all of this does nothing.
 * `dtype` is the type of the computation, `param_dtype` that of the parameters. Statistics of
   LayerNorm and softmax are in float32, or in `dtype` where that is wider.
 * Randomness is the rng collection "dropout", asked for only where a rate is above 0 in training.

@@ -1,4 +1,4 @@
-"""The whole model: every field goes through its tower and head and becomes points."""
+"""The whole model: every field goes through its tower and head and becomes embeddings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class RetrievalModel(nn.Module):
     Attributes:
       towers: tower name -> its configuration.
       fields: field name -> its configuration.
-      topology: name of the topology that points belong to.
+      topology: name of the topology that embeddings belong to.
       vocab_size: rows of the text towers' word table, where their config leaves it open.
       columns: field with a lexical head of its own -> which word pieces that has.
       dtype: of the towers' computations; parameters are float32.
@@ -57,8 +57,8 @@ class RetrievalModel(nn.Module):
             on; None: 0 to B - 1.
 
         Returns:
-          Reps with points [B, M, N], float32, of every given field; [B, 1, V] of lexical ones, with
-          the bow (term ids) of texts.
+          Reps with embeddings [B, M, N], float32, of every given field; [B, 1, V] of lexical ones,
+          with the words of texts.
         """
         run, products = similarity.topology(self.topology), similarity.topology("inner")
         towers = {
@@ -66,7 +66,7 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        points, bow, raws = {}, {}, {}
+        embeddings, words, raws = {}, {}, {}
         for name in sorted(inputs.keys() & self.fields.keys()):  # targets are the losses'
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
@@ -77,12 +77,12 @@ class RetrievalModel(nn.Module):
                 config, columns = self.fields[owner].head, self.columns.get(owner)
                 heads[owner] = config.build(columns, dtype=self.dtype, name=f"{owner}_head")
             raw = field.head.embed(heads[owner], tower, tokens, arrays)  # [B, M, N]
-            points[name] = (products if field.head.lexical else run).project(raw)
+            embeddings[name] = (products if field.head.lexical else run).project(raw)
             raws |= {name: raw} if self.keep_raw else {}
             if owner in self.columns and "ids" in arrays:
                 table = jnp.asarray(self.columns[owner].table)
-                bow[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
-        return Reps(points=points, bow=bow, raw=raws)
+                words[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
+        return Reps(embeddings=embeddings, words=words, raw=raws)
 
     @nn.nowrap
     def _read_by(self, tower: str) -> list[Field]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, PairLoss, is_lexical
-from big_retrieval.config.checks.fields import point_shape
+from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
@@ -19,20 +19,20 @@ class Travel:
 
     Attributes:
       name: which queries; terms with the same ones gather them once.
-      points: of the points, by which "auto" chooses how they travel.
-      columns: of the columns of compact points; 0 of others.
+      embeddings: of the embeddings, by which "auto" chooses how they travel.
+      columns: of the columns of compact embeddings; 0 of others.
       gradient: that comes back; 0 where there is none.
     """
 
     name: str
-    points: int
+    embeddings: int
     columns: int
     gradient: int
 
     @property
     def there(self) -> int:
         """Bytes that go there."""
-        return self.points + self.columns
+        return self.embeddings + self.columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LossCost:
 
     def whole_shape(self, vocab_size: int = 0) -> tuple[int, int]:
         """[M, N] of what it compares."""
-        return point_shape(self.config, self.loss.fields(self.config, "query")[0], vocab_size)
+        return embedding_shape(self.config, self.loss.fields(self.config, "query")[0], vocab_size)
 
     def shape(self) -> tuple[int, int]:
         """[M, N] on one device."""
@@ -83,7 +83,7 @@ class LossCost:
         """What goes around a ring, and what is gathered, as `losses/core.py` chooses."""
         found: dict[str, list[Travel]] = {"ring": [], "gather": []}
         for each in self.travels():
-            size = self.config.batch_size * each.points
+            size = self.config.batch_size * each.embeddings
             found[core.chosen(self.loss.exchange, size)].append(each)
         return found["ring"], found["gather"]
 
@@ -96,10 +96,10 @@ class LossCost:
 
         A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers
         a row; a block of compact queries is spread out, as is its gradient. What terms make of the
-        points stays until the backward pass. Gathering: all queries too, and the partial gradients
-        for all of them. Ring: the queries and the gradients that are under way. Terms are computed
-        one after the other, but what is gathered of their queries, and their statistics, stay until
-        the backward pass.
+        embeddings stays until the backward pass. Gathering: all queries too, and the partial
+        gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
+        computed one after the other, but what is gathered of their queries, and their statistics,
+        stay until the backward pass.
 
         Args:
           rows_over: devices that rows are spread over.
@@ -108,12 +108,12 @@ class LossCost:
         under_way, gathered = self.split()
         batch, shape = self.config.batch_size, self.shape()
         topology = similarity.topology(self.topology)
-        points = (batch, *shape)
-        side = self.loss.block or blockwise.block_size(topology, points, platform)
+        embeddings = (batch, *shape)
+        side = self.loss.block or blockwise.block_size(topology, embeddings, platform)
         resident = -(-batch // rows_over)
         columns = min(side, batch if gathered else resident)
         cells = min(side, resident) * columns
-        blocks = 4 * cells * (3 * topology.numbers_per_cell(points) + 3)
+        blocks = 4 * cells * (3 * topology.numbers_per_cell(embeddings) + 3)
         compact = [each for each in (*under_way, *gathered) if each.columns]
         spread = max((1 + (each.gradient > 0) for each in compact), default=0)
         blocks += 4 * math.prod(shape) * (spread * columns + self.dense_copies() * resident)
@@ -191,7 +191,7 @@ def costs(config: Config, tensor: int = 1) -> list[LossCost]:
 
 
 def representations(config: Config, rows_over: int, tensor: int = 1) -> int:
-    """Points of all fields, averages of fields, and their gradients, float32, on one device."""
+    """Embeddings of all fields, averages of fields, and their gradients, float32, on one device."""
     rows = -(-config.batch_size // rows_over)
     sizes = [math.prod(local_shape(config, name, tensor)) for name in config.encoded]
     terms = [term for cost in costs(config, tensor) for term in cost.terms()]
@@ -201,8 +201,8 @@ def representations(config: Config, rows_over: int, tensor: int = 1) -> int:
 
 
 def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
-    """[M, N] of a field's points on one device; columns of lexical ones lie on the tensor axis."""
-    m, dim = point_shape(config, name)
+    """[M, N] of a field's embeddings on one device; the tensor axis splits lexical ones."""
+    m, dim = embedding_shape(config, name)
     return m, -(-dim // (tensor if is_lexical(config, name) else 1))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
-from big_retrieval.config.checks.fields import point_shape
+from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.losses.function import Context
 from big_retrieval.models.flops import traced_flops
 from big_retrieval.plan.liveness import peak_bytes
@@ -45,7 +45,7 @@ def traced_cost(config: Config, name: str, vocab_size: int) -> TracedCost:
       name: of the loss.
       vocab_size: of the tokenizer.
     """
-    shapes = [point_shape(config, field, vocab_size) for field in config.encoded]
+    shapes = [embedding_shape(config, field, vocab_size) for field in config.encoded]
     read = config.losses, config.fields, config.labels, config.negatives, config.topology, shapes
     key = f"{name} {vocab_size} {config.batch_size} {read}"
     if key not in _known:
@@ -68,10 +68,10 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
         params = jax.eval_shape(init, jax.random.key(0), reps, batch.fields)
 
     def loss(learned: Any, batch: Batch) -> jax.Array:
-        params, (points, hard), scalars = learned
-        found: Any = reps.replace(points=points, raw=points)  # type: ignore
+        params, (embeddings, hard), scalars = learned
+        found: Any = reps.replace(embeddings=embeddings, raw=embeddings)  # type: ignore
         if found.negatives is not None:
-            found = found.replace(negatives=found.negatives.replace(points=hard, raw=hard))
+            found = found.replace(negatives=found.negatives.replace(embeddings=hard, raw=hard))
         if module is not None:
             options: Any = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["batch_stats"]}
             rows = jnp.arange(config.batch_size, dtype=jnp.int32)
@@ -79,8 +79,8 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
             found = found.replace(extra={name: made})
         return function(Context(found, batch, scalars, 0))[0]
 
-    hard = {} if reps.negatives is None else reps.negatives.points
-    learned = params, (reps.points, hard), scalars
+    hard = {} if reps.negatives is None else reps.negatives.embeddings
+    learned = params, (reps.embeddings, hard), scalars
     operations = traced_flops(jax.grad(loss), learned, batch)
     kept = jax.eval_shape(lambda *x: jax.vjp(functools.partial(loss, batch=x[1]), x[0])[1],
                           learned, batch)  # fmt: skip
@@ -96,14 +96,14 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     """
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
-        points, bow = {}, {}
+        embeddings, words = {}, {}
         for name in fields:
             field = config.fields[name]
-            shape = (*rows, *point_shape(config, name, vocab_size))
-            points[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
+            shape = (*rows, *embedding_shape(config, name, vocab_size))
+            embeddings[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
             if field.head.lexical and field.modality == "text":
-                bow[name] = jnp.zeros((*rows, field.length), jnp.int32)
-        return Reps(points=points, bow=bow, raw=points)
+                words[name] = jnp.zeros((*rows, field.length), jnp.int32)
+        return Reps(embeddings=embeddings, words=words, raw=embeddings)
 
     found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
     if hard:

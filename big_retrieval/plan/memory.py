@@ -6,7 +6,7 @@
   one and two layers and scaled to the depth where a tower has equal layers (`Tower.at_depth`), else
   whole. On top: one layer's backward pass, the gradients, and the copies of parameters that loops
   and meshes make.
-* representations: points of both sides and their gradients, of all rows of the device.
+* representations: embeddings of both sides and their gradients, of all rows of the device.
 * loss: what travels and the blocks of scores.
 """
 
@@ -228,13 +228,13 @@ def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
     inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_ROWS, *x.shape[1:]), x.dtype), example)
 
     def backward(params: Any, stats: Any, inputs: Any) -> Any:
-        def points(params: Any) -> Any:
+        def embeddings(params: Any) -> Any:
             rngs = {"dropout": jax.random.key(0)}
             trees = {"params": params, **stats}
             reps: Any = model.apply(trees, inputs, train=True, rngs=rngs)
-            return reps.points[name]
+            return reps.embeddings[name]
 
-        return jax.vjp(points, params)[1]
+        return jax.vjp(embeddings, params)[1]
 
     per_row = cast = 0
     for x in jax.tree.leaves(jax.eval_shape(backward, params, stats, inputs)):

@@ -30,7 +30,7 @@ class VocabularySize(NamedTuple):
 def with_words(config: Config, size: int) -> Config:
     """The config with the tokenizer's size written where a text tower leaves it open.
 
-    Points of lexical heads are as large as the word table; formulas read that from the config.
+    Embeddings of lexical heads are as large as the word table; formulas read that from the config.
     """
     towers = {name: tower.with_vocabulary(size) for name, tower in config.towers.items()}
     return dataclasses.replace(config, towers=towers)

@@ -4,9 +4,9 @@
     numbers, scores = index.search(queries, depth=10)
     names = index.ids.many(numbers[0])
 
-An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense points
-(`dense.py`). The commands `big-retrieval index` and `big-retrieval search` put
-a model in front of them (`making.py`, `searching.py`).
+An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense
+embeddings (`dense.py`). The commands `python -m big_retrieval.index` and `python -m
+big_retrieval.search` put a model in front of them (`making.py`, `searching.py`).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A dense index: points of documents on the disk, searched exactly and block by block.
+"""A dense index: embeddings of documents on the disk, searched exactly and block by block.
 
 Scores are those of the model's topology (`similarity.py`), compiled for the devices of this
 machine. For the topologies whose score is an inner product, the library faiss can search instead.
@@ -25,16 +25,16 @@ from big_retrieval.retrieval.folder import AGAIN, DENSE, About
 
 CHUNK = 256  # queries at a time
 CELLS = 2**24  # numbers that a block of scores may hold
-RESIDENT = 4 * 2**30  # bytes of points that stay on the devices from one search to the next
+RESIDENT = 4 * 2**30  # bytes of embeddings that stay on the devices from one search to the next
 ENGINES = ("exact", "faiss")
 
 
 def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
-    """Writes the points of a dense index, batch by batch.
+    """Writes the embeddings of a dense index, batch by batch.
 
     Args:
       folder: what `folder.begin` gave; `folder.finish` comes after this.
-      batches: points of consecutive documents, float32 [n, M, N] each, from 0 on.
+      batches: embeddings of consecutive documents, float32 [n, M, N] each, from 0 on.
       about: with the topology.
 
     Returns:
@@ -45,17 +45,17 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
     """
     similarity.topology(about.topology)
     writer: ArrayWriter | None = None
-    for points in batches:
-        writer = writer or ArrayWriter(folder / "points.npy", np.float32, points.shape[1:])
-        if points.ndim != 3 or points.shape[1:] != writer.shape:
+    for embeddings in batches:
+        writer = writer or ArrayWriter(folder / "embeddings.npy", np.float32, embeddings.shape[1:])
+        if embeddings.ndim != 3 or embeddings.shape[1:] != writer.shape:
             raise UserError(
-                f"points of shape {points.shape[1:]} do not fit to {writer.shape}, those of the "
-                "documents before: encode all documents with one model."
+                f"embeddings of shape {embeddings.shape[1:]} do not fit to {writer.shape}, those "
+                "of the documents before: encode all documents with one model."
             )
-        if not np.isfinite(points).all():
-            row = int(np.argmin(np.isfinite(points).all((1, 2))))
-            raise UserError(f"document {writer.rows + row} has a point that is not finite.")
-        writer.append(points)
+        if not np.isfinite(embeddings).all():
+            row = int(np.argmin(np.isfinite(embeddings).all((1, 2))))
+            raise UserError(f"document {writer.rows + row} has an embedding that is not finite.")
+        writer.append(embeddings)
     if writer is None:
         raise UserError("there are no documents to make an index of.")
     writer.close()
@@ -68,12 +68,12 @@ class DenseIndex:
     Args:
       folder: checked by `folder.open_folder`.
       about: what it returned.
-      engine: "exact", or "faiss", which copies all points into memory.
+      engine: "exact", or "faiss", which copies all embeddings into memory.
 
     Attributes:
       about: what the index is.
       ids: of the documents.
-      points: [D, M, N], mapped into memory.
+      embeddings: [D, M, N], mapped into memory.
 
     Raises:
       UserError: its files do not fit together; or faiss is wanted but not installed, or the
@@ -82,10 +82,10 @@ class DenseIndex:
 
     def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
-        self.ids = StoredTexts(folder, "ids")
-        self.points = open_array(folder / "points.npy", np.float32, 3)
+        self.ids = Texts(folder, "ids")
+        self.embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = similarity.topology(about.topology)
-        if len(self.points) != about.documents or len(self.ids) != about.documents:
+        if len(self.embeddings) != about.documents or len(self.ids) != about.documents:
             raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
         if engine not in ENGINES:
             raise UserError(f"the engine {engine!r} is unknown; known: {', '.join(ENGINES)}.")
@@ -100,7 +100,7 @@ class DenseIndex:
         """The best documents of each query by the topology's score.
 
         Args:
-          queries: points [q, M, N].
+          queries: embeddings [q, M, N].
           depth: documents of a query at most.
 
         Returns:
@@ -109,17 +109,17 @@ class DenseIndex:
           are fewer documents the number is -1 and the score -inf.
 
         Raises:
-          UserError: points of another shape or that are not finite, or a depth below 1.
+          UserError: embeddings of another shape or that are not finite, or a depth below 1.
         """
         check_depth(depth)
         queries = np.asarray(queries, np.float32)
-        if queries.shape[1:] != self.points.shape[1:]:
+        if queries.shape[1:] != self.embeddings.shape[1:]:
             raise UserError(
-                f"queries have points of shape {queries.shape[1:]}, the index {self.folder} of "
-                f"{self.points.shape[1:]}: encode them with the model of the index."
+                f"queries have embeddings of shape {queries.shape[1:]}, the index {self.folder} of "
+                f"{self.embeddings.shape[1:]}: encode them with the model of the index."
             )
         if not np.isfinite(queries).all():
-            raise UserError("a query has a point that is not finite: the model is not usable.")
+            raise UserError("a query has an embedding that is not finite: the model is not usable.")
         numbers = np.full((len(queries), depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
         search = self._exact if self._faiss is None else self._by_faiss
@@ -149,11 +149,11 @@ class DenseIndex:
         return numbers, scores
 
     def _block(self, start: int, stop: int) -> jax.Array:
-        """Points start .. stop - 1 on the default device; kept there where all of them fit."""
+        """Embeddings start .. stop - 1 on the default device; kept there where all of them fit."""
         block = self._blocks.get((start, stop))
         if block is None:
-            block = jax.device_put(self.points[start:stop], may_alias=True)
-            if self.points.nbytes <= RESIDENT:
+            block = jax.device_put(self.embeddings[start:stop], may_alias=True)
+            if self.embeddings.nbytes <= RESIDENT:
                 self._blocks = {
                     key: kept for key, kept in self._blocks.items() if _apart(key, start, stop)
                 }
@@ -167,7 +167,7 @@ class DenseIndex:
         return _best(found, values, depth)
 
     def _make_faiss(self) -> Any:
-        """A flat faiss index of all points."""
+        """A flat faiss index of all embeddings."""
         if not isinstance(self._topology, similarity.FlatProduct):
             raise UserError(
                 f"faiss compares inner products, which topology {self.about.topology!r} is not; "
@@ -180,10 +180,10 @@ class DenseIndex:
                 "the engine faiss needs the library faiss, which is not installed; install the "
                 "extra big_retrieval[faiss], or use --engine=exact."
             ) from None
-        size = math.prod(self.points.shape[1:])
+        size = math.prod(self.embeddings.shape[1:])
         index: Any = faiss.IndexFlatIP(size)
         for start in range(0, len(self), 2**16):
-            block = self.points[start : start + 2**16]
+            block = self.embeddings[start : start + 2**16]
             index.add(np.ascontiguousarray(block.reshape(len(block), size)))
         return index
 

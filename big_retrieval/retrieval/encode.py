@@ -1,4 +1,4 @@
-"""The model's part: which of its fields are searched, and rows or points from texts and images."""
+"""Which of the model's fields are searched, and rows or embeddings of texts and images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,8 @@ def rows_of(
     """Texts (with titles) or images through a field of the model.
 
     Returns:
-      Values of a lexical field as scipy `csr_array` [n, V], points of others as float32 [n, M, N].
+      Values of a lexical field as scipy `csr_array` [n, V], embeddings of others as float32 [n, M,
+      N].
     """
     if model.config.fields[field].modality == "text":
         return model.encode_texts(values, field, titles)
@@ -75,10 +76,10 @@ def rows_of(
 
 
 def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:
-    """The documents of a chunk: `csr_array` [n, V] of a lexical field, else points [n, M, N].
+    """The documents of a chunk: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
 
-    Of several fields, points (lexical ones behind the gate of each) are averaged as in evaluations;
-    one that a document lacks has weight 0.
+    Of several fields, embeddings (lexical ones behind the gate of each) are averaged as in
+    evaluations; one that a document lacks has weight 0.
 
     Raises:
       Damaged: an image cannot be decoded.
@@ -89,7 +90,7 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     from big_retrieval import similarity
     from big_retrieval.evals.fields import average, placed
 
-    points: dict[str, Any] = {}
+    embeddings: dict[str, Any] = {}
     there: dict[str, np.ndarray] = {}
     for name in fields:
         has = there[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
@@ -97,8 +98,8 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
             continue
         part = chunk.take(np.flatnonzero(has).tolist())
         found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
-        points[name] = placed(found, np.flatnonzero(has), len(chunk))
-    return average(similarity.topology(model.config.topology), points, fields, there)
+        embeddings[name] = placed(found, np.flatnonzero(has), len(chunk))
+    return average(similarity.topology(model.config.topology), embeddings, fields, there)
 
 
 def usable(chunk: Chunk, encode: Callable[[Chunk], Any], left_out: LeftOut) -> Chunk:

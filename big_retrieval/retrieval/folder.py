@@ -6,7 +6,7 @@
     texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
     tokenizer.json, columns.npy      of lexical indexes: from a text to columns, without a model
     pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
-    points.npy                       of dense ones (`dense.py`)
+    embeddings.npy                       of dense ones (`dense.py`)
 
 It is written as `<folder>.partial` and renamed at the end, so that an index is there whole or not
 at all.
@@ -35,7 +35,7 @@ class About:
 
     Attributes:
       kind: "inverted" or "dense".
-      topology: that points belong to, of dense ones.
+      topology: that embeddings belong to, of dense ones.
       values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
       bags: whether documents are bags of words, which no network encoded.
       columns: V of inverted ones.

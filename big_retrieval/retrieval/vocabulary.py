@@ -90,7 +90,7 @@ class BagOfWordsEncoder:
 
 
 def normalises(config: Config, field: str) -> bool:
-    """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
+    """Whether the embeddings of a lexical field have norm 1; its bags of words then have, too."""
     head = lexical_head(config.fields, field)
     return head is not None and head.normalise
 
@@ -102,7 +102,7 @@ def document_bags(
     texts: Sequence[str],
     titles: Sequence[str] = (),
 ) -> sparse.csr_array:
-    """The bags of words that stand for documents, of norm 1 where the field's points are.
+    """The bags of words that stand for documents, of norm 1 where the field's embeddings are.
 
     Args:
       words: of the field.

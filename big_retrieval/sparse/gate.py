@@ -44,10 +44,10 @@ def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Comp
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
     columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
-    if bow is not None:
-        with_bow = functools.partial(_with_bow, width=points.shape[-1])
-        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
-    return Compact(sharded.take(points, columns), columns)
+    if words is not None:
+        with_words = functools.partial(_with_words, width=embeddings.shape[-1])
+        columns = by_rows(with_words, columns, words)  # [n, k + L]
+    return Compact(sharded.take(embeddings, columns), columns)
 
 
 def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:

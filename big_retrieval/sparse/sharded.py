@@ -89,33 +89,33 @@ def _strongest_of_all(points: jax.Array, top_k: int, axis: str) -> jax.Array:
     return jnp.take_along_axis(columns, _strongest(values, top_k), axis=1)
 
 
-def take(points: jax.Array, columns: jax.Array) -> jax.Array:
+def take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
     """Values [n, K] of rows [n, V] at columns int32 [n, K]; 0 at -1."""
     axis = column_axis()
     if axis is None:
-        return by_rows(_take, points, columns)
-    return _take_spread(pad_columns(points, axis), columns)
+        return by_rows(_take, embeddings, columns)
+    return _take_spread(pad_columns(embeddings, axis), columns)
 
 
-def _take(points: jax.Array, columns: jax.Array) -> jax.Array:
-    found = jnp.take_along_axis(points, jnp.maximum(columns, 0), axis=1)
+def _take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
+    found = jnp.take_along_axis(embeddings, jnp.maximum(columns, 0), axis=1)
     return jnp.where(columns >= 0, found, 0)
 
 
 @jax.custom_vjp
-def _take_spread(points: jax.Array, columns: jax.Array) -> jax.Array:
+def _take_spread(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
     """`take` of columns that are spread over the mesh."""
-    rows = _row_axes(len(points)) or None
+    rows = _row_axes(len(embeddings)) or None
 
-    def local(points: jax.Array, columns: jax.Array) -> jax.Array:
-        found = _take(points, columns_here(columns, points.shape[-1], COLUMN_AXIS))
+    def local(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
+        found = _take(embeddings, columns_here(columns, embeddings.shape[-1], COLUMN_AXIS))
         return jax.lax.psum(found, COLUMN_AXIS)
 
-    return _on_devices(local, (P(rows, COLUMN_AXIS), P(rows)), P(rows))(points, columns)
+    return _on_devices(local, (P(rows, COLUMN_AXIS), P(rows)), P(rows))(embeddings, columns)
 
 
-def _take_forward(points: jax.Array, columns: jax.Array) -> tuple[jax.Array, Any]:
-    return _take_spread(points, columns), (columns, points.shape[-1])
+def _take_forward(embeddings: jax.Array, columns: jax.Array) -> tuple[jax.Array, Any]:
+    return _take_spread(embeddings, columns), (columns, embeddings.shape[-1])
 
 
 def _take_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:

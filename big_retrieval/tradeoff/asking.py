@@ -5,7 +5,7 @@
 `measuring` wrote the folder and reads what is added to it:
 
     job.json                    the settings, in their order, and the models (`Job`)
-    queries-<i>.npz or .npy     rows of all queries of a setting: CSR [Q, V] or points [Q, M, N]
+    queries-<i>.npz or .npy     rows of all queries of a setting: CSR [Q, V] or embeddings [Q, M, N]
     index-<i>/                  an index of documents
     found-<i>.npz               of setting i: numbers and scores [Q, depth], seconds [T]
     encoding.json               seconds of a query's encoding and tokenising, of each model
@@ -157,9 +157,11 @@ def _search(
 
     index: Any = open_index(folder / setting.index)
     if not isinstance(index, InvertedIndex):
-        points = np.load(folder / setting.queries)  # [Q, M, N]
-        index.search(points[:1], depth)  # compiles
-        return lambda q: index.search(points[q : q + 1], depth), lambda: index.search(points, depth)
+        embeddings = np.load(folder / setting.queries)  # [Q, M, N]
+        index.search(embeddings[:1], depth)  # compiles
+        return lambda q: index.search(embeddings[q : q + 1], depth), lambda: index.search(
+            embeddings, depth
+        )
     rows: Any = scipy.sparse.csr_array(scipy.sparse.load_npz(folder / setting.queries))
     parts = np.split(rows.indices, rows.indptr[1:-1])
     weights = np.split(rows.data, rows.indptr[1:-1])
@@ -218,7 +220,7 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
         ) -> None:
             one = {"record": np.zeros(1, np.int64), "valid": np.ones(1, bool)}
             part = stack(reader, [values[query % len(values)]])
-            encoder.points(weights, name, [{name: part, **one}])
+            encoder.embeddings(weights, name, [{name: part, **one}])
 
         def words(
             query: int, columns: Any = columns, reader: Any = reader, values: Any = values

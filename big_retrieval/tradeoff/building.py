@@ -12,7 +12,7 @@ from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 
 BATCH = 256  # documents indexed at a time
-ARRAYS = ("pointers.npy", "documents.npy", "values.npy", "points.npy")  # that a search reads
+ARRAYS = ("pointers.npy", "documents.npy", "values.npy", "embeddings.npy")  # that a search reads
 
 
 def save(path: Path, rows: Any) -> str:
@@ -25,7 +25,7 @@ def save(path: Path, rows: Any) -> str:
 
 
 def entries(rows: Any) -> float:
-    """The numbers of a row on average: values of a sparse one, all of a point."""
+    """The numbers of a row on average: values of a sparse one, all of an embedding."""
     count = rows.nnz if scipy.sparse.issparse(rows) else rows.size
     return count / max(rows.shape[0], 1)
 
@@ -35,8 +35,8 @@ def build(out: Path, rows: Any, topology: str) -> dict[str, Any]:
 
     Args:
       out: the folder to make.
-      rows: CSR [D, V], or points [D, M, N].
-      topology: of points.
+      rows: CSR [D, V], or embeddings [D, M, N].
+      topology: of embeddings.
 
     Returns:
       `index_bytes` of the arrays that a search reads, and `document_entries`, numbers of a document

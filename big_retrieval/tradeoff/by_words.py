@@ -15,7 +15,7 @@ from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
 from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own, own_documents
 from big_retrieval.evals.ranking import chosen_queries
-from big_retrieval.inference.encoder import Points
+from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import BM25, Gate
 from big_retrieval.tradeoff.judges import GradedScorer
@@ -58,7 +58,7 @@ def make_bm25_subject(config: Config, name: str) -> System:
     judged, grades = source.judgements.of(asked)
     own = own_documents(ev, source)[asked]
 
-    def rows(side: Side, mode: Mode) -> Points:
+    def rows(side: Side, mode: Mode) -> Embeddings:
         return found[side]
 
     everything = parse_mode("bag", "")  # no network encodes anything

@@ -51,7 +51,7 @@ class GradedScorer:
 
 @dataclass(frozen=True)
 class Paired:
-    """The recalls of a `RetrievalEvaluator`, of its query field's points.
+    """The recalls of a `RetrievalEvaluator`, of its query field's embeddings.
 
     Attributes:
       recall_at: the k of R@k.

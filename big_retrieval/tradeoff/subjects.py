@@ -20,7 +20,7 @@ from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own
 from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.inference.encoder import Points
+from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import Gate, gates_of
@@ -36,10 +36,10 @@ class System:
 
     Attributes:
       title: of the evaluator.
-      topology: of the points.
+      topology: of the embeddings.
       gates: "query" and "document" -> the gates of the sweep; of dense models "exact" alone.
-      rows: of a side in a mode: CSR [n, V] or points [n, M, N]; queries are those that are asked,
-        documents those that can be found.
+      rows: of a side in a mode: CSR [n, V] or embeddings [n, M, N]; queries are those that are
+        asked, documents those that can be found.
       judge: of what is found.
       metrics: that it gives.
       depth: documents of a query that they look at, at most; one more where a query's own document
@@ -51,7 +51,7 @@ class System:
     title: str
     topology: str
     gates: Mapping[Side, Sequence[Gate]]
-    rows: Callable[[Side, Mode], Points]
+    rows: Callable[[Side, Mode], Embeddings]
     judge: Judge
     metrics: tuple[str, ...]
     depth: int
@@ -181,10 +181,10 @@ def ranked(
     modes = {side: [gate.mode for gate in gates[side]] for side in SIDES}
     bow = {side: evaluator.bow(encoded[side], side, modes[side]) for side in SIDES}
 
-    def rows(side: Side, mode: Mode) -> Points:
-        part = fields_in_mode(encoded[side], mode, side, bow[side])
+    def rows(side: Side, mode: Mode) -> Embeddings:
+        part = fields_in_mode(encoded[side], mode, side, words[side])
         weighed = evaluator.weights_of(side)
-        return average(evaluator.topology, part.points, weighed, part.there)[kept[side]]
+        return average(evaluator.topology, part.embeddings, weighed, part.there)[kept[side]]
 
     own, (judged, grades) = evaluator.own[asked], source.judgements.of(asked)
     sayable = encoded["query"].any(evaluator.weights_of("query"))[asked]
@@ -219,8 +219,8 @@ def paired(
     weights: Any,
     config: Config,
     gates: Mapping[Side, Sequence[Gate]],
-) -> System:
-    """The points of a retrieval evaluator's query field against those of its document field."""
+) -> Subject:
+    """The embeddings of a retrieval evaluator's query field against those of its document field."""
     c, encoded = evaluator.config, evaluator.encode(weights)
     sides = {"query": encoded[c.query], "document": encoded[c.document]}
     bow = {
@@ -230,8 +230,8 @@ def paired(
         and any(gate.mode.needs_words(side) for gate in found)
     }
 
-    def rows(side: Side, mode: Mode) -> Points:
-        return in_mode(sides[side].points, mode, side, bow.get(side))
+    def rows(side: Side, mode: Mode) -> Embeddings:
+        return in_mode(sides[side].embeddings, mode, side, words.get(side))
 
     asking = sides["query"]
     return System(
@@ -243,7 +243,7 @@ def paired(
         metrics=metrics_of(c),
         depth=max(c.recall_at),
         samples={c.query: _texts(asking.source, asking.reader, asking.items.tolist())},
-        records=sides["document"].points.shape[0],
+        records=sides["document"].embeddings.shape[0],
     )
 
 

@@ -1,7 +1,7 @@
 """The training loop: from a configuration to a run folder. Start reading here.
 
-A record becomes a row of a Batch (data/pipeline.py), a tower and a head make points of it
-(models/towers.py), the objective makes one number of all points (losses/objective.py), and the
+A record becomes a row of a Batch (data/pipeline.py), a tower and a head make embeddings of it
+(models/towers.py), the objective makes one number of all embeddings (losses/objective.py), and the
 step makes a new TrainState of that (train/step.py). `train` puts these together and then turns the
 crank. The methods of all papers run through it unchanged.
 """

@@ -12,7 +12,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.config.checks.evals import metrics_of
-from big_retrieval.config.checks.fields import point_shape
+from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.config.data import SCENE_LABELS
 from big_retrieval.data.synthetic import scenes
 from big_retrieval.errors import UserError
@@ -237,16 +237,16 @@ def test_impossible_meshes(
         assert word in str(caught.value)
 
 
-def test_point_shape() -> None:
-    assert point_shape(tiny(), "image") == (2, 4)
+def test_embedding_shape() -> None:
+    assert embedding_shape(tiny(), "image") == (2, 4)
     one = {"towers__image__class_tokens": 1, "towers__text__class_tokens": 1}
     c = tiny(**one, fields__image__head__spheres=2, fields__text__head__spheres=2)
     check(c)
-    assert point_shape(c, "text") == (2, 2)
+    assert embedding_shape(c, "text") == (2, 2)
     words = tiny(**lexical_texts())
-    assert point_shape(words, "query", vocab_size=70) == (1, 70)
+    assert embedding_shape(words, "query", vocab_size=70) == (1, 70)
     sized = tiny(**lexical_texts(), towers__text__vocab_size=90)
-    assert point_shape(sized, "query", vocab_size=70) == (1, 90)
+    assert embedding_shape(sized, "query", vocab_size=70) == (1, 90)
 
 
 def test_scene_labels_are_those_of_the_scenes() -> None:

@@ -58,7 +58,7 @@ SOURCE = Counting("test", size=16, count=RECORDS)
 
 
 class Preset(Encoder):
-    """An encoder whose points are noise around those of their records; reads no batch."""
+    """An encoder whose embeddings are noise around those of their records; reads no batch."""
 
     def __init__(self, devices: int = 1, noise: float = 0.7) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
@@ -66,20 +66,22 @@ class Preset(Encoder):
         self.noise, self.asked = noise, 0
         self.made: dict[str, np.ndarray] = {}
 
-    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         self.asked += 1
         each = TEXTS if field == "text" else 1
         records = np.repeat(np.arange(RECORDS), each)
         rng = np.random.default_rng(each)
-        points = np.eye(RECORDS)[records] + self.noise * rng.normal(size=(len(records), RECORDS))
-        self.made[field] = points.astype(np.float32)[:, None]  # [n, 1, N]
+        embeddings = np.eye(RECORDS)[records] + self.noise * rng.normal(
+            size=(len(records), RECORDS)
+        )
+        self.made[field] = embeddings.astype(np.float32)[:, None]  # [n, 1, N]
         return self.made[field], records
 
 
-def side(field: str, points: np.ndarray, owners: np.ndarray) -> RetrievalSide:
+def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> Side:
     """A side of which nothing is read."""
     items = np.stack([owners, np.zeros_like(owners)], axis=1)
-    return RetrievalSide(field, SPECS[field], SOURCE, points.astype(np.float32), owners, items)
+    return Side(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
 
 
 # ---- Which queries
@@ -151,7 +153,7 @@ def test_choices_are_those_of_plain_loops(
     how: dict[str, Any] = {
         "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
     }  # fmt: skip
-    found = ranks(first.points, ids, second.points, owners, **how)
+    found = ranks(first.embeddings, ids, second.embeddings, owners, **how)
     chosen = examples.choose(first, second, found, **how)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]

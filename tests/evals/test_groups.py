@@ -60,28 +60,28 @@ class Listed:
 
 
 class Seen(Encoder):
-    """An encoder whose points depend on what is read, alone: on pixels and on token ids."""
+    """An encoder whose embeddings depend on what is read, alone: on pixels and on token ids."""
 
     def __init__(self, devices: int = 1) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
         super().__init__(None, mesh, 8)  # type: ignore
         self.encoded: dict[str, int] = {}
 
-    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         found, records = [], []
         for batch in batches:
             if field == "image":
                 key = batch[field]["pixels"][:, 0, 0, :1].astype(np.int64)  # [b, 1]
             else:
                 key = batch[field]["ids"].astype(np.int64)  # [b, L]
-            found.append(point(key)[batch["valid"]])
+            found.append(embedding(key)[batch["valid"]])
             records.append(batch["record"][batch["valid"]])
         self.encoded[field] = sum(map(len, found))
         return np.concatenate(found), np.concatenate(records)
 
 
-def point(key: np.ndarray) -> np.ndarray:
-    """A point of numbers [b, K]: float32 [b, 1, 3]."""
+def embedding(key: np.ndarray) -> np.ndarray:
+    """An embedding of numbers [b, K]: float32 [b, 1, 3]."""
     mixed = (key * (7 ** np.arange(key.shape[1]) % 101)).sum(axis=1)  # [b]
     return np.sin(mixed[:, None, None] * np.array([1.0, 2.3, 3.7])).astype(np.float32)
 
@@ -90,14 +90,16 @@ def plain(records: Records) -> dict[str, float]:
     """The numbers by sets and loops."""
     kinds = [group if group is not None else i for i, (group, _) in enumerate(records)]
     images = [
-        (kind, point(np.array([[i]]))[0, 0]) for i, kind in enumerate(kinds)
+        (kind, embedding(np.array([[i]]))[0, 0]) for i, kind in enumerate(kinds)
     ]  # fmt: skip
     texts, known = [], set()
     for kind, (_, captions) in zip(kinds, records, strict=True):
         for text in captions:
             if (kind, text) not in known:
                 known.add((kind, text))
-                texts.append((kind, point(TOKENIZER.encode([text], 6)[0].astype(np.int64))[0, 0]))
+                texts.append(
+                    (kind, embedding(TOKENIZER.encode([text], 6)[0].astype(np.int64))[0, 0])
+                )
     out = {}
     for way, queries, answers in (
         ("image_to_text", images, texts), ("text_to_image", texts, images)
@@ -162,7 +164,7 @@ def test_without_a_group_every_record_stands_for_itself() -> None:
     grouped = encode_side(Seen(), {}, source, "text", SPECS["text"], group_numbers(source, "kind"))
     assert grouped.owners.tolist() == [0, 0]
     assert grouped.items.tolist() == [[0, 0], [0, 1]]
-    np.testing.assert_array_equal(grouped.points, side.points[:2])
+    np.testing.assert_array_equal(grouped.embeddings, side.embeddings[:2])
 
 
 def test_texts_count_once_in_a_group_and_again_in_another() -> None:

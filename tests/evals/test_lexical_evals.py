@@ -92,10 +92,10 @@ def test_encoded_points_are_the_gated_dense_ones(
     params = drawn(parts.model, parts.model.example_inputs())["params"]
     texts = CAPTIONS[:19]
     encoder = Encoder(parts.model, mesh, 8)
-    points, records = encode_source(
-        encoder, params, TextRecords(texts, column="captions"), "query", TEXT
+    embeddings, records = encode_source(
+        encoder, params, Texts(texts, column="captions"), "query", TEXT
     )
-    assert scipy.sparse.issparse(points)
+    assert scipy.sparse.issparse(embeddings)
     np.testing.assert_array_equal(records, np.arange(19))
     assert encoder.columns("query") == COLUMNS
     dense = parts.model.apply({"params": params}, {"query": stack(TEXT, texts)})
@@ -107,7 +107,7 @@ def test_encoded_points_are_the_gated_dense_ones(
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([2, 5, 64]), st.sampled_from([1, 8]))
-def test_ranks_of_sparse_points(seed: int, chunk: int, devices: int) -> None:
+def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None:
     """Ties count against the model, also where nothing is shared."""
     queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
     queries[2], documents[4] = 0, documents[5]
@@ -123,7 +123,7 @@ def test_ranks_of_sparse_points(seed: int, chunk: int, devices: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.booleans(), st.sampled_from([1, 4, 30]))
-def test_best_of_sparse_points(seed: int, graded: bool, depth: int) -> None:
+def test_best_of_sparse_embeddings(seed: int, graded: bool, depth: int) -> None:
     queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
     grades = np.random.default_rng(seed).integers(0, 3, (7, 12))
     how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
@@ -137,7 +137,7 @@ def test_best_of_sparse_points(seed: int, graded: bool, depth: int) -> None:
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_class_scores_of_sparse_points(each: int) -> None:
+def test_class_scores_of_sparse_embeddings(each: int) -> None:
     """The mean over the prompts of a class; classes of the same prompts score exactly alike."""
     images, prompts = integers(0, 6, 8), integers(1, 4 * each, 8)
     prompts[-each:] = prompts[:each]
@@ -151,7 +151,7 @@ def test_class_scores_of_sparse_points(each: int) -> None:
 
 
 class Preset(Encoder):
-    """An encoder with lexical points that are known, one row a text or image in their order."""
+    """An encoder with lexical embeddings that are known, one row a text or image in their order."""
 
     def __init__(self, **table: np.ndarray) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1])
@@ -162,7 +162,7 @@ class Preset(Encoder):
         del field
         return False
 
-    def points(self, weights: Any, field: str, batches: Any) -> Any:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> Any:
         del weights
         records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
         return sparse(self.table[field]), records
@@ -177,7 +177,7 @@ MODES = ("bag", "top_k=2", "top_k=0/all", "top_k=all/1")
 
 
 def test_ways_to_search_of_retrieval() -> None:
-    """Every way is the plain evaluation of points that are changed by hand."""
+    """Every way is the plain evaluation of embeddings that are changed by hand."""
     text, image = integers(0, 45, len(COLUMNS)), integers(1, 9, len(COLUMNS))
     own = bags(CAPTIONS)
     changed = {
@@ -243,15 +243,15 @@ def test_ways_to_search_of_rankings() -> None:
         "top_k=all/0": (query, gated(title, 0, own[1])),
     }
 
-    def run(points: tuple[np.ndarray, np.ndarray], *modes: str) -> dict[str, float]:
+    def run(embeddings: tuple[np.ndarray, np.ndarray], *modes: str) -> dict[str, float]:
         task = configs.Ranking(metrics=("nDCG@10", "MRR"), modes=modes)
-        encoder = Preset(query=points[0], title=points[1])
+        encoder = Preset(query=embeddings[0], title=embeddings[1])
         return RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder).run({})
 
     found = run((query, title), *changed)
     assert {n: found[n] for n in ("nDCG@10", "MRR")} == run((query, title))
-    for mode, points in changed.items():
-        wanted = run(points)
+    for mode, embeddings in changed.items():
+        wanted = run(embeddings)
         ours = {name: found[f"{mode}/{name}"] for name in wanted}
         assert ours == pytest.approx(wanted), mode
         assert ours != {name: found[name] for name in wanted}, mode
@@ -263,18 +263,18 @@ def test_examples_of_rankings_show_the_words_that_matched() -> None:
     source = graded_scenes("in_domain", size=16, count=12)
     rng, width = np.random.default_rng(5), len(COLUMNS)
     rows = {"query": len(source.queries), "title": 12, "image": 12}
-    points = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}
+    embeddings = {name: rng.gamma(2, 1, (n, width)).astype(np.float32) for name, n in rows.items()}
     fields = FIELDS | {"image": configs.ImageField(side="document", weight=0.5)}
     shown: list[Any] = []
     task = configs.Ranking(metrics=("nDCG@10",))
-    how = source, fields, SPECS | {"image": IMAGE}, INNER, Preset(**points)
+    how = source, fields, SPECS | {"image": IMAGE}, INNER, Preset(**embeddings)
     RankingEvaluator(task, *how).run({}, show=lambda make: shown.append(make()))
-    documents = (points["title"] + 0.5 * points["image"]) / 1.5
+    documents = (embeddings["title"] + 0.5 * embeddings["image"]) / 1.5
     seen = 0
     for group in shown[0]["directions"][0]["groups"]:
         for example in group["examples"]:
             for answer in example["answers"]:
-                products = points["query"][example["place"]] * documents[answer["record"]]
+                products = embeddings["query"][example["place"]] * documents[answer["record"]]
                 best = np.argsort(-products)[:5]
                 assert [word for word, _ in answer["matched"]] == [COLUMNS.words[b] for b in best]
                 wanted = products[best] / products.sum()

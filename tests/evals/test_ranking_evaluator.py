@@ -1,4 +1,4 @@
-"""The ranking evaluator on points that are known, against plain loops."""
+"""The ranking evaluator on embeddings that are known, against plain loops."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +61,7 @@ def source() -> Any:
 
 
 class Preset(Encoder):
-    """An encoder with points of its own for every field and record."""
+    """An encoder with embeddings of its own for every field and record."""
 
     def __init__(self, devices: int = 1, alike: bool = False) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
@@ -76,7 +76,7 @@ class Preset(Encoder):
             name: np.asarray(TOPOLOGIES["sphere"].project(x)) for name, x in self.table.items()
         }
 
-    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         kept = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
         records = kept
         if field == "title":  # texts are numbered without the missing ones
@@ -151,11 +151,11 @@ def test_ties_at_the_end_of_the_ranking() -> None:
         map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
     )
     how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
-    points = scores[:, None].astype(np.float32), np.eye(6, dtype=np.float32)[:, None]
-    found, values = best(*points, depth=4, grades=lambda q: grades, **how)
+    embeddings = scores[:, None].astype(np.float32), np.eye(6, dtype=np.float32)[:, None]
+    found, values = best(*embeddings, depth=4, grades=lambda q: grades, **how)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
     np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
-    found, _ = best(*points, depth=6, grades=lambda q: grades, **how)
+    found, _ = best(*embeddings, depth=6, grades=lambda q: grades, **how)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5, 3, 2]])
 
 

@@ -179,7 +179,7 @@ def test_the_evaluators_scores_are_float32_so_that_its_run_has_its_order() -> No
     )
     queries, documents = each.encode({}, "query"), each.encode({}, "document")
     asked = np.arange(len(each.source.queries))
-    (ranked,) = each.rank(queries.points["query"], queries, documents, {"image": 1.0}, asked)
+    (ranked,) = each.rank(queries.embeddings["query"], queries, documents, {"image": 1.0}, asked)
     assert ranked.scores.dtype == np.float32
 
 

@@ -26,7 +26,7 @@ ENCODERS = {devices: encoder(devices) for devices in (1, 8)}
 
 
 def look_up(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """A query's point is its row of scores, a document's its place in there."""
+    """A query's embedding is its row of scores, a document's its place in there."""
     return queries[:, documents[:, 0, 0].astype(int), 0]
 
 

@@ -1,4 +1,4 @@
-"""Retrieval in both directions, on points that are known."""
+"""Retrieval in both directions, on embeddings that are known."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SPECS = {
 
 
 class Preset(Encoder):
-    """An encoder that makes points of a batch's record numbers and of noise."""
+    """An encoder that makes embeddings of a batch's record numbers and of noise."""
 
     def __init__(self, noise: float, devices: int = 1) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
@@ -36,12 +36,12 @@ class Preset(Encoder):
         self._rng, self._noise = np.random.default_rng(0), noise
         self.made: dict[str, np.ndarray] = {}
 
-    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         kept = [batch["record"][batch["valid"]] for batch in batches]
         records = np.concatenate(kept)
-        points = np.eye(RECORDS, dtype=np.float32)[records][:, None]  # [n, 1, N]
-        noise = self._noise * self._rng.normal(size=points.shape)
-        self.made[field] = (points + noise).astype(np.float32)
+        embeddings = np.eye(RECORDS, dtype=np.float32)[records][:, None]  # [n, 1, N]
+        noise = self._noise * self._rng.normal(size=embeddings.shape)
+        self.made[field] = (embeddings + noise).astype(np.float32)
         return self.made[field], records
 
 
@@ -50,7 +50,7 @@ def run(encoder: Encoder, **changes: Any) -> dict[str, float]:
     return RetrievalEvaluator(task, SOURCE, SPECS, TOPOLOGIES["euclidean"], encoder).run({})
 
 
-def test_perfect_points_give_perfect_numbers() -> None:
+def test_perfect_embeddings_give_perfect_numbers() -> None:
     assert run(Preset(0.0)) == {
         f"{way}/{name}": 1.0
         for way in ("image_to_text", "text_to_image")
@@ -85,9 +85,9 @@ def test_every_image_and_every_text_is_encoded_once() -> None:
         ("image", np.arange(RECORDS)),
         ("text", np.repeat(np.arange(RECORDS), TEXTS)),
     ):
-        points, records = encode_source(Preset(0.0), {}, SOURCE, name, SPECS[name])
+        embeddings, records = encode_source(Preset(0.0), {}, SOURCE, name, SPECS[name])
         np.testing.assert_array_equal(records, expected)
-        assert len(points) == len(expected)
+        assert len(embeddings) == len(expected)
 
 
 def test_data_that_do_not_fit_are_named_before_anything_is_encoded() -> None:

@@ -30,27 +30,27 @@ RECORDS, M, N = 13, 2, 5
 
 
 class Preset(Encoder):
-    """An encoder whose points are given; counts how often it is asked."""
+    """An encoder whose embeddings are given; counts how often it is asked."""
 
-    def __init__(self, points: dict[str, np.ndarray], devices: int = 1) -> None:
+    def __init__(self, embeddings: dict[str, np.ndarray], devices: int = 1) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:devices])
         super().__init__(None, mesh, 8)  # type: ignore
-        self.given, self.asked = points, 0
+        self.given, self.asked = embeddings, 0
 
-    def points(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         self.asked += 1
         list(batches)
         return self.given[field], np.arange(len(self.given[field]))
 
 
 def draw(topology: str, *shape: int, seed: int = 0) -> np.ndarray:
-    """Random points [*shape, M, N]."""
+    """Random embeddings [*shape, M, N]."""
     raw = np.random.default_rng(seed).normal(size=(*shape, M, N)).astype(np.float32)
     return np.asarray(TOPOLOGIES[topology].project(jax.numpy.asarray(raw)))
 
 
 def plain_score(topology: str, a: np.ndarray, b: np.ndarray) -> float:
-    """The score of two points [M, N], as the paper's Table 1 has it."""
+    """The score of two embeddings [M, N], as the paper's Table 1 has it."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     if topology == "euclidean":
         return -float(np.linalg.norm(a - b))
@@ -133,15 +133,17 @@ def test_accuracy_is_that_of_numpy(folder: Path) -> None:
 
 @pytest.mark.parametrize("value", [1.0, np.nan])
 def test_ties_and_nan_count_against_the_model(folder: Path, value: float) -> None:
-    points = {"image": np.full((RECORDS, M, N), value, np.float32)}
-    points["text"] = np.full((len(CLASSES) * len(PROMPTS), M, N), value, np.float32)
-    found = evaluator(labelled(folder, [0] * RECORDS), Preset(points)).run({})
+    embeddings = {"image": np.full((RECORDS, M, N), value, np.float32)}
+    embeddings["text"] = np.full((len(CLASSES) * len(PROMPTS), M, N), value, np.float32)
+    found = evaluator(labelled(folder, [0] * RECORDS), Preset(embeddings)).run({})
     assert found == {"accuracy": 0.0, "top5_accuracy": 0.0}
 
 
 def test_no_top5_with_five_classes(folder: Path) -> None:
-    points = {"image": draw("geodesic", RECORDS), "text": draw("geodesic", 15)}
-    found = evaluator(labelled(folder, [0] * RECORDS), Preset(points), classes=CLASSES[:5]).run({})
+    embeddings = {"image": draw("geodesic", RECORDS), "text": draw("geodesic", 15)}
+    found = evaluator(labelled(folder, [0] * RECORDS), Preset(embeddings), classes=CLASSES[:5]).run(
+        {}
+    )
     assert found.keys() == {"accuracy"}
 
 
@@ -172,13 +174,13 @@ def test_classes_of_several_names_in_a_file(folder: Path) -> None:
     content = {"classes": ["red", ["green", "lime"]], "prompts": ["{}"]}
     (folder / "names.json").write_text(json.dumps(content))
     own = {"classes": (), "prompts": (), "file": str(folder / "names.json")}
-    images, points = draw("geodesic", 2), draw("geodesic", 4, seed=1)
-    encoder = Preset({"image": images, "text": points})
+    images, embeddings = draw("geodesic", 2), draw("geodesic", 4, seed=1)
+    encoder = Preset({"image": images, "text": embeddings})
     task = evaluator(labelled(folder, ["lime", "red"]), encoder, **own)
     shown: list[Any] = []
     found = task.run({}, show=lambda make: shown.append(make()))
     assert task.labels(task.prompts()[0]).tolist() == [1, 0]
-    scores = plain_class_scores("geodesic", images, points.reshape(2, 2, M, N))
+    scores = plain_class_scores("geodesic", images, embeddings.reshape(2, 2, M, N))
     assert found["accuracy"] == np.mean(scores.argmax(axis=1) == [1, 0])
     assert "green" in json.dumps(shown[0])
     assert "lime" not in json.dumps(shown[0])

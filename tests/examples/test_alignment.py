@@ -60,8 +60,8 @@ def test_the_model_is_used_without_the_file_and_evaluated_with_it(
 
 def test_the_definitions_by_hand() -> None:
     module = example("alignment")
-    points = np.eye(3)  # distances of sqrt(2)
-    assert module.uniformity(points, 2.0) == pytest.approx(-4.0)
+    embeddings = np.eye(3)  # distances of sqrt(2)
+    assert module.uniformity(embeddings, 2.0) == pytest.approx(-4.0)
 
 
 MISTAKES: list[tuple[str, str]] = [

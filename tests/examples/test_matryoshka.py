@@ -38,7 +38,7 @@ def test_it_is_the_sum_over_prefixes() -> None:
     m = example("matryoshka")
     rng = np.random.default_rng(0)
     raw = {name: jnp.asarray(rng.normal(size=(6, 1, 8)), jnp.float32) for name in ("text", "image")}
-    reps = Reps(points={name: TOPOLOGIES["sphere"].project(x) for name, x in raw.items()})
+    reps = Reps(embeddings={name: TOPOLOGIES["sphere"].project(x) for name, x in raw.items()})
     batch = Batch(fields={n: {} for n in raw}, valid=jnp.ones(6, bool), document_id=jnp.arange(6))
     part = m.Matryoshka(dims=(8, 3), factors=(1.0, 0.25))
     loss = part.build(tiny(), "main")
@@ -57,15 +57,15 @@ def test_hard_negatives_have_prefixes_too() -> None:
     rng = np.random.default_rng(0)
     shapes = {"text": (6, 1, 8), "image": (6, 1, 8), "extra": (6, 2, 1, 8)}
     raw = {n: jnp.asarray(rng.normal(size=shape), jnp.float32) for n, shape in shapes.items()}
-    points = {name: sphere.project(x) for name, x in raw.items()}
-    negatives = Reps(points={"image": points.pop("extra")})
+    embeddings = {name: sphere.project(x) for name, x in raw.items()}
+    negatives = Reps(embeddings={"image": embeddings.pop("extra")})
     batch = Batch(
-        fields={n: {} for n in points}, valid=jnp.ones(6, bool), document_id=jnp.arange(6),
+        fields={n: {} for n in embeddings}, valid=jnp.ones(6, bool), document_id=jnp.arange(6),
         negatives_valid=jnp.ones((6, 2), bool),
     )  # fmt: skip
     loss = m.Matryoshka(dims=(3,), factors=(1.0,)).build(tiny(), "main")
     scalars = {"temperature": jnp.asarray(1.0)}
-    value, _ = loss(Context(Reps(points=points, negatives=negatives), batch, scalars))
+    value, _ = loss(Context(Reps(embeddings=embeddings, negatives=negatives), batch, scalars))
     cut = {name: sphere.project(x[..., :3]) for name, x in raw.items()}
     extra = Negatives(cut["extra"])
     expected, _ = contrastive_loss(

@@ -54,11 +54,11 @@ def reference(name: str, extra: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
 
 def blockwise(name: str, x: dict[str, jax.Array], extra: bool, how: Execution) -> jax.Array:
     topology = TOPOLOGIES[name]
-    points = {key: topology.project(value) for key, value in x.items()}
+    embeddings = {key: topology.project(value) for key, value in x.items()}
     loss, _ = example("triplet").triplet_loss(
-        points["query"], points["document"], MARGIN, topology=topology, valid=jnp.asarray(VALID),
-        weight=jnp.asarray(WEIGHT), negatives=Negatives(points["extra"]) if extra else None,
-        execution=how,
+        embeddings["query"], embeddings["document"], MARGIN, topology=topology,
+        valid=jnp.asarray(VALID), weight=jnp.asarray(WEIGHT),
+        negatives=Negatives(embeddings["extra"]) if extra else None, execution=how,
     )  # fmt: skip
     return loss
 

@@ -28,9 +28,11 @@ def test_examples_say_what_the_library_and_the_evaluation_say(
     source, found = examples(model, WANTED)
     assert len(source) == len(found) == 30
     own = [bags_of(model, scenes[i]["captions"], "text", "query").sum(axis=0) for i in range(30)]
-    points = model.encode_images([scenes[i]["image"] for i in range(30)])
+    embeddings = model.encode_images([scenes[i]["image"] for i in range(30)])
     share = sum(each.right for each in found) / len(found)
-    assert share == pytest.approx(words_shared(points, scipy.sparse.csr_array(np.stack(own)), TOP))
+    assert share == pytest.approx(
+        words_shared(embeddings, scipy.sparse.csr_array(np.stack(own)), TOP)
+    )
     one = found[7]
     picture, texts = scenes[7]["image"], scenes[7]["captions"]
     theirs = explain.strongest(model, picture, "image", None)

@@ -42,7 +42,7 @@ def close(ours: Any, expected: Any, precision: str) -> None:
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """Points [n, 1, N] of plain vectors [n, N]."""
+    """Embeddings [n, 1, N] of plain vectors [n, N]."""
     return SPHERE.project(x[:, None, :])
 
 
@@ -80,7 +80,7 @@ def test_weighted_cross_entropy(case: Case, precision: str) -> None:
 
 @pytest.mark.golden("gcl", "wce_loss.npz", prefixes=".")
 def test_gradient_of_the_logits(case: Case) -> None:
-    """`Z` and `grad_Z`, the logits as points whose score is their product with unit vectors."""
+    """`Z` and `grad_Z`, the logits as embeddings whose score is their product with unit vectors."""
     rows = len(case["Z"])
     inner = topology("inner")
 
@@ -95,8 +95,8 @@ def test_gradient_of_the_logits(case: Case) -> None:
     close(value, case["loss"], "float64")
     close(grads["z"], case["grad_Z"], "float64")
     with jax.enable_x64(True):
-        points = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
-        logits = np.exp(case["log_logit_scale"]) * SPHERE.score(*points)
+        embeddings = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
+        logits = np.exp(case["log_logit_scale"]) * SPHERE.score(*embeddings)
     close(logits, case["Z"], "float64")
 
 
@@ -121,8 +121,8 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
             document_id=jnp.arange(rows),
             weight=jnp.asarray(case["weights"], scale.dtype),
         )  # type: ignore
-        reps: Any = Reps(points={name: unit(x) for name, x in inputs.items()})  # type: ignore
-        sides = QueryAndDocumentFields(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
+        reps: Any = Reps(embeddings={name: unit(x) for name, x in inputs.items()})  # type: ignore
+        sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
         temperature = LearnedTemperature(Temperature(max=None))
         config = Contrastive(divide_by="rows")
         run = ContrastiveLoss(config, sides, temperature, PairLabels().normalise, False)
@@ -170,18 +170,18 @@ def test_weighted_sigmoid(case: Case, precision: str) -> None:
         np.testing.assert_array_equal(case["weights"], 1)
         close(value, case["open_clip_sigliploss_with_bias_minus_b"], "float32")
     with jax.enable_x64(True):
-        points = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
-        close(SPHERE.score(*points), case["Z"], "float64")
+        embeddings = [unit(jnp.asarray(case[name])) for name in ("queries", "docs")]
+        close(SPHERE.score(*embeddings), case["Z"], "float64")
 
 
 @pytest.mark.golden("gcl", "multifield_eval.npz")
 def test_averages_of_documents_and_their_search(case: Case) -> None:
     """Averages of fields, a missing one left out, and the best documents of every query."""
-    points = {
+    embeddings = {
         name: np.asarray(unit(jnp.asarray(case[f"{name}_emb"]))) for name in ("image", "title")
     }
     weights = dict(zip(("image", "title"), case["field_weights"].tolist(), strict=True))
-    documents = average(SPHERE, points, weights, {"title": ~case["title_missing"]})  # [D, 1, N]
+    documents = average(SPHERE, embeddings, weights, {"title": ~case["title_missing"]})  # [D, 1, N]
     np.testing.assert_allclose(documents[:, 0], case["doc_features"], atol=1e-5)
     queries = np.asarray(unit(jnp.asarray(case["query_features"])))
     devices: Any = SimpleNamespace(

@@ -30,8 +30,8 @@ def test_hardest_triplets(case: Case) -> None:
             triplet = example("triplet").triplet_loss
             return triplet(*sides, margin, topology=InnerProduct())[0]
 
-        points = jnp.asarray(case["max.captions"]), jnp.asarray(case["max.images"])
-        value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*points)
+        embeddings = jnp.asarray(case["max.captions"]), jnp.asarray(case["max.images"])
+        value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
     np.testing.assert_allclose(value, case["max.loss"], rtol=1e-5)
     for key, grad in zip(("captions", "images"), grads, strict=True):
         np.testing.assert_allclose(grad, case[f"max.grad_{key}"], rtol=1e-5, atol=1e-6)
@@ -45,8 +45,8 @@ def test_infonce(case: Case) -> None:
             sides, scale = (captions[:, None], images[:, None]), 1 / float(case["tau"])
             return contrastive_loss(*sides, topology=InnerProduct(), scale=scale)[0]
 
-        points = jnp.asarray(case["captions"]), jnp.asarray(case["images"])
-        value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*points)
+        embeddings = jnp.asarray(case["captions"]), jnp.asarray(case["images"])
+        value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
     np.testing.assert_allclose(value, case["loss"], rtol=1e-5)
     for key, grad in zip(("captions", "images"), grads, strict=True):
         np.testing.assert_allclose(grad, case[f"grad_{key}"], rtol=1e-5, atol=1e-6)
@@ -96,7 +96,7 @@ def decode(params: Any, captions: jax.Array, size: int) -> jax.Array:
     """The example's decoder."""
     width = params["layer_0"]["bias"].shape[0]
     module = example("latent_target").Decoder("text", width, size)
-    reps = Reps(points={"text": captions[:, None]})
+    reps = Reps(embeddings={"text": captions[:, None]})
     return module.apply({"params": params}, reps, {}, train=True, rows=None)
 
 
@@ -132,7 +132,7 @@ def test_reconstruction(case: Case) -> None:
     np.testing.assert_allclose(grad, case["cosine.grad_reconstructions"], rtol=1e-5, atol=1e-6)
 
 
-class OfPoints(LossFunction):
+class OfEmbeddings(LossFunction):
     """A contrastive part of the total loss: captions against images."""
 
     def __init__(self, triplet: bool) -> None:
@@ -140,7 +140,7 @@ class OfPoints(LossFunction):
 
     def __call__(self, context: Context) -> Result:
         """InfoNCE with a temperature of 0.05, or triplets with a margin of 0.2."""
-        sides = context.reps.points["text"], context.reps.points["image"]
+        sides = context.reps.embeddings["text"], context.reps.embeddings["image"]
         if self.triplet:
             return example("triplet").triplet_loss(*sides, 0.2, topology=InnerProduct())
         return contrastive_loss(*sides, topology=InnerProduct(), scale=20.0)
@@ -155,7 +155,7 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
     """A contrastive loss alone, with the decoder's by a weight, and with it as a constraint."""
     of = {key.removeprefix(f"{name}."): x for key, x in case.items() if key.startswith(f"{name}.")}
     tolerance = {"rtol": 1e-4, "atol": 1e-5} if "bound" in of else {"rtol": 1e-5, "atol": 1e-6}
-    losses: dict[str, LossFunction] = {"main": OfPoints(name.endswith("triplet"))}
+    losses: dict[str, LossFunction] = {"main": OfEmbeddings(name.endswith("triplet"))}
     constraints, multipliers = {}, {}
     if "targets" in of:
         part = example("latent_target").LatentTarget()
@@ -172,10 +172,10 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
         batch = Batch(fields=fields, valid=jnp.ones(rows, bool), document_id=jnp.arange(rows))
 
         def total(images: jax.Array, captions: jax.Array, params: Any) -> Any:
-            points, extra = {"text": captions[:, None], "image": images[:, None]}, {}
+            embeddings, extra = {"text": captions[:, None], "image": images[:, None]}, {}
             if params is not None:
                 extra["target"] = decode(params, captions, of["targets"].shape[1])
-            return objective(Reps(points=points, extra=extra), batch, {}, 0, multipliers)
+            return objective(Reps(embeddings=embeddings, extra=extra), batch, {}, 0, multipliers)
 
         sides = jnp.asarray(of["images"]), jnp.asarray(of["captions"])
         params = decoder_params(of) if "targets" in of else None

@@ -128,15 +128,15 @@ def check_text(case: Case, encoder: TextEncoder, chosen: Any, dense: str) -> Non
     ids, mask = case["input_ids"], case["attention_mask"].astype(bool)
     assert not case["token_type_ids"].any()
     close(encoder.hidden(encoder.params, ids, mask), case["last_hidden_state"], rtol=1e-4)
-    points = encoder(encoder.params, ids, mask)
-    close(points, case[dense], rtol=1e-4)
+    embeddings = encoder(encoder.params, ids, mask)
+    close(embeddings, case[dense], rtol=1e-4)
     words, width = columns_in(case, ids, chosen), len(chosen)
     gates = {"emb_default": int(case["topk"]), "emb_all": width, **tops_in(case)}
     for name, k in gates.items():
-        close(gated(points, k, width, words), case[name], rtol=1e-4, name=name)
+        close(gated(embeddings, k, width, words), case[name], rtol=1e-4, name=name)
     for name, k in tops_in(case).items():
         if f"{name}_nolex" in case:
-            close(gated(points, k, width), case[f"{name}_nolex"], rtol=1e-4)
+            close(gated(embeddings, k, width), case[f"{name}_nolex"], rtol=1e-4)
     close(bag(words, width), case["emb_bow"])
 
 
@@ -159,19 +159,19 @@ def test_text_encoder(case: Case) -> None:
     for row, expected in enumerate(case["emb_batch1"]):  # without the padding of the longer texts
         mask = case["attention_mask"][row : row + 1].astype(bool)
         ids = case["input_ids"][row : row + 1, : mask.sum()]
-        points = encoder(encoder.params, ids, mask[:, : mask.sum()])
+        embeddings = encoder(encoder.params, ids, mask[:, : mask.sum()])
         words = columns_in(case, ids, chosen)
-        found = gated(points, int(case["topk"]), len(chosen), words)
+        found = gated(embeddings, int(case["topk"]), len(chosen), words)
         close(found[0], expected, rtol=1e-4)
     # Ours leaves padding out of the pooling unless told otherwise: the same without any care.
     masked = encoder.head.clone(mask_padding=True)
     hidden = encoder.hidden(encoder.params, case["input_ids"], case["attention_mask"].astype(bool))
-    points: Any = jax.jit(masked.apply)(
+    embeddings: Any = jax.jit(masked.apply)(
         {"params": encoder.params["head"]}, hidden, jnp.asarray(case["attention_mask"]),
         encoder.params["text"]["token_embedding"],
     )  # fmt: skip
     words = columns_in(case, case["input_ids"], chosen)
-    close(gated(points, int(case["topk"]), len(chosen), words), case["emb_batch1"], rtol=1e-4)
+    close(gated(embeddings, int(case["topk"]), len(chosen), words), case["emb_batch1"], rtol=1e-4)
 
 
 @pytest.mark.golden("vdr", "text_encoder_crossmodal.npz")
@@ -199,12 +199,12 @@ def test_image_encoder(case: Case) -> None:
         grads, found = jax.grad(weighed, (0, 1), has_aux=True)(params, pixels)
         return encoder.patches(params, pixels), *found, *grads
 
-    patches, points, found, of_params, of_pixels = run(params, pixels)
+    patches, embeddings, found, of_params, of_pixels = run(params, pixels)
     close(patches, case["patch_states"], rtol=1e-4)
     close(points, case["v_dense_l2"], rtol=1e-4)
     close(found, case[f"emb_top{top_k}"], rtol=1e-4)
     for name, k in tops_in(case).items():
-        close(gated(points, k, width), case[name], rtol=1e-4, name=name)
+        close(gated(embeddings, k, width), case[name], rtol=1e-4, name=name)
     close(of_pixels, case["grad_pixels"], rtol=1e-4, share=2e-5)
     close(of_params["head"]["kernel"], case["grad_proj"], rtol=1e-4)
     kernel = np.asarray(of_params["image"]["patch_embedding"]["kernel"])
@@ -258,8 +258,8 @@ def inputs_of(case: Case) -> list[jax.Array]:
 
     All are arguments of the jitted functions: nothing of a case is a constant of the program.
     """
-    points = [jnp.asarray(case[f"{side}_emb"]) for side in "qp"]
-    return [*points, *(words_of(case[f"{side}_bow"]) for side in "qp")]
+    embeddings = [jnp.asarray(case[f"{side}_emb"]) for side in "qp"]
+    return [*embeddings, *(words_of(case[f"{side}_bow"]) for side in "qp")]
 
 
 def sides_of(
@@ -299,10 +299,10 @@ def test_loss_in_other_forms(case: Case, form: str) -> None:
 
     def value(mode: str, q: Any, p: Any, *words: Any) -> Any:
         sides = sides_of(case, q, p, *words)
-        points = {str(k): side.points for k, side in enumerate(sides) if side is not None}
+        embeddings = {str(k): side.embeddings for k, side in enumerate(sides) if side is not None}
         encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
-                               jnp.ones(()), points, rows_of_a_slice(n, groups))  # fmt: skip
-        sides = [side and side.replace(points=encoded[str(k)]) for k, side in enumerate(sides)]
+                               jnp.ones(()), embeddings, rows_of_a_slice(n, groups))  # fmt: skip
+        sides = [side and side.replace(embeddings=encoded[str(k)]) for k, side in enumerate(sides)]
         execution: Any = Execution(exchange, 2, column_axis())
         return vdr_loss(config_of(case, mode), *sides, scale=1.0, execution=execution)[0]
 

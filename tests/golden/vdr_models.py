@@ -30,9 +30,9 @@ def close(
 
 
 @functools.partial(jax.jit, static_argnames=("k", "width"))
-def gated(points: jax.Array, k: int, width: int, words: jax.Array | None = None) -> jax.Array:
+def gated(embeddings: jax.Array, k: int, width: int, words: jax.Array | None = None) -> jax.Array:
     """The k largest columns of each row, and those of its words, [n, width]."""
-    return gate.spread(gate.compact(points, k, words), width)
+    return gate.spread(gate.compact(embeddings, k, words), width)
 
 
 @functools.partial(jax.jit, static_argnames=("width", "normalise"))

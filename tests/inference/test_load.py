@@ -70,21 +70,21 @@ def test_without_an_average_the_parameters_are_taken(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.weights), params)
 
 
-def test_features_lead_to_the_points(trained: TrainedModel) -> None:
+def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
     texts = CAPTIONS[:3]
     layers = [trained.features(texts, "text", layer) for layer in ("embedding", 0, -1, "final")]
     assert {found.shape for found in layers} == {(3, 21, 16)}
     np.testing.assert_array_equal(layers[1], layers[2])  # there is one layer
     kernel = jax.device_get(trained.weights)["text_head"]["kernel"]
     raw = np.asarray(layers[3][:, :2] @ kernel)  # the class tokens are the first positions
-    points = similarity.topology(trained.config.topology).project(raw)
-    np.testing.assert_allclose(trained.encode(texts, "text"), points, atol=1e-5)
+    embeddings = similarity.topology(trained.config.topology).project(raw)
+    np.testing.assert_allclose(trained.encode(texts, "text"), embeddings, atol=1e-5)
     words = "the tower of 'image' gives no layer 5; it has: 'embedding', 'final', 0 to 0."
     with pytest.raises(UserError, match=words):
         trained.features([TEST[0]["image"]], "image", 5)
 
 
-def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
+def test_embeddings_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     specs = make_readers(trained.config, trained.tokenizer)
     texts, _ = encode_source(trained.encoder, trained.weights, TEST, "text", specs["text"])
     images, _ = encode_source(trained.encoder, trained.weights, TEST, "image", specs["image"])
@@ -98,11 +98,11 @@ def test_points_are_those_of_the_evaluators(trained: TrainedModel) -> None:
     np.testing.assert_array_equal(trained.score(texts, images), scores)
 
 
-def test_an_empty_text_has_a_point_too(trained: TrainedModel) -> None:
+def test_an_empty_text_has_an_embedding_too(trained: TrainedModel) -> None:
     texts = [CAPTIONS[0], "", CAPTIONS[1], "\ud800"]
-    points = trained.encode_texts(texts)
-    assert points.shape[0] == 4
-    np.testing.assert_allclose(points[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
+    embeddings = trained.encode_texts(texts)
+    assert embeddings.shape[0] == 4
+    np.testing.assert_allclose(embeddings[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
 
 
 def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
@@ -126,12 +126,12 @@ def test_images_as_arrays_files_and_pictures(trained: TrainedModel, tmp_path: Pa
     array = TEST[3]["image"]
     picture = Image.fromarray(array)
     picture.save(tmp_path / "scene.png")
-    points = trained.encode_images(
+    embeddings = trained.encode_images(
         [array, picture, tmp_path / "scene.png", str(tmp_path / "scene.png"), TEST[4]["image"]]
     )
-    for other in points[1:4]:
-        np.testing.assert_array_equal(other, points[0])
-    assert not np.array_equal(points[4], points[0])
+    for other in embeddings[1:4]:
+        np.testing.assert_array_equal(other, embeddings[0])
+    assert not np.array_equal(embeddings[4], embeddings[0])
 
 
 def test_what_cannot_be_encoded_is_named(trained: TrainedModel, tmp_path: Path) -> None:

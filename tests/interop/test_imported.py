@@ -67,7 +67,7 @@ def start(config: Config) -> imported.Start:
 
 
 def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Points of the inputs in data/open_clip/expected.npz."""
+    """Embeddings of the inputs in data/open_clip/expected.npz."""
     tree = nested(params)
     tree.pop("scalars")
     with np.load(DATA / "open_clip" / "expected.npz") as file:
@@ -75,7 +75,7 @@ def encode(config: Config, params: dict[str, np.ndarray]) -> dict[str, np.ndarra
     pixels = np.random.default_rng(0).integers(0, 256, (3, 24, 24, 3), dtype=np.uint8)
     inputs = {"image": {"pixels": pixels}, "text": {"ids": ids, "mask": mask}}
     found: Any = make_model(config, WORDS).apply({"params": tree}, inputs)
-    return {name: np.asarray(x) for name, x in found.points.items()}
+    return {name: np.asarray(x) for name, x in found.embeddings.items()}
 
 
 def test_all_of_a_model() -> None:

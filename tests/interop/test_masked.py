@@ -68,7 +68,7 @@ def encoded(model: RetrievalModel, params: Any, given: dict[str, np.ndarray]) ->
     """[B, V] by our model."""
     ids, mask = jnp.asarray(given["ids"]), jnp.asarray(given["mask"], bool)
     reps: Any = model.apply({"params": params}, {"text": {"ids": ids, "mask": mask}})
-    return reps.points["text"][:, 0]
+    return reps.embeddings["text"][:, 0]
 
 
 @pytest.mark.parametrize("name", MODELS)

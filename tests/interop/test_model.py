@@ -136,13 +136,13 @@ def test_a_model_of_images_and_texts(tmp_path: Path) -> None:
     assert (model.config.fields["image"].size, model.config.fields["text"].length) == (24, 6)  # type: ignore[union-attr]
     assert model.config.fields["image"].mean == (0.5, 0.4, 0.3)  # type: ignore[union-attr]
     image = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
-    points = model.encode_images([image])
+    embeddings = model.encode_images([image])
     part = read(str(folder)).parts["image"]
     pixels = (image / 255 - np.array([0.5, 0.4, 0.3])) / np.array([0.2, 0.3, 0.4])
     token = run(part, (jnp.asarray(pixels[None], jnp.float32),))[:, 0]
     expected = np.asarray(token @ part.head["kernel"])
     expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
-    np.testing.assert_allclose(points[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(embeddings[:, 0], expected, atol=1e-5)
 
 
 def test_tokenizers_that_are_missing_or_another_models(tmp_path: Path) -> None:
@@ -233,9 +233,11 @@ def test_minilm() -> None:
     model = import_model(minilm())
     assert model.config.towers["text"].heads == 12
     for pair, similarity in PAIRS.items():
-        points = model.encode_texts(list(pair))
-        assert model.score(points[:1], points[1:])[0, 0] == pytest.approx(similarity, abs=5e-5)
-        assert points[0, 0, :3] == pytest.approx([0.06766, 0.06350, 0.04871], abs=1e-5)
+        embeddings = model.encode_texts(list(pair))
+        assert model.score(embeddings[:1], embeddings[1:])[0, 0] == pytest.approx(
+            similarity, abs=5e-5
+        )
+        assert embeddings[0, 0, :3] == pytest.approx([0.06766, 0.06350, 0.04871], abs=1e-5)
 
 
 def test_minilm_against_its_library() -> None:

@@ -51,8 +51,8 @@ def run(
     return tower.apply({"params": nested(part.params) if params is None else params}, *inputs)
 
 
-def points(
-    part: CheckpointTower, inputs: tuple[Any, ...], params: Any = None, head: Any = None
+def embeddings(
+    part: Part, inputs: tuple[Any, ...], params: Any = None, head: Any = None
 ) -> jax.Array:
     """The projected token of a two-tower model, [B, N]."""
     kernel = part.head["kernel"] if head is None else head
@@ -80,7 +80,7 @@ def test_pair(name: str) -> None:
     source, expected = case(name)
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
     for side, part in source.parts.items():
-        found = points(part, inputs[side])
+        found = embeddings(part, inputs[side])
         np.testing.assert_allclose(found, expected[side], **TOLERANCE, err_msg=side)
         assert part.tower.activation == ("quick_gelu" if "quick" in name else "gelu")
     assert source.temperature is not None
@@ -132,10 +132,8 @@ def test_gradients_of_both_towers() -> None:
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
     for side, part in source.parts.items():
 
-        def loss(
-            params: Any, kernel: jax.Array, side: str = side, part: CheckpointTower = part
-        ) -> jax.Array:
-            found = points(part, inputs[side], params, kernel)
+        def loss(params: Any, kernel: jax.Array, side: str = side, part: Part = part) -> jax.Array:
+            found = embeddings(part, inputs[side], params, kernel)
             return jnp.sum(found * expected[f"{side}_weights"])
 
         kernel = jnp.asarray(part.head["kernel"])

@@ -20,38 +20,38 @@ from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import topology
 
 ROWS, WIDTH, WORDS = 5, 7, 4
-POINTS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
+EMBEDDINGS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
 SCALARS = {"temperature": jnp.asarray(0.3)}
 
 
 def test_flops_by_hand() -> None:
     """(1 + 3)^2 / 4 + 2^2 / 4 of two rows; the third is padding."""
-    found = flops(jnp.asarray(POINTS), jnp.asarray([True, True, False]))
+    found = flops(jnp.asarray(EMBEDDINGS), jnp.asarray([True, True, False]))
     assert float(found) == 4 + 1
-    assert float(flops(jnp.asarray(POINTS), jnp.zeros(3, bool))) == 0
+    assert float(flops(jnp.asarray(EMBEDDINGS), jnp.zeros(3, bool))) == 0
 
 
 def test_gradient_of_flops() -> None:
     """Of row i and column v: 2 mean_v / n, nothing for padding."""
     valid = jnp.asarray([True, True, False])
-    found = jax.grad(flops)(jnp.asarray(POINTS), valid)
+    found = jax.grad(flops)(jnp.asarray(EMBEDDINGS), valid)
     np.testing.assert_allclose(found, [[2, 0, 1], [2, 0, 1], [0, 0, 0]])
 
 
 def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points with zeros and ties, words with -1 and repetitions, and which rows count."""
+    """Embeddings with zeros and ties, words with -1 and repetitions, and which rows count."""
     rng = np.random.default_rng(seed)
-    points = rng.integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
-    bow = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
-    return points, bow, rng.random(ROWS) < 0.7
+    embeddings = rng.integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
+    words = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
+    return embeddings, words, rng.random(ROWS) < 0.7
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
 def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> None:
     """A loop over rows that holds the active columns of each as a set."""
-    points, bow, valid = arrays(seed)
-    own = [{w for w in row.tolist() if w >= 0} if with_bow else set() for row in bow]
+    embeddings, words, valid = arrays(seed)
+    own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
     active = []
     for row, mine in zip(points, own, strict=True):
         first = np.argsort(-row, kind="stable")[: WIDTH if top_k is None else top_k].tolist()
@@ -64,7 +64,7 @@ def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> 
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
-    inside = points[valid]
+    inside = embeddings[valid]
     expected["effective"] = np.sum(
         inside.sum(1) ** 2 / np.maximum((inside**2).sum(1), 1e-30)
     ) / max(len(inside), 1)
@@ -81,9 +81,9 @@ def batch(valid: np.ndarray, there: np.ndarray | None) -> Any:
     return Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(len(valid)))  # type: ignore
 
 
-def reps(query: np.ndarray, title: np.ndarray, bow: Any = None) -> Reps:
-    points = {"query": jnp.asarray(query)[:, None], "title": jnp.asarray(title)[:, None]}
-    return Reps(points=points, bow=jax.tree.map(jnp.asarray, bow or {}))
+def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
+    embeddings = {"query": jnp.asarray(query)[:, None], "title": jnp.asarray(title)[:, None]}
+    return Reps(embeddings=embeddings, words=jax.tree.map(jnp.asarray, words or {}))
 
 
 SIDES = QueryAndDocumentFields(
@@ -137,28 +137,30 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
 
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
-    """And the average of their points; a field that a row lacks has no part in it."""
-    of = QueryAndDocumentFields(
+    """And the average of their embeddings; a field that a row lacks has no part in it."""
+    of = Sides(
         topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
     )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)
     there = np.array([True, False, True, True, False])
-    points = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
-    bow = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
+    embeddings = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
+    words = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
     fields: Any = {"title": {}, "text": {"there": jnp.asarray(there)}}
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
-    side, anything = lexical_side(of, Reps(points=points, bow=bow), given_batch, "document")
+    side, anything = lexical_side(
+        of, Reps(embeddings=embeddings, words=words), given_batch, "document"
+    )
     assert anything is None
     shares = np.where(there, 0.25, 0.0)[:, None]
-    np.testing.assert_allclose(side.points, (1 - shares) * title + shares * text, rtol=1e-6)
-    assert side.bow is not None
-    np.testing.assert_array_equal(side.bow, np.concatenate([first, second], axis=1))
+    np.testing.assert_allclose(side.embeddings, (1 - shares) * title + shares * text, rtol=1e-6)
+    assert side.words is not None
+    np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
 
 
 def metrics_of(points: np.ndarray, top_k: int | None = None) -> dict[str, float]:
     """Of both sides, the document's healthy."""
-    healthy = np.eye(len(points), 40, dtype=np.float32) + np.eye(len(points), 40, 5)
+    healthy = np.eye(len(embeddings), 40, dtype=np.float32) + np.eye(len(embeddings), 40, 5)
     out = {}
     for side, x in (("query", points), ("document", healthy)):
         found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top_k)
@@ -175,7 +177,7 @@ NO_GATE, GATED = {}, {"query": 6, "document": 6}
 
 
 @pytest.mark.parametrize(
-    ("points", "gates", "words"),
+    ("embeddings", "gates", "words"),
     [
         (NOTHING, NO_GATE, ["0.00 active columns on average", "collapse", "regulariser"]),
         (NOTHING, GATED, ["0.00 active columns on average"]),
@@ -185,8 +187,8 @@ NO_GATE, GATED = {}, {"query": 6, "document": 6}
         (ALIKE, GATED, ["all query representations have the same 6 columns"]),
     ],
 )
-def test_warnings(points: np.ndarray, gates: dict[str, int], words: list[str]) -> None:
-    (sentence,) = warnings(metrics_of(points), gates)
+def test_warnings(embeddings: np.ndarray, gates: dict[str, int], words: list[str]) -> None:
+    (sentence,) = warnings(metrics_of(embeddings), gates)
     assert sentence.startswith("warning: ")
     assert "document" not in sentence
     for word in words:

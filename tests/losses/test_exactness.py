@@ -114,7 +114,7 @@ def arrays(seed: int) -> dict[str, Any]:
         "kernel": rng.normal(size=(WIDTH, 12)) / 3,
         "t": np.asarray(2.0),  # where no case has a gradient near 0, which no float32 resolves
         "bias": np.asarray(-2.0),
-        "probe_query": np.zeros((ROWS, 12)),  # their gradients are those of the points
+        "probe_query": np.zeros((ROWS, 12)),  # their gradients are those of the embeddings
         "probe_document": np.zeros((ROWS, 12)),
     }
 
@@ -133,8 +133,8 @@ def labels(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def points(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The tower: [..., WIDTH] -> points [..., 3, 4], or [..., 12] for the plain product."""
+def embeddings(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """The tower: [..., WIDTH] -> embeddings [..., 3, 4], or [..., 12] for the plain product."""
     raw = jnp.tanh(x @ kernel)
     return TOP[name].project(raw if name == "product" else raw.reshape(*raw.shape[:-1], 3, 4))
 
@@ -142,12 +142,12 @@ def points(name: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
 def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -> jax.Array:
     """The loss by its definition, without the rows that are padding."""
     rows, extra = np.flatnonzero(VALID), np.flatnonzero((VALID[:, None] & NEGATIVES_VALID).ravel())
-    query, document = (points(name, x[side], x["kernel"]) for side in ("query", "document"))
+    query, document = (embeddings(name, x[side], x["kernel"]) for side in ("query", "document"))
     query = (query + x["probe_query"].reshape(query.shape))[rows]
     document = (document + x["probe_document"].reshape(document.shape))[rows]
     ids = of["document_id"][rows]
     if kind.negatives:
-        others = points(name, x["negatives"], x["kernel"])
+        others = embeddings(name, x["negatives"], x["kernel"])
         others = others.reshape(-1, *others.shape[2:])[extra]
         document = jnp.concatenate([document, others])
         ids = np.concatenate([ids, of["negatives_id"].ravel()[extra]])
@@ -197,7 +197,7 @@ def ours(
     """The loss as the codebase computes it."""
 
     def encode(kernel: jax.Array, part: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], None]:
-        return {side: points(name, inputs, kernel) for side, inputs in part.items()}, None
+        return {side: embeddings(name, inputs, kernel) for side, inputs in part.items()}, None
 
     inputs = {side: x[side] for side in ("query", "document", "negatives")}
     reps, _ = in_slices(encode, x["kernel"], inputs, form.microbatch)

@@ -23,7 +23,7 @@ SHAPES = {"sphere": (1, 8), "oblique": (16, 4), "geodesic": (4, 4), "euclidean":
 SHAPES |= {"inner": (1, 24)}  # of lexical representations
 
 
-def points(name: str, seed: int = 0) -> dict[str, jax.Array]:
+def embeddings(name: str, seed: int = 0) -> dict[str, jax.Array]:
     rng = np.random.default_rng(seed)
     raw = {field: rng.normal(size=(ROWS, *SHAPES[name])) for field in FIELDS}
     if name == "inner":
@@ -63,11 +63,11 @@ def test_terms() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
     """For every topology, 16 class tokens and lexical representations too."""
-    reps: Any = Reps(points=points(name))  # type: ignore
+    reps: Any = Reps(embeddings=embeddings(name))  # type: ignore
     weight = jnp.linspace(0.5, 9.0, ROWS)
     of, config = sides(name), Contrastive(divide_by="rows")
     loss, metrics = objective(of, config)(reps, batch(weight), SCALARS)
-    p = reps.points
+    p = reps.embeddings
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
     mixed = TOPOLOGIES[name].project(mixed) if name == "geodesic" else mixed
     how: Any = {"topology": topology(name), "scale": jnp.exp(1.5), "weight": weight}
@@ -81,7 +81,7 @@ def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
 @pytest.mark.parametrize("config", [Contrastive(), Contrastive(divide_by="rows"), Sigmoid()])
 def test_weights_of_one_change_nothing(config: Any) -> None:
     """Bit for bit: the plain losses of one field a side."""
-    reps: Any = Reps(points=points("sphere"))  # type: ignore
+    reps: Any = Reps(embeddings=embeddings("sphere"))  # type: ignore
     of = sides("sphere", ("title",))
     one, _ = objective(of, config)(reps, batch(jnp.ones(ROWS)), SCALARS)
     none, _ = objective(of, config)(reps, batch(), SCALARS)
@@ -89,20 +89,20 @@ def test_weights_of_one_change_nothing(config: Any) -> None:
     plain = contrastive_loss
     if isinstance(config, Sigmoid):
         plain, how["bias"] = sigmoid_loss, SCALARS["bias"]
-    expected, _ = plain(reps.points["query"], reps.points["title"], **how)
+    expected, _ = plain(reps.embeddings["query"], reps.embeddings["title"], **how)
     assert float(one) == float(none) == float(expected)
 
 
 def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     """Its weight goes to the others, its row and column out of its pairwise term; N stays."""
-    p = points("sphere")
+    p = embeddings("sphere")
     there = np.arange(ROWS) % 3 != 1
     weight = jnp.linspace(0.5, 9.0, ROWS)
-    reps: Any = Reps(points=p)  # type: ignore
+    reps: Any = Reps(embeddings=p)  # type: ignore
     of, config = sides("sphere"), Contrastive(divide_by="rows")
     run = jax.value_and_grad(
         lambda x: objective(of, config)(
-            Reps(points={**p, "image": x}),  # type: ignore
+            Reps(embeddings={**p, "image": x}),  # type: ignore
             batch(weight, image=there),
             SCALARS,
         ),
@@ -111,7 +111,7 @@ def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     (_, metrics), grad = run(p["image"])
     np.testing.assert_array_equal(np.asarray(grad)[~there], 0)
     assert np.abs(np.asarray(grad)[there]).min() > 0
-    average, mask = of.points(reps, batch(image=there), ("image", "title"))
+    average, mask = of.embeddings(reps, batch(image=there), ("image", "title"))
     np.testing.assert_allclose(average[~there], p["title"][~there], rtol=1e-6)
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
     np.testing.assert_allclose(average[there], mixed[there], rtol=1e-6)
@@ -131,10 +131,10 @@ def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
 
 
 def test_a_row_without_any_field_is_not_there() -> None:
-    p = points("sphere")
+    p = embeddings("sphere")
     image, title = np.arange(ROWS) != 2, np.arange(ROWS) > 3
-    reps: Any = Reps(points=p)  # type: ignore
-    average, mask = sides("sphere").points(
+    reps: Any = Reps(embeddings=p)  # type: ignore
+    average, mask = sides("sphere").embeddings(
         reps, batch(image=image, title=title), ("image", "title")
     )
     np.testing.assert_array_equal(mask, image | title)
@@ -142,7 +142,7 @@ def test_a_row_without_any_field_is_not_there() -> None:
     for config in (Contrastive(), Sigmoid(weight_inside=True)):
         grad = jax.grad(
             lambda x, config=config: objective(sides("sphere"), config)(
-                Reps(points={**p, "query": x}),  # type: ignore
+                Reps(embeddings={**p, "query": x}),  # type: ignore
                 batch(image=image, title=title),
                 SCALARS,
             )[0]
@@ -151,9 +151,9 @@ def test_a_row_without_any_field_is_not_there() -> None:
 
 
 def test_the_average_is_renormalised_where_asked() -> None:
-    reps: Any = Reps(points=points("oblique"))  # type: ignore
-    plain, _ = sides("oblique").points(reps, batch(), ("image", "title"))
-    again, _ = sides("oblique", again=True).points(reps, batch(), ("image", "title"))
+    reps: Any = Reps(embeddings=embeddings("oblique"))  # type: ignore
+    plain, _ = sides("oblique").embeddings(reps, batch(), ("image", "title"))
+    again, _ = sides("oblique", again=True).embeddings(reps, batch(), ("image", "title"))
     norms = jnp.linalg.norm(jnp.asarray(plain), axis=-1)
     assert float(norms.mean()) < 0.9
     np.testing.assert_allclose(jnp.linalg.norm(jnp.asarray(again), axis=-1), 1, rtol=1e-5)

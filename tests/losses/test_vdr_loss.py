@@ -97,10 +97,10 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
 
 def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     """From the matrices of each term, over the whole matrix of scores."""
-    points = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
-    documents = jnp.concatenate([points["document"], points["negatives"]])
-    their_bow = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
-    operands = matrices(config, points["query"], columns["query"], documents, their_bow)
+    embeddings = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
+    documents = jnp.concatenate([embeddings["document"], embeddings["negatives"]])
+    their_words = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, embeddings["query"], columns["query"], documents, their_words)
     kept = jnp.asarray(VALID)
     total = 0.0
     for query, both in operands:
@@ -213,7 +213,7 @@ def test_queries_travel_in_compact_form() -> None:
     config = Vdr(top_k=top_k)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     spread = NamedSharding(mesh, P("data"))
-    points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
+    embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
     columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=spread)
 
     def value(q: Any, p: Any, bow: Any) -> Any:
@@ -223,7 +223,7 @@ def test_queries_travel_in_compact_form() -> None:
         )[0]
 
     with jax.set_mesh(mesh):
-        program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(points, points, columns)
+        program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(embeddings, embeddings, columns)
         text = program.compile().as_text()
     assert text is not None
     assert f"f32[{rows},{top_k + length}]" in text  # gathered

@@ -53,5 +53,5 @@ def test_half_precision_accumulates_wide() -> None:
 
 def test_initial_deviation_and_names() -> None:
     boxed = ProjectionHead(128).init(jax.random.key(0), tokens(1, 64))
-    assert nn.get_partition_spec(boxed)["params"]["kernel"] == P("embed", "point")
+    assert nn.get_partition_spec(boxed)["params"]["kernel"] == P("embed", "projection")
     np.testing.assert_allclose(np.std(nn.unbox(boxed)["params"]["kernel"]), 64**-0.5, rtol=0.03)

@@ -86,11 +86,11 @@ def test_tiles_of_a_wrapped_loss_are_counted_as_the_compiler_does(rows: int) -> 
     scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in function.scalars()}
 
     def loss(learned: Any, batch: Any) -> Any:
-        points, scalars = learned
-        found: Any = reps.replace(points=points, raw=points)  # type: ignore
+        embeddings, scalars = learned
+        found: Any = reps.replace(embeddings=embeddings, raw=embeddings)  # type: ignore
         return function(Context(found, batch, scalars, 0))[0]
 
-    inputs = (reps.points, scalars), abstract_batch(config, None)
+    inputs = (reps.embeddings, scalars), abstract_batch(config, None)
     compiled = jax.jit(jax.value_and_grad(loss)).lower(*inputs).compile().memory_analysis()
     assert compiled is not None
     taken = compiled.temp_size_in_bytes

@@ -60,7 +60,7 @@ def test_state_and_batch_are_exact() -> None:
     assert found["batch"] == 64 * row
 
 
-def test_points_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
+def test_embeddings_of_lexical_heads_are_as_large_as_the_vocabulary() -> None:
     config = with_words(sized(**lexical_texts()).config, VOCAB)
     assert {tower.vocab_size for tower in config.towers.values()} == {VOCAB}  # type: ignore
     assert loss_cost.representations(config, 1) == 2 * 2 * 4 * 64 * VOCAB
@@ -168,7 +168,7 @@ def test_lexical_heads_agree_with_the_compiler(case: str) -> None:
 
 
 def loss_temp(rows: int, devices: int, exchange: Any, name: str) -> int:
-    """Temporary bytes of the loss alone, with all gradients, as compiled; 16 x 32 points."""
+    """Temporary bytes of the loss alone, with all gradients, as compiled; 16 x 32 embeddings."""
 
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
         execution = Execution(exchange)

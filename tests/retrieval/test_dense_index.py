@@ -15,7 +15,7 @@ from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 
 
-def points(rows: int, topology: str, seed: int) -> np.ndarray:
+def embeddings(rows: int, topology: str, seed: int) -> np.ndarray:
     raw = np.random.default_rng(seed).standard_normal((rows, 3, 4)).astype(np.float32)
     return np.array(similarity.topology(topology).project(raw))
 
@@ -41,7 +41,7 @@ def test_it_finds_what_the_table_has(
     monkeypatch.setattr(dense, "CELLS", 1)  # blocks of 1024
     monkeypatch.setattr(dense, "CHUNK", 3)
     monkeypatch.setattr(dense, "RESIDENT", resident)
-    documents, queries = points(2500, topology, 0), points(7, topology, 1)
+    documents, queries = embeddings(2500, topology, 0), embeddings(7, topology, 1)
     documents[2000] = documents[10]  # a tie across blocks
     queries[3] = documents[10]
     index = make_dense(tmp_path / "index", documents, topology)
@@ -51,15 +51,15 @@ def test_it_finds_what_the_table_has(
     np.testing.assert_allclose(scores, np.take_along_axis(table, order, 1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(table, numbers, 1), scores, rtol=1e-5, atol=1e-6)
     assert all(len(set(row)) == 40 for row in numbers.tolist())
-    if topology != "euclidean":  # whose distance to an equal point is all rounding
+    if topology != "euclidean":  # whose distance to an equal embedding is all rounding
         places = [numbers[3].tolist().index(number) for number in (10, 2000)]
         assert places[1] == places[0] + 1
     assert len(index._blocks) == (3 if resident else 0)
 
 
 def test_more_asked_for_than_there_is(tmp_path: Path) -> None:
-    index = make_dense(tmp_path / "index", points(5, "oblique", 0), "oblique")
-    numbers, scores = index.search(points(2, "oblique", 1), 8)
+    index = make_dense(tmp_path / "index", embeddings(5, "oblique", 0), "oblique")
+    numbers, scores = index.search(embeddings(2, "oblique", 1), 8)
     assert sorted(numbers[0, :5].tolist()) == [0, 1, 2, 3, 4]
     assert (numbers[:, 5:] == -1).all()
     assert (scores[:, 5:] == -np.inf).all()
@@ -68,9 +68,9 @@ def test_more_asked_for_than_there_is(tmp_path: Path) -> None:
 
 
 def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
-    found = points(400, "sphere", 0)
+    found = embeddings(400, "sphere", 0)
     found[350, 1, 1] = np.nan
-    with pytest.raises(UserError, match="document 350 has a point that is not finite"):
+    with pytest.raises(UserError, match="document 350 has an embedding that is not finite"):
         make_dense(tmp_path / "nan", found, "sphere")
     with pytest.raises(UserError, match="topology 'plane' is unknown"):
         make_dense(tmp_path / "plane", found, "plane")
@@ -81,9 +81,9 @@ def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no documents"):
         build(partial, [], About(kind="dense", topology="sphere"))
     index = make_dense(tmp_path / "index", found[:300], "sphere")
-    with pytest.raises(UserError, match=r"points of shape \(2, 4\), the index"):
+    with pytest.raises(UserError, match=r"embeddings of shape \(2, 4\), the index"):
         index.search(found[:1, :2], 3)
-    with pytest.raises(UserError, match="a query has a point that is not finite"):
+    with pytest.raises(UserError, match="a query has an embedding that is not finite"):
         index.search(found[350:351], 3)
     with pytest.raises(UserError, match="depth of a search is 0"):
         index.search(found[:1], 0)
@@ -93,19 +93,19 @@ def test_what_a_dense_index_refuses(tmp_path: Path) -> None:
 
 def test_faiss_only_for_inner_products(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="topology 'geodesic' is not; use --engine=exact"):
-        make_dense(tmp_path / "index", points(9, "geodesic", 0), "geodesic", "faiss")
+        make_dense(tmp_path / "index", embeddings(9, "geodesic", 0), "geodesic", "faiss")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is not None, reason="faiss is installed")
 def test_faiss_that_is_not_installed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"install the extra big_retrieval\[faiss\]"):
-        make_dense(tmp_path / "index", points(9, "oblique", 0), "oblique", "faiss")
+        make_dense(tmp_path / "index", embeddings(9, "oblique", 0), "oblique", "faiss")
 
 
 @pytest.mark.parametrize("topology", ["inner", "sphere", "oblique"])
 def test_faiss_finds_the_same(tmp_path: Path, topology: str) -> None:
     pytest.importorskip("faiss")
-    documents, queries = points(700, topology, 0), points(5, topology, 1)
+    documents, queries = embeddings(700, topology, 0), embeddings(5, topology, 1)
     ours = make_dense(tmp_path / "index", documents, topology)
     theirs = open_index(tmp_path / "index", engine="faiss")
     found, wanted = theirs.search(queries, 20), ours.search(queries, 20)

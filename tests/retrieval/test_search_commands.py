@@ -246,9 +246,9 @@ def test_several_fields_make_one_document(place: Path) -> None:
     out = make(options(place, "dense", "both", field="image=0.7,text=0.3"))
     index, model = open_index(out), big_retrieval.load(place / "dense")
     images = model.encode_images([place / f"{number}.png" for number in range(60)])
-    points = {"image": images, "text": model.encode_texts(TEXTS)}
-    wanted = average(similarity.topology("oblique"), points, {"image": 0.7, "text": 0.3}, {})
-    np.testing.assert_allclose(index.points, wanted, atol=1e-5)  # type: ignore[union-attr]
+    embeddings = {"image": images, "text": model.encode_texts(TEXTS)}
+    wanted = average(similarity.topology("oblique"), embeddings, {"image": 0.7, "text": 0.3}, {})
+    np.testing.assert_allclose(index.embeddings, wanted, atol=1e-5)  # type: ignore[union-attr]
     assert index.about.field == "image=0.7,text=0.3"
 
 

@@ -20,12 +20,12 @@ compact = jax.jit(gate.compact, static_argnums=1)
 
 
 def arrays(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    """Points with ties and zeros; words with -1 anywhere, repetitions, and none in the last row."""
+    """Embeddings with ties and zeros; words with -1 anywhere, repeated, none in the last row."""
     rng = np.random.default_rng(seed)
-    points = rng.integers(0, 4, (rows, WIDTH)).astype(np.float32)
-    bow = rng.integers(-1, WIDTH, (rows, WORDS)).astype(np.int32)
-    bow[-1] = -1
-    return points, bow
+    embeddings = rng.integers(0, 4, (rows, WIDTH)).astype(np.float32)
+    words = rng.integers(-1, WIDTH, (rows, WORDS)).astype(np.int32)
+    words[-1] = -1
+    return embeddings, words
 
 
 def kept(row: np.ndarray, top_k: int, bow: np.ndarray) -> tuple[list[int], set[int]]:
@@ -89,14 +89,16 @@ def test_bags_and_words(seed: int, normalise: bool) -> None:
 
 def test_the_gate_has_no_gradient_but_its_values_have() -> None:
     """d/dV sum E(x)^2 = 2 V(x) G(x)."""
-    points, bow = arrays(3)
+    embeddings, words = arrays(3)
 
     def total(x: jax.Array) -> jax.Array:
         found = gate.compact(x, 2, jnp.asarray(bow))
         return jnp.sum(jnp.square(gate.spread(found, WIDTH)))
 
-    opened = np.asarray(gate.multi_hot(compact(jnp.asarray(points), 2, bow).columns, WIDTH))
-    np.testing.assert_allclose(jax.grad(total)(jnp.asarray(points)), 2 * points * opened)
+    opened = np.asarray(
+        gate.spread_words(compact(jnp.asarray(embeddings), 2, words).columns, WIDTH)
+    )
+    np.testing.assert_allclose(jax.grad(total)(jnp.asarray(embeddings)), 2 * embeddings * opened)
 
 
 SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1)}
@@ -105,7 +107,7 @@ SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1)}
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_device_treats_its_own_rows(shape: str) -> None:
     """The same as without a mesh, spread alike, and nothing travels."""
-    points, bow = arrays(5, rows=16)
+    embeddings, words = arrays(5, rows=16)
     axes = ("data", "fsdp", "tensor")
     mesh = jax.make_mesh(SHAPES[shape], axes, axis_types=(AxisType.Auto,) * 3)
     spread = NamedSharding(mesh, P(("data", "fsdp")))
@@ -114,9 +116,9 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
         found = gate.compact(x, 3, bow)
         return found, gate.spread(found, WIDTH), gate.bag_of_words(bow, normalise=True)
 
-    expected = jax.jit(both)(points, bow)
+    expected = jax.jit(both)(embeddings, words)
     with jax.set_mesh(mesh):
-        inputs = jax.device_put((points, bow), spread)
+        inputs = jax.device_put((embeddings, words), spread)
         program = jax.jit(both).lower(*inputs).compile()
         found = program(*inputs)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -131,7 +133,7 @@ def test_every_device_treats_its_own_rows(shape: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 2, 4)])
 def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
     """The same, ties included, from 9 columns that no mesh divides; gradients, too."""
-    points, bow = arrays(7, rows=16)
+    embeddings, words = arrays(7, rows=16)
     mesh = jax.make_mesh(shape, ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
 
     def all_of_it(x: Any, bow: Any) -> Any:
@@ -142,9 +144,9 @@ def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
 
         return jax.value_and_grad(total, has_aux=True)(x)
 
-    expected = jax.jit(all_of_it)(points, bow)
+    expected = jax.jit(all_of_it)(embeddings, words)
     with jax.set_mesh(mesh):
-        found = jax.jit(all_of_it)(points, bow)
+        found = jax.jit(all_of_it)(embeddings, words)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -154,8 +156,8 @@ def test_devices_send_their_largest_columns_only() -> None:
     rows, width, top_k, length = 8, 512, 6, 3
     mesh = jax.make_mesh((2, 1, 4), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
     rows_on, all_on = (NamedSharding(mesh, spec) for spec in (P("data"), P("data", "tensor")))
-    points = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
-    bow = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
+    embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
+    words = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
     with jax.set_mesh(mesh):
         program = jax.jit(lambda x, w: gate.compact(x, top_k, w)).lower(points, bow).compile()
     found = sorted((c.kind, c.bytes) for c in hlo.collectives(program.as_text() or ""))
@@ -165,10 +167,10 @@ def test_devices_send_their_largest_columns_only() -> None:
 
 def test_rows_that_do_not_divide_over_the_devices() -> None:
     """Such as a mesh's own count of evaluation rows: the result is the same."""
-    points, bow = arrays(6, rows=6)
+    embeddings, words = arrays(6, rows=6)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    expected = compact(points, 3, bow)
+    expected = compact(embeddings, 3, words)
     with jax.set_mesh(mesh):
-        found = compact(points, 3, bow)
+        found = compact(embeddings, 3, words)
     np.testing.assert_array_equal(found.columns, expected.columns)
     np.testing.assert_array_equal(found.values, expected.values)

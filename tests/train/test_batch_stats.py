@@ -68,13 +68,13 @@ def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
 
 
 def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
-    """(points, averages) of one plain pass over some rows."""
+    """(embeddings, averages) of one plain pass over some rows."""
     model = make_model(config, VOCAB)
     trees = {"params": {k: v for k, v in state.params.items() if k != "scalars"}}
     trees["batch_stats"] = state.batch_stats
     run = jax.jit(lambda v, x: model.apply(v, x, train=True, mutable=["batch_stats"]))
     reps, after = run(trees, fields)
-    return reps.points, after["batch_stats"]  # type: ignore
+    return reps.embeddings, after["batch_stats"]  # type: ignore
 
 
 def test_a_step_moves_the_averages_once() -> None:

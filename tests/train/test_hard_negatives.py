@@ -87,8 +87,8 @@ def close(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
 
 
-def points(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.ndarray:
-    """Points of texts one at a time, float64 [n, D]."""
+def embeddings(parts: Model, params: Any, field: str, texts: Any) -> np.ndarray:
+    """Embeddings of texts one at a time, float64 [n, D]."""
     weights = {"params": {name: part for name, part in params.items() if name != "scalars"}}
     apply = jax.jit(lambda x: parts.model.apply(weights, {field: x}))
     flat = jax.tree.map(lambda x: x.reshape(-1, 1, LENGTH), texts)
@@ -96,17 +96,17 @@ def points(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.ndarray
         apply(jax.tree.map(lambda x: x[n], flat))  # noqa: B023
         for n in range(len(flat["ids"]))
     ]
-    return np.concatenate([np.asarray(x.points[field], np.float64)[:, 0] for x in found])
+    return np.concatenate([np.asarray(x.embeddings[field], np.float64)[:, 0] for x in found])
 
 
 def test_dpr_is_what_its_paper_says() -> None:
     """Each query against all documents and all hard negatives of the batch; one way back."""
     parts, params, value = built("dpr")
     given = batch()
-    query = points(parts, params, "query", given.fields["query"])[VALID]
-    text = points(parts, params, "text", given.fields["text"])[VALID]
+    query = embeddings(parts, params, "query", given.fields["query"])[VALID]
+    text = embeddings(parts, params, "text", given.fields["text"])[VALID]
     kept = (EXTRA_VALID & VALID[:, None]).reshape(-1)
-    extra = points(parts, params, "text", given.negatives["text"])[kept]
+    extra = embeddings(parts, params, "text", given.negatives["text"])[kept]
     scores = 1.3 * query @ np.concatenate([text, extra]).T
     own = np.diagonal(scores)
     rows = np.logaddexp.reduce(scores, axis=1) - own

@@ -55,12 +55,12 @@ def test_it_learns_and_is_evaluated_and_used(tmp_path: Path) -> None:
     rank = results(tmp_path)["retrieval/test/query_to_document/mean_rank"]
     assert rank < 50  # of 200 captions; chance is 100
     model = load(tmp_path)
-    points = model.encode_texts(["a big red circle above a small blue star"], "query")
-    assert points.shape == (1, model.tokenizer.vocab_size)
-    assert points.min() >= 0
-    assert points.max() > 0
+    embeddings = model.encode_texts(["a big red circle above a small blue star"], "query")
+    assert embeddings.shape == (1, model.tokenizer.vocab_size)
+    assert embeddings.min() >= 0
+    assert embeddings.max() > 0
     np.testing.assert_allclose(
-        model.score(points, points), (points @ points.T).toarray(), rtol=1e-5
+        model.score(embeddings, embeddings), (embeddings @ embeddings.T).toarray(), rtol=1e-5
     )
     assert set(model.weights["query_head"]) == {"dense", "ln", "bias"}
 

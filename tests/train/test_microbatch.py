@@ -106,7 +106,7 @@ def test_memory_of_one_slice() -> None:
 
 
 def test_no_row_changes_its_place() -> None:
-    """Slices take their rows from each device: what travels are gradients and points only."""
+    """Slices take their rows from each device: what travels are gradients and embeddings only."""
     found = collectives(compiled(64, 8).as_text())
     assert {item.kind for item in found} <= {"all-reduce", "all-gather", "reduce-scatter"}
     images = 64 // 8 * 32 * 32 * 3  # bytes of a slice's pixels on one device

@@ -46,7 +46,7 @@ class Decoder(nn.Module):
     @nn.compact
     def __call__(self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: Any) -> Any:
         """Guess and truth."""
-        flat = reps.points["text"].reshape(len(reps.points["text"]), -1)
+        flat = reps.embeddings["text"].reshape(len(reps.embeddings["text"]), -1)
         guess = nn.Dense(3)(nn.relu(nn.Dense(self.width)(flat)))
         colour = jnp.mean(fields["image"]["pixels"].astype(jnp.float32) / 255, axis=(1, 2))
         return {"guess": guess, "colour": colour}

@@ -71,15 +71,15 @@ def _shared(c: Config, name: str) -> Iterator[str]:
         yield f"{path}: a tied head needs the word table of its tower; share the tower, too."
 
 
-def point_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
-    """The shape (M, N) of a field's points; (1, V) behind a lexical head.
+def embedding_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, int]:
+    """The shape (M, N) of a field's embeddings; (1, V) behind a lexical head.
 
     Args:
       c: checked.
       field: its name.
       vocab_size: of the tokenizer; V where the tower's config leaves it open.
     """
-    return c.fields[field].head.point_shape(c, field, vocab_size)
+    return c.fields[field].head.embedding_shape(c, field, vocab_size)
 
 
 def sides(c: Config) -> Iterator[str]:
@@ -100,12 +100,12 @@ def sides(c: Config) -> Iterator[str]:
                 "without it has nothing to compare."
             )
     for names in compared(c):
-        shapes = {name: point_shape(c, name) for name in c.encoded if name in names}
+        shapes = {name: embedding_shape(c, name) for name in c.encoded if name in names}
         if len(set(shapes.values())) > 1:
             text = ", ".join(f"{name} {m} x {n}" for name, (m, n) in sorted(shapes.items()))
             yield (
-                f"the fields' points differ ({text}, class tokens x dimensions): give both sides "
-                "the same towers.<tower>.class_tokens and fields.<field>.head."
+                f"the fields' embeddings differ ({text}, class tokens x dimensions): give both "
+                "sides the same towers.<tower>.class_tokens and fields.<field>.head."
             )
     for name in (
         "scalars",
