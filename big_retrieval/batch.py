@@ -21,8 +21,8 @@ class Batch:
     Attributes:
       fields: field name -> its arrays. An image field has `pixels` uint8 [B, S, S, 3]; a text
         field has `ids` int32 [B, L] and `mask` bool [B, L], an array field `values` [B, ...]; see
-        `Field.shapes`. An optional one has `there` bool [B], too: False where the record lacks it.
-        Targets, which losses read and towers do not, are among them.
+        `Field.shapes`. An optional one has `present` bool [B], too: False where the record lacks
+        it. Targets, which losses read and towers do not, are among them.
       valid: bool [B]; False marks the padding rows of a last, incomplete batch.
       document_id: int32 [B], the number of the row's document: equal for equal ones. The record
         that a row comes from, where `config.labels` names no column.

@@ -60,8 +60,8 @@ class MeanOfWords(nn.Module):
     ) -> jax.Array:
         """ids int32 [B, L], mask bool [B, L] -> [B, 1, W]; `train` and `rows` are for dropout."""
         vectors = nn.Embed(self.vocab_size, self.words, dtype=self.dtype, name="words")(ids)
-        there = mask[..., None].astype(self.dtype)  # [B, L, 1]
-        mean = jnp.sum(vectors * there, axis=1) / jnp.maximum(jnp.sum(there, axis=1), 1)
+        present = mask[..., None].astype(self.dtype)  # [B, L, 1]
+        mean = jnp.sum(vectors * present, axis=1) / jnp.maximum(jnp.sum(present, axis=1), 1)
         return nn.Dense(self.width, dtype=self.dtype, name="out")(mean)[:, None]  # [B, 1, W]
 
 

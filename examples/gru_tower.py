@@ -90,9 +90,9 @@ class GruModule(nn.Module):
             # no state of a word has seen any.
             read = nn.RNN(cell, reverse=name == "backward", keep_order=True)
             states.append(read(vectors, seq_lengths=lengths))  # [B, L, W/2]
-        there = mask[..., None]
-        total = jnp.sum(jnp.concatenate(states, axis=-1) * there, axis=1)
-        mean = total / jnp.maximum(jnp.sum(there, axis=1), 1)
+        present = mask[..., None]
+        total = jnp.sum(jnp.concatenate(states, axis=-1) * present, axis=1)
+        mean = total / jnp.maximum(jnp.sum(present, axis=1), 1)
         return mean[:, None].astype(self.dtype)  # [B, 1, W]
 
 

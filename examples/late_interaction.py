@@ -50,8 +50,8 @@ class LateInteraction(Similarity):
 
     def project(self, x: jax.Array) -> jax.Array:
         """Raw [..., L, N + 1] -> embeddings: tokens of length 1, padding all 0."""
-        there = (x[..., -1:] > 0.5).astype(x.dtype)
-        return jnp.concatenate([unit(x[..., :-1], -1) * there, there], axis=-1)
+        present = (x[..., -1:] > 0.5).astype(x.dtype)
+        return jnp.concatenate([unit(x[..., :-1], -1) * present, present], axis=-1)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Embeddings [R, L, N + 1], [C, L, N + 1] -> scores [R, C]; holds R x C x L x L numbers."""
@@ -77,8 +77,8 @@ def _mean_of_best(cosines: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
         for best, mask in ((of_a, a), (of_b, b))
     ]
     # A row without any token (padding of the batch) has no partner: 0 instead of NOTHING.
-    there = jnp.any(a > 0, axis=-1) & jnp.any(b > 0, axis=-1)
-    return jnp.where(there, (found[0] + found[1]) / 2, 0)
+    present = jnp.any(a > 0, axis=-1) & jnp.any(b > 0, axis=-1)
+    return jnp.where(present, (found[0] + found[1]) / 2, 0)
 
 
 @config.register("head")
@@ -123,10 +123,10 @@ class Tokens(nn.Module):
     @nn.compact
     def __call__(self, positions: jax.Array, mask: jax.Array | None) -> jax.Array:
         """[B, P, W] and bool [B, P], or None where all are there -> [B, tokens, dim + 1]."""
-        there = jnp.ones(positions.shape[:2], bool) if mask is None else mask
+        present = jnp.ones(positions.shape[:2], bool) if mask is None else mask
         start = nn.initializers.normal(1 / math.sqrt(positions.shape[-1]))
         raw = nn.Dense(self.dim, use_bias=False, kernel_init=start, name="kernel")(positions)
-        raw = jnp.concatenate([raw.astype(jnp.float32), there[..., None]], axis=-1)
+        raw = jnp.concatenate([raw.astype(jnp.float32), present[..., None]], axis=-1)
         missing = max(0, self.tokens - raw.shape[1])
         return jnp.pad(raw[:, : self.tokens], [(0, 0), (0, missing), (0, 0)])
 

@@ -81,7 +81,7 @@ class Decoding(LossFunction):
         target = context.batch.fields[self.part.target]["values"].astype(decoded.dtype)
         counted = context.batch.valid
         for field in (self.part.field, self.part.target):  # an optional one may be missing
-            counted = counted & context.batch.fields[field].get("there", True)
+            counted = counted & context.batch.fields[field].get("present", True)
         return mean(1 - cosine(decoded, target), counted.astype(decoded.dtype)), {}
 
 

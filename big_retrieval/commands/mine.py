@@ -125,11 +125,11 @@ def rows(
 
     found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
     for place, number in enumerate(asked.tolist()):
-        there = found[place] >= 0
-        ranking = QueryResults(
+        present = found[place] >= 0
+        ranking = Found(
             number,
-            found[place][there].tolist(),
-            scores[place][there].tolist(),
+            found[place][present].tolist(),
+            scores[place][present].tolist(),
             set(task.right[number]),
             float(best_right[place]),
         )

@@ -78,7 +78,7 @@ class Field(Part):
 
     @required
     def shapes(self) -> Shapes:
-        """The arrays of a batch, `Batch.fields[name]`, without `there`: of one row each."""
+        """The arrays of a batch, `Batch.fields[name]`, without `present`: of one row each."""
         raise NotImplementedError
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:

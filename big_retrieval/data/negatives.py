@@ -126,5 +126,5 @@ def stack_negatives(
         flat.append(item and ((item.title, item.text) if reader.field.title else item.text))
     arrays = reader.stack(flat)  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
-    there = np.array([[item is not None for item in row] for row in padded], bool)
-    return {"negatives": {sampling.field: shaped}, "negatives_valid": there}
+    present = np.array([[item is not None for item in row] for row in padded], bool)
+    return {"negatives": {wanted.field: shaped}, "negatives_valid": present}

@@ -54,7 +54,7 @@ def fields_in_mode(
         name: in_mode(found, mode, side, words.get(name))
         for name, found in encoded.embeddings.items()
     }
-    return EncodedFields(embeddings, encoded.there)
+    return EncodedFields(embeddings, encoded.present)
 
 
 def narrowed(
@@ -122,6 +122,6 @@ def words_shared(
     """
     strongest = narrowed(embeddings, count)
     strongest.data[:] = 1
-    there: Any = strongest.multiply(bow.astype(bool))
+    present: Any = strongest.multiply(words.astype(bool))
     total = np.maximum(np.diff(strongest.indptr), 1)
-    return float(np.mean(np.asarray(there.sum(axis=1)).ravel() / total))
+    return float(np.mean(np.asarray(present.sum(axis=1)).ravel() / total))

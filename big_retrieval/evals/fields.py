@@ -23,16 +23,18 @@ class EncodedFields:
     """The fields of some queries or documents, n of them.
 
     Attributes:
-      embeddings: field name -> [n, M, N]; 0 where it is not there.
-      there: field name -> bool [n].
+      embeddings: field name -> [n, M, N]; 0 where it is absent.
+      present: field name -> bool [n]; False where a query or document lacks the field.
     """
 
     embeddings: Mapping[str, Embeddings]
-    there: Mapping[str, np.ndarray]
+    present: Mapping[str, np.ndarray]
 
     def any(self, weights: Mapping[str, float]) -> np.ndarray:
         """bool [n]: which have a field with a weight."""
-        return np.any([there for name, there in self.there.items() if weights.get(name)], axis=0)
+        return np.any(
+            [present for name, present in self.present.items() if weights.get(name)], axis=0
+        )
 
 
 def encode_fields(
@@ -51,13 +53,13 @@ def encode_fields(
       readers: the wanted fields: name -> how it is read.
       reading: by what records are read; counts damaged ones.
     """
-    embeddings, there = {}, {}
+    embeddings, present = {}, {}
     for name, reader in readers.items():
         found, records = encode_first(encoder, weights, source, name, reader, reading)
-        there[name] = np.zeros(len(source), bool)
-        there[name][records] = True
+        present[name] = np.zeros(len(source), bool)
+        present[name][records] = True
         embeddings[name] = placed(found, records, len(source))
-    return EncodedFields(embeddings, there)
+    return EncodedFields(embeddings, present)
 
 
 def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings:
@@ -75,7 +77,7 @@ def average(
     topology: Topology,
     embeddings: Mapping[str, Embeddings],
     weights: Mapping[str, float],
-    there: Mapping[str, np.ndarray],
+    present: Mapping[str, np.ndarray],
 ) -> Embeddings:
     """The weighted average of fields, brought back onto the topology.
 
@@ -86,14 +88,16 @@ def average(
       topology: averages and projects.
       embeddings: field name -> [n, M, N].
       weights: field name -> its weight; fields without one are left out.
-      there: field name -> bool [n]; a field that is not in it is everywhere.
+      present: field name -> bool [n]; a field that is not in it is everywhere.
 
     Returns:
       float32 [n, M, N], 0 where no field is there.
     """
     names = [name for name in embeddings if weights.get(name, 0) > 0]
     rows = embeddings[names[0]].shape[0]
-    shares = [np.float32(weights[n]) * there.get(n, np.ones(rows, bool)) for n in names]  # [n] each
+    shares = [
+        np.float32(weights[n]) * present.get(n, np.ones(rows, bool)) for n in names
+    ]  # [n] each
     if scipy.sparse.issparse(embeddings[names[0]]):
         return _sparse_average([embeddings[n] for n in names], np.stack(shares))
     mixed = topology.combine([jnp.asarray(embeddings[n]) for n in names], jnp.asarray(shares))

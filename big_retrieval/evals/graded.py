@@ -126,9 +126,9 @@ def mean_metrics(
     """
     out = {}
     for name, each in values.items():
-        there = np.ones(len(each), bool) if ran is None else np.asarray(ran, bool)
-        total = float(np.where(there, each, 0.0).sum())
-        count = len(each) if mean_over == "judged" else int(there.sum())
+        present = np.ones(len(each), bool) if ran is None else np.asarray(ran, bool)
+        total = float(np.where(present, each, 0.0).sum())
+        count = len(each) if mean_over == "judged" else int(present.sum())
         out[name] = total / count if count else float("nan")
     return out
 

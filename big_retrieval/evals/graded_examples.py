@@ -100,8 +100,8 @@ def matching(
 
     def matched(query: int, document: int) -> list[list[Any]]:
         embeddings = {name: found[[document]] for name, found in documents.embeddings.items()}
-        there = {name: found[[document]] for name, found in documents.there.items()}
-        row = average(topology, embeddings, shares, there)
+        present = {name: found[[document]] for name, found in documents.present.items()}
+        row = average(topology, embeddings, shares, present)
         return matched_words(queries[[query]], row, words)
 
     return matched

@@ -59,8 +59,8 @@ def grades_of(documents: np.ndarray, judged: np.ndarray, grades: np.ndarray) -> 
         return np.zeros(documents.shape)
     wanted = queries * base + documents  # [Q, depth]
     found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    there = (keys[found] == wanted) & (documents >= 0)
-    return np.where(there, values[found], 0.0)
+    present = (keys[found] == wanted) & (documents >= 0)
+    return np.where(present, values[found], 0.0)
 
 
 def order(scores: np.ndarray, grades: np.ndarray, ties: Ties = "against") -> np.ndarray:

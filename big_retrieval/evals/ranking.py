@@ -99,7 +99,7 @@ class RankingEvaluator:
         )
         ways = {"": self.weights_of("document")} | self._ways()
         embeddings = average(
-            self.topology, queries.embeddings, self.weights_of("query"), queries.there
+            self.topology, queries.embeddings, self.weights_of("query"), queries.present
         )
         out: dict[str, float] = {}
         shown: list[Any] = []
@@ -130,7 +130,7 @@ class RankingEvaluator:
             asking = fields_in_mode(queries, mode, "query", words)
             found = fields_in_mode(documents, mode, "document", words)
             embeddings = average(
-                self.topology, asking.embeddings, self.weights_of("query"), asking.there
+                self.topology, asking.embeddings, self.weights_of("query"), asking.present
             )
             ranked = self.rank(embeddings, asking, found, self.weights_of("document"), asked)
             means = _means([self.metrics(part) for part in ranked])
@@ -151,14 +151,14 @@ class RankingEvaluator:
         if not any(mode.needs_words(side) for mode in modes):
             return out
         source = self.source.queries if side == "query" else self.source.documents
-        for name, there in encoded.there.items():
+        for name, present in encoded.present.items():
             columns, reader = self.encoder.columns(name), self.readers[name]
             assert columns is not None  # checks.evals saw to it
             if reader.field.modality == "text":
-                records = np.flatnonzero(there)
+                records = np.flatnonzero(present)
                 items = np.stack([records, np.zeros_like(records)], axis=1)
                 bags = bags_of(columns, source, reader, items, self.encoder.normalises(name))
-                out[name] = placed(bags, records, len(there))
+                out[name] = placed(bags, records, len(present))
         return out
 
     @cached_property
@@ -213,14 +213,16 @@ class RankingEvaluator:
           shares: documents' field -> its weight.
           asked: numbers of the queries, [q].
         """
-        mixed = average(self.topology, documents.embeddings, shares, documents.there)
-        there = np.flatnonzero(documents.any(shares))  # numbers of the documents that can be found
-        findable = mixed[there]
+        mixed = average(self.topology, documents.embeddings, shares, documents.present)
+        present = np.flatnonzero(
+            documents.any(shares)
+        )  # numbers of the documents that can be found
+        findable = mixed[present]
         sayable = queries.any(self.weights_of("query"))
         rows, own = len(self.source.documents), self.own
 
         def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
-            return _row(ids[q], grades[q], rows)[there]
+            return _row(ids[q], grades[q], rows)[present]
 
         for start in range(0, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
@@ -234,7 +236,7 @@ class RankingEvaluator:
                 chunk=self.config.chunk,
                 grades=partial(row, ids=ids, grades=grades),
             )
-            found = np.where(sayable[part][:, None], there[found], -1)
+            found = np.where(sayable[part][:, None], present[found], -1)
             found, scores = without_own(found, scores, own[part], self.config.depth)
             yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
 
@@ -303,7 +305,7 @@ def _row(ids: np.ndarray, grades: np.ndarray, documents: int) -> np.ndarray:
 
 def _lacking(queries: EncodedFields, documents: EncodedFields) -> str:
     """What is said of fields that some rows lack."""
-    sides = {**queries.there, **documents.there}
-    lacking = {name: int(np.sum(~there)) for name, there in sides.items()}
+    sides = {**queries.present, **documents.present}
+    lacking = {name: int(np.sum(~present)) for name, present in sides.items()}
     words = [f"{count:,} without {name}" for name, count in lacking.items() if count]
     return f" ({', '.join(words)})" if words else ""

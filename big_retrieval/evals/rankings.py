@@ -85,9 +85,11 @@ class Rankings:
         if self._file.tell() == 0:
             self._rows.writerow(["query", *values])
         for place, number in enumerate(queries.tolist()):
-            query, there = id_of(self._source.queries, number), found[place] >= 0
-            documents = [id_of(self._source.documents, x) for x in found[place][there].tolist()]
-            self._run.add(_word(query), list(map(_word, documents)), scores[place][there].tolist())
+            query, present = id_of(self._source.queries, number), found[place] >= 0
+            documents = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
+            self._run.add(
+                _word(query), list(map(_word, documents)), scores[place][present].tolist()
+            )
             self._rows.writerow([query, *(repr(float(each[place])) for each in values.values())])
 
 

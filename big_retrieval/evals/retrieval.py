@@ -158,7 +158,7 @@ def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:
     """The words of all texts of each wanted owner, [n, V], from bags of words [T, V] of texts."""
     known, row = np.unique(wanted, return_inverse=True)
     place = np.minimum(np.searchsorted(known, owners), len(known) - 1)
-    there = np.flatnonzero(known[place] == owners)
-    where = (np.ones(len(there), np.float32), (place[there], there))
+    present = np.flatnonzero(known[place] == owners)
+    where = (np.ones(len(present), np.float32), (place[present], present))
     same = scipy.sparse.csr_array(where, shape=(len(known), len(owners)))
     return scipy.sparse.csr_array(same @ bags)[row]

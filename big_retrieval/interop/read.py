@@ -82,8 +82,8 @@ def _download(name: str) -> Path:
     def load(cached: bool) -> str:
         if cached:
             return huggingface_hub.snapshot_download(name, local_files_only=True)
-        there = huggingface_hub.HfApi().list_repo_files(name)
-        plain = any(file.endswith((".safetensors", ".npz")) for file in there)
+        files = huggingface_hub.HfApi().list_repo_files(name)
+        plain = any(file.endswith((".safetensors", ".npz")) for file in files)
         wanted = [*HUB_FILES, *(() if plain else _TORCH_FILES)]
         return huggingface_hub.snapshot_download(name, allow_patterns=wanted)
 

@@ -17,16 +17,8 @@ import jax.numpy as jnp
 from big_retrieval.config import FalseNegatives
 from big_retrieval.losses.cells import SigmoidReduction, SoftmaxReduction, positive_cost
 from big_retrieval.losses.function import Result
-from big_retrieval.losses.pairwise import (
-    AUTO,
-    Execution,
-    Negatives,
-    PairBatch,
-    There,
-    accuracy,
-    mean,
-)
-from big_retrieval.similarity import Similarity
+from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, Present, accuracy, mean
+from big_retrieval.similarity import Topology
 from big_retrieval.sparse.gate import Compact
 
 
@@ -38,7 +30,7 @@ def contrastive_loss(
     scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
-    there: There = (None, None),
+    present: Present = (None, None),
     divide_by: Literal["weights", "rows"] = "weights",
     directions: Literal["both", "query"] = "both",
     negatives: Negatives | None = None,
@@ -73,8 +65,8 @@ def contrastive_loss(
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
-      there: bool [B] of the queries and of the documents, None where all are: one that is not there
-        is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      present: bool [B] of the queries and of the documents, None where all are: one that is not
+        there is neither anchor nor negative and its pair adds nothing, but it counts as a row.
       divide_by: sum w of the pairs that are there, or the number of valid rows (GCL, Eq. 4).
       directions: L_i as above, or the first entropy alone, without the half.
       negatives: extra documents.
@@ -92,8 +84,8 @@ def contrastive_loss(
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
         devices of the mesh.
     """
-    pairs = PairBatch(
-        query, document, topology, scale, weight=weight, valid=valid, there=there,
+    pairs = Pairs(
+        query, document, topology, scale, weight=weight, valid=valid, present=present,
         negatives=negatives, query_id=query_id, document_id=document_id,
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
@@ -137,7 +129,7 @@ def sigmoid_loss(
     weight: jax.Array | None = None,
     weight_inside: bool = False,
     valid: jax.Array | None = None,
-    there: There = (None, None),
+    present: Present = (None, None),
     negatives: Negatives | None = None,
     query_id: jax.Array | None = None,
     document_id: jax.Array | None = None,
@@ -165,7 +157,7 @@ def sigmoid_loss(
       weight: weights of the pairs, [B].
       weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
       valid: bool [B].
-      there: bool [B] of both sides.
+      present: bool [B] of both sides.
       negatives: extra documents: further cells of every query.
       query_id: int [B].
       document_id: int [B].
@@ -178,8 +170,8 @@ def sigmoid_loss(
     Raises:
       UserError: see `contrastive_loss`.
     """
-    pairs = PairBatch(
-        query, document, topology, scale, bias, weight, valid, there, negatives, query_id,
+    pairs = Pairs(
+        query, document, topology, scale, bias, weight, valid, present, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
     found, own = pairs.statistics(SigmoidReduction(weight_inside))

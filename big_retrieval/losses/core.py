@@ -44,9 +44,9 @@ class Labels:
 
     Attributes:
       valid: bool [B].
-      query_there: bool [B] or None; whether the row's query can be compared at all. One that is not
-        there is neither anchor nor negative, like padding, but its pair still counts as a row.
-      document_there: bool [B] or None, the same for documents.
+      query_present: bool [B] or None; whether the row's query can be compared at all. An
+        absent one is neither anchor nor negative, like padding, but its pair still counts as a row.
+      document_present: bool [B] or None, the same for documents.
       negatives_valid: bool [B, K] or None.
       query_id: int32 [B] or None.
       document_id: int32 [B] or None.
@@ -56,8 +56,8 @@ class Labels:
     """
 
     valid: jax.Array
-    query_there: jax.Array | None = None
-    document_there: jax.Array | None = None
+    query_present: jax.Array | None = None
+    document_present: jax.Array | None = None
     negatives_valid: jax.Array | None = None
     query_id: jax.Array | None = None
     document_id: jax.Array | None = None
@@ -67,11 +67,11 @@ class Labels:
 
     def queries_counted(self) -> jax.Array:
         """bool [B]: which queries are anchors and negatives."""
-        return self.valid if self.query_there is None else self.valid & self.query_there
+        return self.valid if self.query_present is None else self.valid & self.query_present
 
     def documents_counted(self) -> jax.Array:
         """bool [B]: which documents are."""
-        return self.valid if self.document_there is None else self.valid & self.document_there
+        return self.valid if self.document_present is None else self.valid & self.document_present
 
     def pairs_counted(self) -> jax.Array:
         """bool [B]: rows with both."""

@@ -73,29 +73,31 @@ class QueryAndDocumentFields:
         """The weighted average of some fields of a side, or the one field itself.
 
         A field that a row lacks has no part in it; the weights of the others are divided by their
-        sum. A row without any of the fields is not there.
+        sum. A row without any of the fields is absent.
 
         Args:
           reps: embeddings by field.
-          batch: `fields[name]["there"]`, bool [B], says where an optional field is.
+          batch: `fields[name]["present"]`, bool [B], says where an optional field is.
           fields: their names, of one side.
         """
-        there = [batch.fields[name].get("there") for name in fields]
+        present = [batch.fields[name].get("present") for name in fields]
         if len(fields) == 1:
-            return self.embedding(reps, fields[0]), there[0]
+            return self.embedding(reps, fields[0]), present[0]
         embeddings = [self.embedding(reps, name) for name in fields]
         rows = embeddings[0].shape[0]
         shares = jnp.stack(
             [
                 jnp.full(rows, self.weights[name], embeddings[0].dtype)
                 * (1 if mask is None else mask)
-                for name, mask in zip(fields, there, strict=True)
+                for name, mask in zip(fields, present, strict=True)
             ]
         )  # [F, B]
         average = self.topology.combine(embeddings, shares)  # [B, M, N]
         if self.renormalise:
             average = self.topology.project(average)
-        return average, None if any(mask is None for mask in there) else jnp.sum(shares, axis=0) > 0
+        return average, None if any(mask is None for mask in present) else jnp.sum(
+            shares, axis=0
+        ) > 0
 
 
 def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:

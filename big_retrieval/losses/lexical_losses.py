@@ -31,10 +31,10 @@ def lexical_side(
       side: "query" or "document".
     """
     names = sides.query if side == "query" else sides.document
-    embeddings, there = sides.embeddings(reps, batch, names)
+    embeddings, present = sides.embeddings(reps, batch, names)
     words = [reps.words[name] for name in names if name in reps.words]
     flat = embeddings.reshape(len(embeddings), -1)  # [B, V]
-    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), there
+    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), present
 
 
 def _active(
@@ -63,8 +63,8 @@ def sparsity(
     total, metrics = jnp.zeros(()), {}
     share = jnp.minimum(1.0, step / config.warmup_steps) ** 2 if config.warmup_steps else 1.0
     for name, factor in (("query", config.query), ("document", config.document)):
-        side, there = lexical_side(sides, reps, batch, name)
-        found, valid = _active(name, side, batch, there, None)
+        side, present = lexical_side(sides, reps, batch, name)
+        found, valid = _active(name, side, batch, present, None)
         metrics |= found
         if factor:
             metrics[f"flops_{name}"] = activity.flops(side.embeddings, valid)
@@ -78,8 +78,8 @@ class VdrLoss(PairLossFunction[Vdr]):
     def __call__(self, context: Context) -> Result:
         """The loss; adds tau and what the gate of each side leaves to the metrics."""
         reps, batch, tau = context.reps, context.batch, self.temperature.tau(context.scalars)
-        query, query_there = lexical_side(self.sides, reps, batch, "query")
-        document, document_there = lexical_side(self.sides, reps, batch, "document")
+        query, query_present = lexical_side(self.sides, reps, batch, "query")
+        document, document_present = lexical_side(self.sides, reps, batch, "document")
         loss, metrics = vdr_loss(
             self.part,
             query,
@@ -88,17 +88,17 @@ class VdrLoss(PairLossFunction[Vdr]):
             scale=tau,
             weight=pair_weights(batch, self.normalise),
             valid=batch.valid,
-            there=(query_there, document_there),
+            present=(query_present, document_present),
             negatives_valid=batch.negatives_valid,
             query_id=batch.query_id,
             document_id=batch.document_id,
             execution=Execution(self.part.exchange, self.part.block, column_axis()),
         )
-        for name, side, there in (
-            ("query", query, query_there),
-            ("document", document, document_there),
+        for name, side, present in (
+            ("query", query, query_present),
+            ("document", document, document_present),
         ):
-            metrics |= _active(name, side, batch, there, self._gates[name])[0]
+            metrics |= _active(name, side, batch, present, self._gates[name])[0]
         return loss, {**metrics, "temperature": tau}
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:

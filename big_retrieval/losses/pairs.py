@@ -79,12 +79,12 @@ class PairLossFunction(LossFunction, Generic[P]):
         chosen = self.sides.terms(terms)
         values, metrics = {}, {}
         for term in chosen:
-            query, query_there = self.sides.embeddings(reps, batch, term.query)
-            document, document_there = self.sides.embeddings(reps, batch, term.document)
+            query, query_present = self.sides.embeddings(reps, batch, term.query)
+            document, document_present = self.sides.embeddings(reps, batch, term.document)
             values[term.name], found = loss(
                 query,
                 document,
-                there=(query_there, document_there),
+                present=(query_present, document_present),
                 negatives=self._negatives(reps, batch.negatives_valid),
                 **common,
             )

@@ -22,7 +22,7 @@ from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import Compact
 from big_retrieval.sparse.sharded import pad_columns
 
-There = tuple[jax.Array | None, jax.Array | None]
+Present = tuple[jax.Array | None, jax.Array | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +77,8 @@ class PairBatch:
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
-      there: bool [B] of the queries and of the documents, None where all are: one that is not there
-        is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      present: bool [B] of the queries and of the documents, None where all are: one that is not
+        there is neither anchor nor negative and its pair adds nothing, but it counts as a row.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
       document_id: int [B], the same of documents.
@@ -94,7 +94,7 @@ class PairBatch:
     bias: jax.Array | float | None = None
     weight: jax.Array | None = None
     valid: jax.Array | None = None
-    there: There = (None, None)
+    present: Present = (None, None)
     negatives: Negatives | None = None
     query_id: jax.Array | None = None
     document_id: jax.Array | None = None
@@ -115,12 +115,12 @@ class PairBatch:
                 "ids no pair is known."
             )
         keep, negatives, valid = self.false_negatives == "keep", self.negatives, self.valid
-        query, document = (None if x is None else jnp.asarray(x, bool) for x in self.there)
+        query, document = (None if x is None else jnp.asarray(x, bool) for x in self.present)
         weight = self.weight
         return Labels(
             valid=jnp.ones(rows, bool) if valid is None else jnp.asarray(valid).astype(bool),
-            query_there=query,
-            document_there=document,
+            query_present=query,
+            document_present=document,
             negatives_valid=None if negatives is None else negatives.valid,
             query_id=None if keep else self.query_id,
             document_id=None if keep else self.document_id,

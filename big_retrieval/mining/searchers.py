@@ -97,14 +97,18 @@ class ModelSearcher:
             shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
             mine = {n: readers[n] for n in shares}
             found = encode_fields(encoder, weights, source, mine, reading)
-            return average(self._topology, found.embeddings, shares, found.there), found.any(shares)
+            return average(self._topology, found.embeddings, shares, found.present), found.any(
+                shares
+            )
 
         self._queries, self._asked = side("query", task.queries)
-        embeddings, there = side("document", task.documents)
-        self._documents, self._there = embeddings, np.flatnonzero(there)  # that can be found
-        self._known = there
+        embeddings, present = side("document", task.documents)
+        self._documents, self._present = embeddings, np.flatnonzero(present)  # that can be found
+        self._known = present
         # Once: laying them out takes longer than searching for some queries.
-        self._whole = on_devices(embeddings if there.all() else embeddings[self._there], encoder)
+        self._whole = on_devices(
+            embeddings if present.all() else embeddings[self._present], encoder
+        )
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `CandidateSearcher`."""
@@ -113,13 +117,13 @@ class ModelSearcher:
             self._whole,
             score=self._topology.score,
             encoder=self._encoder,
-            depth=min(depth, len(self._there)),
+            depth=min(depth, len(self._present)),
             chunk=CHUNK,
         )
-        there = self._asked[queries][:, None]  # [q, 1]
+        present = self._asked[queries][:, None]  # [q, 1]
         if scipy.sparse.issparse(self._queries):
-            there = there & (scores > 0)  # others share no word with the query
-        found = np.where(there, self._there[found], -1)
+            present = present & (scores > 0)  # others share no word with the query
+        found = np.where(present, self._present[found], -1)
         return found, scores, self._right(queries)
 
     def _right(self, queries: np.ndarray) -> np.ndarray:

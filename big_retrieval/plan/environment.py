@@ -20,12 +20,12 @@ def prepare(chip: Chip, count: int) -> None:
       chip: asked for.
       count: how many.
     """
-    if chip.platform != "cpu" and there(chip, count):
+    if chip.platform != "cpu" and available(chip, count):
         return
     virtual_cpus(count)
 
 
-def there(chip: Chip, count: int) -> bool:
+def available(chip: Chip, count: int) -> bool:
     """Whether at least so many of the chip are visible here; asks another process, if anything."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False

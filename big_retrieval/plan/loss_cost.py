@@ -30,8 +30,8 @@ class Travel:
     gradient: int
 
     @property
-    def there(self) -> int:
-        """Bytes that go there."""
+    def forward(self) -> int:
+        """Bytes of a row that another device receives in the forward pass."""
         return self.embeddings + self.columns
 
 
@@ -120,9 +120,9 @@ class LossCost:
         statistics = [5 * 4 * batch * len(each) for each in (under_way, gathered)]
         if rows_over == 1:
             return blocks + sum(statistics)
-        queries = sum({each.name: each.there for each in gathered}.values())
+        queries = sum({each.name: each.forward for each in gathered}.values())
         partial = max((each.gradient for each in gathered), default=0)
-        moving = max((each.there + each.gradient for each in under_way), default=0)
+        moving = max((each.forward + each.gradient for each in under_way), default=0)
         whole = batch * (queries + partial) + statistics[1]
         return blocks + whole + (batch * moving + statistics[0]) // rows_over
 
@@ -143,18 +143,18 @@ class LossCost:
     def wire(self, rows_over: int) -> dict[str, float]:
         """Bytes that one device receives for the loss in a step, by kind of collective.
 
-        Of N rows of b bytes with gradients of g on R devices, gathering (R - 1) / R N b there and
-        (R - 1) / R N g back, ring N (2 b + g); the queries of several terms are gathered once,
+        Of N rows of b bytes with gradients of g on R devices, gathering (R - 1) / R N b forward
+        and (R - 1) / R N g back, ring N (2 b + g); the queries of several terms are gathered once,
         their gradients come back for each. Which columns a side has active is reduced over the
         devices. What columns on the tensor axis add is in `columns_wire`.
         """
         rows, share = self.config.batch_size, (rows_over - 1) / rows_over
         under_way, gathered = self.split()
-        there = sum({each.name: each.there for each in gathered}.values())
+        forward = sum({each.name: each.forward for each in gathered}.values())
         out = {
-            "all-gather": share * rows * there,
+            "all-gather": share * rows * forward,
             "reduce-scatter": share * rows * sum(each.gradient for each in gathered),
-            "collective-permute": float(rows * sum(2 * t.there + t.gradient for t in under_way)),
+            "collective-permute": float(rows * sum(2 * t.forward + t.gradient for t in under_way)),
             "all-reduce": 2 * share * self.activity() / self.tensor,
         }
         if rows_over == 1:

@@ -71,13 +71,13 @@ def target(topology: tuple[Chip, int] | None) -> Target:
         chip = chips.of_kind(devices[0].device_kind, jax.local_device_count())
         return Target(chip, devices, True)
     chip, count = topology
-    there = chips.of_kind(devices[0].device_kind)
+    here = chips.of_kind(devices[0].device_kind)
     if len(devices) < count:
         raise UserError(
             f"--topology asks for {count} devices, but jax started with {len(devices)}: "
             "unset XLA_FLAGS and JAX_PLATFORMS."
         )
-    return Target(chip, devices[:count], there is not None and there.name == chip.name)
+    return Target(chip, devices[:count], here is not None and here.name == chip.name)
 
 
 def run(config: Config, workdir: Path, topology: tuple[Chip, int] | None) -> dict[str, Any]:

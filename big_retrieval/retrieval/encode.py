@@ -91,15 +91,15 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     from big_retrieval.evals.fields import average, placed
 
     embeddings: dict[str, Any] = {}
-    there: dict[str, np.ndarray] = {}
+    present: dict[str, np.ndarray] = {}
     for name in fields:
-        has = there[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
+        has = present[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
         if not has.any():
             continue
         part = chunk.take(np.flatnonzero(has).tolist())
         found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
         embeddings[name] = placed(found, np.flatnonzero(has), len(chunk))
-    return average(similarity.topology(model.config.topology), embeddings, fields, there)
+    return average(similarity.topology(model.config.topology), embeddings, fields, present)
 
 
 def usable(chunk: Chunk, encode: Callable[[Chunk], Any], left_out: LeftOut) -> Chunk:

@@ -91,9 +91,9 @@ def _multi_hot(bow: jax.Array, width: int) -> jax.Array:
 
 def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
     """Compact rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
-    there = (columns >= 0) & (values != 0)
-    rows = np.repeat(np.arange(len(values)), there.sum(axis=1))
-    found = (values[there].astype(np.float32), (rows, columns[there]))
+    present = (columns >= 0) & (values != 0)
+    rows = np.repeat(np.arange(len(values)), present.sum(axis=1))
+    found = (values[present].astype(np.float32), (rows, columns[present]))
     out = scipy.sparse.csr_array(found, shape=(len(values), width))
     out.sort_indices()
     return out

@@ -47,8 +47,8 @@ def columns_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarr
     else:
         values = np.asarray(row).reshape(-1)
         columns = np.arange(len(values))
-    there = values != 0
-    columns, values = columns[there], values[there]
+    present = values != 0
+    columns, values = columns[present], values[present]
     order = np.argsort(-values, kind="stable")[:count]
     return columns[order], values[order]
 

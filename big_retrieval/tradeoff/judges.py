@@ -41,8 +41,8 @@ class GradedScorer:
 
     def metrics(self, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         """Means over the queries; of documents found with equal scores, lower grades go first."""
-        there = (found >= 0) & self.sayable[:, None]
-        documents = np.where(there, self.findable[found], -1)
+        present = (found >= 0) & self.sayable[:, None]
+        documents = np.where(present, self.findable[found], -1)
         documents, scores = without_own(documents, scores, self.own, self.config.depth)
         grades = _against(grades_of(documents, self.judged, self.grades), scores)
         c = self.config

@@ -184,16 +184,16 @@ def ranked(
     def rows(side: Side, mode: Mode) -> Embeddings:
         part = fields_in_mode(encoded[side], mode, side, words[side])
         weighed = evaluator.weights_of(side)
-        return average(evaluator.topology, part.embeddings, weighed, part.there)[kept[side]]
+        return average(evaluator.topology, part.embeddings, weighed, part.present)[kept[side]]
 
     own, (judged, grades) = evaluator.own[asked], source.judgements.of(asked)
     sayable = encoded["query"].any(evaluator.weights_of("query"))[asked]
     readers = {n: evaluator.readers[n] for n in side_fields(config, c)["query"]}
     samples = {}
     for each, reader in readers.items():
-        there = asked[encoded["query"].there[each][asked]]
-        samples[each] = _texts(source.queries, reader, [(record, 0) for record in there.tolist()])
-    return System(
+        present = asked[encoded["query"].present[each][asked]]
+        samples[each] = _texts(source.queries, reader, [(record, 0) for record in present.tolist()])
+    return Subject(
         title=name,
         topology=config.topology,
         gates=gates,

@@ -110,14 +110,14 @@ class Metrics:
           UserError: another run has the folder, or the file was replaced or removed.
         """
         locks.check()
-        if not self._is_there():
+        if not self._exists():
             raise UserError(
                 f"{self._path} was replaced or removed while this run wrote to it, so that rows "
                 "would be lost: repeat the same command, and the run goes on from its newest "
                 "checkpoint."
             )
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
@@ -134,7 +134,7 @@ class Metrics:
         """
         if not self._active or not (last or self._rows > 1.1 * self._in_csv):
             return
-        if not self._is_there():  # these are another run's rows
+        if not self._exists():  # these are another run's rows
             return
         with self._extras("curves.csv"):
             write_bytes(self._csv, curves(read_rows(self._path)).encode())

@@ -181,7 +181,7 @@ def abstract_batch(config: Config, mesh: Mesh | None) -> Batch:
         shapes = field.shapes().items()
         fields[name] = {key: array(dtype, *shape) for key, (shape, dtype) in shapes}
         if field.optional:
-            fields[name]["there"] = array(jnp.bool_)
+            fields[name]["present"] = array(jnp.bool_)
     extras: dict[str, Any] = {"document_id": array(jnp.int32)}
     extras |= {name: array(dtype) for name, dtype in label_types(config.labels).items()}
     name, count = negatives_field(config), config.negatives.count

@@ -105,7 +105,7 @@ def test_a_column_names_the_rows_of_a_file(tmp_path: Path) -> None:
     batch = batch_of(of, readers(of, file=str(tmp_path / "a.npy"), column="row", optional=True))
     for row, record in enumerate(batch["record"].tolist()):
         number = numbers[record]
-        assert batch["array"]["there"][row] == (number is not None)
+        assert batch["array"]["present"][row] == (number is not None)
         wanted = np.zeros((2, 3)) if number is None else VALUES[number]
         np.testing.assert_array_equal(batch["array"]["values"][row], wanted)
 

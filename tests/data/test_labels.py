@@ -118,11 +118,11 @@ def test_batches_with_labels_and_missing_fields() -> None:
     np.testing.assert_allclose(batch["weight"], 100 / (order + 1))
     np.testing.assert_array_equal(batch["document_id"], order)
     np.testing.assert_array_equal(batch["query_id"], [number_of(f"q{n % 2}") for n in order])
-    np.testing.assert_array_equal(batch["title"]["there"], np.isin(order, [0, 2]))
-    np.testing.assert_array_equal(batch["image"]["there"], np.isin(order, [0, 1]))
-    assert "there" not in batch["query"]
+    np.testing.assert_array_equal(batch["title"]["present"], np.isin(order, [0, 2]))
+    np.testing.assert_array_equal(batch["image"]["present"], np.isin(order, [0, 1]))
+    assert "present" not in batch["query"]
     dark = batch["image"]["pixels"].reshape(4, -1).max(1) == 0
-    np.testing.assert_array_equal(dark, ~batch["image"]["there"])
+    np.testing.assert_array_equal(dark, ~batch["image"]["present"])
 
 
 def test_evaluations_leave_missing_fields_out() -> None:

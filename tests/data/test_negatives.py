@@ -62,17 +62,17 @@ def words(row: int, count: int) -> list[str]:
 def test_each_row_has_its_own_and_padding_says_so() -> None:
     of = source([words(0, 4), words(1, 2), [], None, words(4, 3), words(5, 1)])
     batch = batch_of(of)
-    arrays, there = batch["negatives"]["document"], batch["negatives_valid"]
+    arrays, present = batch["negatives"]["document"], batch["negatives_valid"]
     assert arrays["ids"].shape == arrays["mask"].shape == (6, K, 6)
-    assert (arrays["ids"].dtype, arrays["mask"].dtype, there.dtype) == (np.int32, bool, bool)
+    assert (arrays["ids"].dtype, arrays["mask"].dtype, present.dtype) == (np.int32, bool, bool)
     for place, record in enumerate(batch["record"].tolist()):
         count = min(K, {0: 4, 1: 2, 4: 3, 5: 1}.get(record, 0))
-        assert there[place].tolist() == [True] * count + [False] * (K - count)
+        assert present[place].tolist() == [True] * count + [False] * (K - count)
         found = texts_of(arrays["ids"][place])
         assert len({*found[:count]}) == count
         assert {*found[:count]} <= {*words(record, 4)}
         assert found[count:] == [""] * (K - count)
-    assert arrays["mask"].sum(-1).tolist() == np.where(there, 3, 2).tolist()
+    assert arrays["mask"].sum(-1).tolist() == np.where(present, 3, 2).tolist()
 
 
 def test_pools_of_one_keep_the_order_of_the_list() -> None:

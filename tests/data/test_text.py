@@ -91,11 +91,11 @@ def test_shapes_types_padding_and_cutting():
 def test_rows_do_not_depend_on_each_other_and_are_framed(texts, length):
     tokenizer = wordpiece_tokenizer(VOCAB)
     ids, mask = tokenizer.encode(texts, length)
-    for text, row, there in zip(texts, ids, mask, strict=True):
+    for text, row, present in zip(texts, ids, mask, strict=True):
         one, _ = tokenizer.encode([text], length)
         np.testing.assert_array_equal(one[0], row)
-        count = int(there.sum())
-        assert there[:count].all()
+        count = int(present.sum())
+        assert present[:count].all()
         assert row[0] == 2
         assert row[count - 1] == 3
         assert (row[count:] == tokenizer.pad_id).all()

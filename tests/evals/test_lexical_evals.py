@@ -47,8 +47,8 @@ def bags(texts: list[str], binary: bool = True) -> np.ndarray:
     """Bags of words [n, V] from the tokens' names."""
     out = np.zeros((len(texts), len(COLUMNS)), np.float32)
     ids, mask = TOKENIZER.encode(texts, TEXT.field.length)
-    for row, own, there in zip(out, ids, mask, strict=True):
-        for number in own[there].tolist():
+    for row, own, present in zip(out, ids, mask, strict=True):
+        for number in own[present].tolist():
             if (name := TOKENIZER.id_to_token(number)) in COLUMNS.words:
                 row[COLUMNS.words.index(name)] += 1
     return np.minimum(out, 1) if binary else out

@@ -95,9 +95,9 @@ def expected(table: dict[str, np.ndarray], weights: dict[str, float]) -> dict[st
     for q in range(QUERIES):
         scores = {}
         for d in range(DOCUMENTS):
-            there = {"image": d not in NO_IMAGE, "title": d not in NO_TITLE}
+            present = {"image": d not in NO_IMAGE, "title": d not in NO_TITLE}
             mixed = sum(
-                weight * table[f][d, 0] for f, weight in weights.items() if there[f] and weight
+                weight * table[f][d, 0] for f, weight in weights.items() if present[f] and weight
             )
             if np.any(mixed):
                 scores[d] = table["query"][q, 0] @ (mixed / np.linalg.norm(mixed))

@@ -74,10 +74,10 @@ def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> 
     assert {name: float(x) for name, x in found.items()} == pytest.approx(expected, rel=1e-5)
 
 
-def batch(valid: np.ndarray, there: np.ndarray | None) -> Any:
+def batch(valid: np.ndarray, present: np.ndarray | None) -> Any:
     fields: dict[str, Any] = {"query": {}, "title": {}}
-    if there is not None:
-        fields["title"] = {"there": jnp.asarray(there)}
+    if present is not None:
+        fields["title"] = {"present": jnp.asarray(present)}
     return Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(len(valid)))  # type: ignore
 
 
@@ -122,15 +122,15 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     if gated:
         objective = VdrLoss(Vdr(top_k=2), SIDES, TEMPERATURE, False, True)
     valid = np.array([True, True, False, True, True])
-    there = np.array([True, False, True, True, True])
+    present = np.array([True, False, True, True, True])
     found = []
     for filling in (0.0, 5.0):
         query, bow, _ = arrays(2)
         title, others, _ = arrays(3)
-        query[~valid], title[~(valid & there)] = filling, filling
-        bow[~valid], others[~(valid & there)] = (-1, 6) if filling else (0, -1)
-        given_reps = reps(query, title, {"query": bow, "title": others})
-        loss, metrics = objective(Context(given_reps, batch(valid, there), SCALARS))
+        query[~valid], title[~(valid & present)] = filling, filling
+        words[~valid], others[~(valid & present)] = (-1, 6) if filling else (0, -1)
+        given_reps = reps(query, title, {"query": words, "title": others})
+        loss, metrics = objective(Context(given_reps, batch(valid, present), SCALARS))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert found[0]["active_document"] > 0
@@ -143,16 +143,16 @@ def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)
-    there = np.array([True, False, True, True, False])
+    present = np.array([True, False, True, True, False])
     embeddings = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
     words = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
-    fields: Any = {"title": {}, "text": {"there": jnp.asarray(there)}}
+    fields: Any = {"title": {}, "text": {"present": jnp.asarray(present)}}
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
     side, anything = lexical_side(
         of, Reps(embeddings=embeddings, words=words), given_batch, "document"
     )
     assert anything is None
-    shares = np.where(there, 0.25, 0.0)[:, None]
+    shares = np.where(present, 0.25, 0.0)[:, None]
     np.testing.assert_allclose(side.embeddings, (1 - shares) * title + shares * text, rtol=1e-6)
     assert side.words is not None
     np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))

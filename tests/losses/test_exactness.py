@@ -22,7 +22,7 @@ from big_retrieval.train.microbatch import in_slices
 ROWS, EXTRA, WIDTH = 24, 2, 10  # 24 = 8 devices x 3 rows
 TOP: dict[str, Similarity] = {**TOPOLOGIES, "product": Product()}
 VALID = np.arange(ROWS) % 11 != 4
-QUERY_THERE, DOCUMENT_THERE = np.arange(ROWS) % 7 != 3, np.arange(ROWS) % 5 != 1
+QUERY_PRESENT, DOCUMENT_PRESENT = np.arange(ROWS) % 7 != 3, np.arange(ROWS) % 5 != 1
 NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 
 
@@ -166,8 +166,8 @@ def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -
     mass = np.where(own, weight[:, None], mass)
     counts = ~known if kind.false_negatives == "mask" else np.ones((n, m), bool)
     if kind.absent:
-        columns = np.concatenate([DOCUMENT_THERE[rows], np.ones(m - n, bool)])
-        counts = counts & QUERY_THERE[rows][:, None] & columns[None, :]
+        columns = np.concatenate([DOCUMENT_PRESENT[rows], np.ones(m - n, bool)])
+        counts = counts & QUERY_PRESENT[rows][:, None] & columns[None, :]
         mass = mass * counts
     if kind.sigmoid:
         s = s + x["bias"]
@@ -217,7 +217,7 @@ def ours(
         extra = Negatives(reps["negatives"], of["negatives_valid"], of["negatives_id"])
         common["negatives"] = extra
     if kind.absent:
-        common["there"] = of["query_there"], of["document_there"]
+        common["present"] = of["query_present"], of["document_present"]
     if kind.sigmoid:
         common["weight_inside"] = kind.inside
         return sigmoid_loss(query, document, bias=x["bias"], **common)[0]
@@ -262,8 +262,8 @@ def check(
         **of,
         "valid": VALID,
         "negatives_valid": NEGATIVES_VALID,
-        "query_there": QUERY_THERE,
-        "document_there": DOCUMENT_THERE,
+        "query_present": QUERY_PRESENT,
+        "document_present": DOCUMENT_PRESENT,
     }
     run = jax.jit(jax.value_and_grad(lambda x, of: ours(kind, name, form, feature_axis, x, of)))
     if shape is None:

@@ -31,8 +31,10 @@ def embeddings(name: str, seed: int = 0) -> dict[str, jax.Array]:
     return {f: TOPOLOGIES[name].project(jnp.asarray(x, jnp.float32)) for f, x in raw.items()}
 
 
-def batch(weight: Any = None, **there: np.ndarray) -> Any:
-    fields = {name: {"there": jnp.asarray(there[name])} if name in there else {} for name in FIELDS}
+def batch(weight: Any = None, **present: np.ndarray) -> Any:
+    fields = {
+        name: {"present": jnp.asarray(present[name])} if name in present else {} for name in FIELDS
+    }
     valid = jnp.ones(ROWS, bool)
     return Batch(fields=fields, valid=valid, document_id=jnp.arange(ROWS), weight=weight)  # type: ignore
 
@@ -96,34 +98,34 @@ def test_weights_of_one_change_nothing(config: Any) -> None:
 def test_a_missing_field_leaves_its_terms_and_the_average() -> None:
     """Its weight goes to the others, its row and column out of its pairwise term; N stays."""
     p = embeddings("sphere")
-    there = np.arange(ROWS) % 3 != 1
+    present = np.arange(ROWS) % 3 != 1
     weight = jnp.linspace(0.5, 9.0, ROWS)
     reps: Any = Reps(embeddings=p)  # type: ignore
     of, config = sides("sphere"), Contrastive(divide_by="rows")
     run = jax.value_and_grad(
         lambda x: objective(of, config)(
             Reps(embeddings={**p, "image": x}),  # type: ignore
-            batch(weight, image=there),
+            batch(weight, image=present),
             SCALARS,
         ),
         has_aux=True,
     )
     (_, metrics), grad = run(p["image"])
-    np.testing.assert_array_equal(np.asarray(grad)[~there], 0)
-    assert np.abs(np.asarray(grad)[there]).min() > 0
-    average, mask = of.embeddings(reps, batch(image=there), ("image", "title"))
-    np.testing.assert_allclose(average[~there], p["title"][~there], rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(grad)[~present], 0)
+    assert np.abs(np.asarray(grad)[present]).min() > 0
+    average, mask = of.embeddings(reps, batch(image=present), ("image", "title"))
+    np.testing.assert_allclose(average[~present], p["title"][~present], rtol=1e-6)
     mixed = 0.7 * p["image"] + 0.3 * p["title"]
-    np.testing.assert_allclose(average[there], mixed[there], rtol=1e-6)
+    np.testing.assert_allclose(average[present], mixed[present], rtol=1e-6)
     assert mask is None  # the title is always there
     how: Any = {"topology": topology("sphere"), "scale": jnp.exp(1.5)}
-    some = np.flatnonzero(there)
+    some = np.flatnonzero(present)
     rows = contrastive_loss(
         p["query"][some], p["image"][some], weight=weight[some], divide_by="rows", **how
     )[0]
     # Queries without an image stay negatives of the images: none of them may be left out.
     both = contrastive_loss(
-        p["query"], p["image"], weight=weight, there=(None, jnp.asarray(there)),
+        p["query"], p["image"], weight=weight, present=(None, jnp.asarray(present)),
         divide_by="rows", **how,
     )[0]  # fmt: skip
     np.testing.assert_allclose(metrics["loss_query_image"], both, rtol=1e-6)

@@ -153,9 +153,9 @@ def strongest(points: Any, top_k: int | None) -> Any:
     return order < (WIDTH if top_k is None else top_k)
 
 
-def shared_out(active: Any, rows: int, there: bool) -> Any:
+def shared_out(active: Any, rows: int, present: bool) -> Any:
     turns = np.arange(WIDTH)[None, :] % rows == np.arange(rows)[:, None]
-    return turns & ~active & there
+    return turns & ~active & present
 
 
 def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:

@@ -104,7 +104,7 @@ def test_a_share_of_a_negative_score_is_further_below_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "there"),
+    ("text", "answer", "present"),
     [
         ("born in Köln, in 1906", "koln", False),
         ("born in KÖLN", "Köln", True),
@@ -117,9 +117,9 @@ def test_a_share_of_a_negative_score_is_further_below_it() -> None:
         ("anything", "", False),
     ],
 )
-def test_answers_are_sequences_of_words(text: str, answer: str, there: bool) -> None:
-    assert has_answer(text, [words_of(answer)]) == there
-    assert has_answer(text, [words_of("zzz"), words_of(answer)]) == there
+def test_answers_are_sequences_of_words(text: str, answer: str, present: bool) -> None:
+    assert has_answer(text, [words_of(answer)]) == present
+    assert has_answer(text, [words_of("zzz"), words_of(answer)]) == present
 
 
 def test_words() -> None:
@@ -343,12 +343,12 @@ def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
     _, task, searcher = searching(tmp_path, **head)
     numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
     for place, query in enumerate(("red shoe", "blue hat")):
-        there = numbers[place] >= 0
+        present = numbers[place] >= 0
         words = {n: set(task.text(n)[1].split()) for n in range(6)}
-        assert {*numbers[place][there].tolist()} == {
+        assert {*numbers[place][present].tolist()} == {
             n for n, own in words.items() if own & set(query.split())
         }
-        assert (scores[place][there] > 0).all()
+        assert (scores[place][present] > 0).all()
 
 
 @pytest.mark.parametrize("lexical", [False, True])

@@ -64,9 +64,9 @@ def test_by_hand() -> None:
         "wide": (dense + 2 * bag, dense),
         "splade": (dense, dense),
     }
-    for name, (there, back) in expected.items():
+    for name, (forward, back) in expected.items():
         found = loss_cost.loss_wire(lexical(LOSSES[name])[1], 8)
-        assert found["all-gather"] == ROWS * there * 7 / 8, name
+        assert found["all-gather"] == ROWS * forward * 7 / 8, name
         assert found["reduce-scatter"] == ROWS * back * 7 / 8, name
         assert "collective-permute" not in found
     found = loss_cost.loss_wire(lexical(LOSSES["ring"])[1], 8)

@@ -74,11 +74,11 @@ def test_floats_of_any_size_agree_up_to_rounding(tmp_path: Path) -> None:
     index = make_inverted(tmp_path / "index", documents, memory=2**15)
     numbers, scores = index.search(queries, 500)
     table = queries.toarray().astype(np.float64) @ documents.toarray().T.astype(np.float64)
-    there = numbers >= 0
+    present = numbers >= 0
     found = np.take_along_axis(table, np.maximum(numbers, 0), 1)
-    np.testing.assert_allclose(scores[there], found[there], rtol=1e-6)
+    np.testing.assert_allclose(scores[present], found[present], rtol=1e-6)
     assert (scores[:, :-1] >= scores[:, 1:]).all()
-    assert there.sum() == (table > 0).sum()
+    assert present.sum() == (table > 0).sum()
 
 
 def test_equal_scores_go_by_number(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_against_sets(seed: int, top_k: int, with_bow: bool) -> None:
         strongest, mine = kept(row, top_k, own if with_bow else own[:0])
         columns, values = np.asarray(found.columns[n]), np.asarray(found.values[n])
         assert columns[:first].tolist() == strongest  # exactly k, strongest first
-        there = columns[columns >= 0]
-        assert sorted(there.tolist()) == sorted({*strongest} | mine)  # each once
-        np.testing.assert_array_equal(values[columns >= 0], row[there])
+        present = columns[columns >= 0]
+        assert sorted(present.tolist()) == sorted({*strongest} | mine)  # each once
+        np.testing.assert_array_equal(values[columns >= 0], row[present])
         assert not values[columns < 0].any()
 
 
@@ -83,8 +83,8 @@ def test_bags_and_words(seed: int, normalise: bool) -> None:
     bag = gate.bag_of_words(jnp.asarray(bow), normalise)
     np.testing.assert_allclose(gate.spread(bag, WIDTH), expected, rtol=1e-6)
     for columns in np.asarray(bag.columns):
-        there = columns[columns >= 0].tolist()
-        assert len(there) == len({*there})
+        present = columns[columns >= 0].tolist()
+        assert len(present) == len({*present})
 
 
 def test_the_gate_has_no_gradient_but_its_values_have() -> None:

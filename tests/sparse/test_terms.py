@@ -100,8 +100,8 @@ def test_bags_against_sets(seed: int, rule: str) -> None:
     found = columns.bag(ids, mask)
     assert found.shape == (4, len(columns))
     assert found.dtype == np.float32
-    for row, own, there in zip(found.toarray(), ids, mask, strict=True):
-        expected = {c for c in columns.table[own[there]].tolist() if c >= 0}
+    for row, own, present in zip(found.toarray(), ids, mask, strict=True):
+        expected = {c for c in columns.table[own[present]].tolist() if c >= 0}
         assert {*np.flatnonzero(row).tolist()} == expected
         assert {*row[row != 0].tolist()} <= {1.0}
 

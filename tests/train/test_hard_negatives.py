@@ -67,15 +67,15 @@ def arrays(rng: np.random.Generator, *shape: int) -> dict[str, jax.Array]:
     return {"ids": jnp.asarray(np.where(mask, ids, 0)), "mask": jnp.asarray(mask)}
 
 
-def batch(extra: Any = None, there: np.ndarray | None = EXTRA_VALID) -> Any:
+def batch(extra: Any = None, present: np.ndarray | None = EXTRA_VALID) -> Any:
     rng = np.random.default_rng(0)
     fields = {name: arrays(rng, ROWS) for name in ("query", "text")}
     negatives = extra or {"text": arrays(rng, ROWS, EXTRA)}
     numbers = jnp.arange(ROWS, dtype=jnp.int32)
     return Batch(
         fields=fields, valid=jnp.asarray(VALID), document_id=numbers, query_id=numbers,
-        negatives=negatives if there is not None else None,
-        negatives_valid=None if there is None else jnp.asarray(there),
+        negatives=negatives if present is not None else None,
+        negatives_valid=None if present is None else jnp.asarray(present),
     )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_dpr_is_what_its_paper_says() -> None:
     rows = np.logaddexp.reduce(scores, axis=1) - own
     columns = np.logaddexp.reduce(scores[:, : len(own)], axis=0) - own
     assert value(params, given)[0] == pytest.approx(np.mean(rows + columns) / 2, rel=1e-5)
-    without = value(params, batch(there=None))[0]
+    without = value(params, batch(present=None))[0]
     plain = np.logaddexp.reduce(scores[:, : len(own)], axis=1) - own
     assert without == pytest.approx(np.mean(plain + columns) / 2, rel=1e-5)
     assert np.mean(rows) > np.mean(plain) + 0.1

@@ -158,11 +158,11 @@ class FieldReader:
         raise NotImplementedError
 
 
-def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """`FieldReader.stack`; optional fields get `there`, bool [n]: False where a value is None."""
+def stack(reader: Reader, values: Sequence[Any]) -> dict[str, np.ndarray]:
+    """`Reader.stack`; with `present` bool [n] of an optional field: False where a value is None."""
     arrays = reader.stack(values)
     if reader.field.optional:
-        arrays = {**arrays, "there": np.array([x is not None for x in values], bool)}
+        arrays = {**arrays, "present": np.array([x is not None for x in values], bool)}
     return arrays
 
 

@@ -64,7 +64,7 @@ def draw(
     document_trains = _share(documents, document_share, seed, "documents")
     dev = np.zeros(len(queries), bool)
     for part in (query_trains, ~query_trains):
-        keys = [key for key, there in zip(queries, part, strict=True) if there]
+        keys = [key for key, present in zip(queries, part, strict=True) if present]
         dev[part] = _chosen(keys, dev_share, seed, "dev")
     return FourWaySplit(query_trains, document_trains, dev)
 

@@ -59,10 +59,10 @@ class Judgements:
         numbers = np.asarray(queries, np.int64)
         lengths = starts[numbers + 1] - starts[numbers]  # [q]
         places = np.arange(lengths.max(initial=0))  # [J]
-        there = places < lengths[:, None]  # [q, J]
-        pairs = order[np.where(there, starts[numbers][:, None] + places, 0)]  # [q, J]
-        documents = np.where(there, self.document[pairs], -1).astype(np.int32)
-        return documents, np.where(there, self.score[pairs], 0.0)
+        present = places < lengths[:, None]  # [q, J]
+        pairs = order[np.where(present, starts[numbers][:, None] + places, 0)]  # [q, J]
+        documents = np.where(present, self.document[pairs], -1).astype(np.int32)
+        return documents, np.where(present, self.score[pairs], 0.0)
 
 
 @runtime_checkable
@@ -135,11 +135,11 @@ def distinct(
     other = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
     if other.any() and twice == "refuse":
         here = int(np.flatnonzero(other)[0])
-        there, now = int(order[here - 1]), int(order[here])
+        earlier, later = int(order[here - 1]), int(order[here])
         raise UserError(
-            f"{place(now)}: this pair has the score {score[now]:g}, but {score[there]:g} in "
-            f"{place(there)}; keep one of them, or set `twice` of the data to 'max', 'min', 'mean' "
-            "or 'first' (--twice=max, of commands that have it)."
+            f"{place(later)}: this pair has the score {score[later]:g}, but {score[earlier]:g} in "
+            f"{place(earlier)}; keep one of them, or set `twice` of the data to 'max', 'min', "
+            "'mean' or 'first' (--twice=max, of commands that have it)."
         )
     first[order[later]] = False
     starts = np.flatnonzero(~later)
