@@ -51,7 +51,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
         return jnp.mean(0.5 * partitions - jnp.diagonal(logits))
 
     def ours(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
-        common: Any = {"topology": top, "scale": jnp.exp(t), "execution": execution}
+        common: Any = {"topology": top, "logit_scale": jnp.exp(t), "execution": execution}
         if args.loss == "sigmoid":
             return sigmoid_loss(query, document, bias=-10.0, **common)[0]
         return contrastive_loss(query, document, **common)[0]

@@ -44,7 +44,7 @@ def make_step(
     ids = torch.tensor(arrays["ids"]).long()
     optimizer = _optimizer(torch, config, clip.weights)
     main: Any = config.losses["main"]
-    bounds = main.temperature.min, main.temperature.max
+    bounds = main.logit_scale.min, main.logit_scale.max
     low, high = (None if x is None else float(np.log(x)) for x in bounds)
 
     def step() -> float:
@@ -58,7 +58,7 @@ def make_step(
         optimizer.step()
         if low is not None or high is not None:
             with torch.no_grad():
-                clip.weights["temperature"].clamp_(low, high)
+                clip.weights["logit_scale"].clamp_(low, high)
         return float(loss.detach())
 
     return step, torch.__version__
@@ -80,7 +80,7 @@ def _optimizer(torch: Any, config: Config, weights: dict[str, Any]) -> Any:
 
 
 class _Clip:
-    """Two towers, two projections and the temperature.
+    """Two towers, two projections and the logit scale.
 
     Attributes:
       weights: name -> leaf tensor that is trained.
@@ -103,7 +103,7 @@ class _Clip:
         kernel = params["image"]["patch_embedding"]["kernel"]  # [P*P*3, W]: row, column, channel
         kernel = kernel.reshape(vision.patch, vision.patch, 3, vision.width)
         self._add("image/patches", kernel.transpose(3, 2, 0, 1))  # [W, 3, P, P]
-        self._add("temperature", params["scalars"]["main"]["temperature"])
+        self._add("logit_scale", params["scalars"]["main"]["logit_scale"])
 
     def _add(self, name: str, value: Any) -> None:
         value = self._torch.tensor(np.ascontiguousarray(value))
@@ -138,7 +138,7 @@ class _Clip:
         torch, f = self._torch, self._f
         images = f.normalize(self._linear(self._image(pixels), "image/head", bias=False), dim=-1)
         texts = f.normalize(self._linear(self._texts(ids, mask), "text/head", bias=False), dim=-1)
-        logits = self.weights["temperature"].exp() * texts @ images.T  # [B, B]
+        logits = self.weights["logit_scale"].exp() * texts @ images.T  # [B, B]
         target = torch.arange(len(logits))
         return 0.5 * (f.cross_entropy(logits, target) + f.cross_entropy(logits.T, target))
 

@@ -15,9 +15,10 @@ flat lexical vectors [..., V].
 
 Shapes: a representation is [..., M, N], M sub-spheres (class tokens) of N dimensions; the paper's
 Ob(n, m) has n = N and m = M. An embedding has its representation's shape. Scores are higher for
-closer embeddings and carry no temperature. All arithmetic is in float32 or wider (float64 stays
-float64), with full-precision matrix products. The objects have no state, compare equal by class and
-are hashable, so they can be static arguments; all methods work under jit, grad, vmap and shard_map.
+closer embeddings and are not multiplied by the logit scale. All arithmetic is in float32 or wider
+(float64 stays float64), with full-precision matrix products. The objects have no state, compare
+equal by class and are hashable, so they can be static arguments; all methods work under jit, grad,
+vmap and shard_map.
 """
 
 import abc

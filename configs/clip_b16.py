@@ -1,7 +1,7 @@
 """The oblique paper's own CLIP: the recipe of oblique_b16.py, one class token, on the sphere.
 
 "Design of the Topology for Contrastive Visual-Textual Alignment", Table 2, "our-impl.":
-139,952,129 parameters, temperature at most 100.
+139,952,129 parameters, logit scale at most 100.
 """
 
 from big_retrieval.config import recipe

@@ -41,7 +41,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         )  # fmt: skip
     c.tokenizer.path = weights
     c.topology = "inner"
-    c.losses.main.temperature.update(init=1.0, learnable=False, max=None)
+    c.losses.main.logit_scale.update(init=1.0, learnable=False, max=None)
 
     # Optimiser
     c.optimizer.update(lr=2e-5, weight_decay=0.0, clip_norm=2.0)

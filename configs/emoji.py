@@ -31,7 +31,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     recipe.image_text(c, dim=64 // args.m, size=32, length=24)
     c.fields.image.crop_scale, c.fields.image.crop_ratio = (0.7, 1.0), (0.85, 1.18)
     c.topology = "oblique" if args.m > 1 else "sphere"
-    c.losses.main.temperature.init = 5.0
+    c.losses.main.logit_scale.init = 5.0
 
     # Optimiser
     c.optimizer.lr, c.optimizer.weight_decay = 2e-3, 0.1

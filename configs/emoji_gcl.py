@@ -53,7 +53,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.fields.image = recipe.entry(config.ImageField(), size=32, head=head, weight=0.5)
         c.fields.image.update(crop_scale=(0.7, 1.0), crop_ratio=(0.85, 1.18))
     c.topology = "oblique" if args.m > 1 else "sphere"
-    c.losses.main.temperature.init = 5.0
+    c.losses.main.logit_scale.init = 5.0
 
     # Objective
     c.labels = recipe.entry(

@@ -24,7 +24,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     for tower in c.towers.values():
         tower.depth = 2
     c.tokenizer.path = args.vocab
-    c.losses.main.temperature.init = 1 / 0.07
+    c.losses.main.logit_scale.init = 1 / 0.07
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = args.lr, 20
     for name in [name for name in c.evals if name == "caltech" or name.startswith("groups_")]:
         del c.evals[name]

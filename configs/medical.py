@@ -52,7 +52,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.fields.query.head, c.fields.answer.head = head, head.copy_and_resolve_references()
     c.towers.text.pool = "mean" if args.method == "dpr" else "none"  # as MiniLM was trained
     c.tokenizer.path, c.topology = args.vocab, "inner"
-    c.losses.main.temperature.update(init=0.1 if args.method == "vdr" else 1.0, max=None)
+    c.losses.main.logit_scale.update(init=0.1 if args.method == "vdr" else 1.0, max=None)
 
     # Objective
     if args.method == "vdr":

@@ -2,7 +2,7 @@
 
 "Design of the Topology for Contrastive Visual-Textual Alignment", Table 2. Known from the paper
 and the published weights: the model (139,368,449 parameters), 224 pixels, context 77, training from
-scratch on about 500M pairs, temperature at most 100/16, and by the weights' name 32 epochs at batch
+scratch on about 500M pairs, logit scale at most 100/16, and by the weights' name 32 epochs at batch
 32k. The optimiser's recipe is not published; what is marked "ours" follows common CLIP practice.
 """
 
@@ -28,8 +28,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.text = recipe.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
     recipe.image_text(c, dim=args.n, size=224, length=77)
     c.topology = "oblique"
-    c.losses.main.temperature.max = 100 / args.m  # as published
-    c.losses.main.temperature.init = (
+    c.losses.main.logit_scale.max = 100 / args.m  # as published
+    c.losses.main.logit_scale.init = (
         1 / 0.07 / args.m
     )  # ours: CLIP's start, for scores m times as wide
 

@@ -16,11 +16,11 @@ def get_config(arg: str = "") -> recipe.Editable:
     """The ablation tables by arguments.
 
     Arguments: runlocal; structure: multi-64-8 (default), ob-64-8, sphere, ...; topology: oblique
-    (default for ob and multi), geodesic, sphere, euclidean; tau: start of the temperature (the
-    tables' 14.3, 202, 1); fixed: no gradient for it; batch (4096).
+    (default for ob and multi), geodesic, sphere, euclidean; logit_scale: its start, the
+    tables' tau (14.3, 202, 1); fixed: no gradient for it; batch (4096).
     """
     args = recipe.parse_arg(
-        arg, structure="multi-64-8", topology="", tau=1 / 0.07, fixed=False, batch=4096
+        arg, structure="multi-64-8", topology="", logit_scale=1 / 0.07, fixed=False, batch=4096
     )
     kind, n, m = _structure(args.structure)
     c = recipe.base()
@@ -39,8 +39,9 @@ def get_config(arg: str = "") -> recipe.Editable:
         kind, "oblique"
     )
     # The ablations' starts lie above 100/m and 100, so no bound can have been in force.
-    c.losses.main.temperature.max = None
-    c.losses.main.temperature.init, c.losses.main.temperature.learnable = args.tau, not args.fixed
+    c.losses.main.logit_scale.max = None
+    c.losses.main.logit_scale.init = args.logit_scale
+    c.losses.main.logit_scale.learnable = not args.fixed
 
     # Optimiser: ours
     c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1

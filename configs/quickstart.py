@@ -28,7 +28,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     recipe.image_text(c, dim=16, size=32, length=20)
     c.fields.image.crop_scale, c.fields.image.flip = (1.0, 1.0), 0.0
     c.topology = "oblique"
-    c.losses.main.temperature.init = 5.0
+    c.losses.main.logit_scale.init = 5.0
 
     # Optimiser
     c.optimizer.lr, c.optimizer.weight_decay = 2e-3, 0.05

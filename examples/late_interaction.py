@@ -140,6 +140,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.image.class_tokens = 0
     for field in (c.fields.image, c.fields.text):
         field.head = recipe.entry(TokenHead())
-    c.losses.main.temperature.init = 10.0
+    c.losses.main.logit_scale.init = 10.0
     c.evals.test.chunk = 32
     return recipe.runlocal(c) if args.runlocal else c

@@ -133,7 +133,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         config.ArrayField(), shape=(DIM,), aligned_with="text",
         file=args.targets, generated=not args.targets,
     )  # fmt: skip
-    c.losses.main.temperature.init = 5.0
+    c.losses.main.logit_scale.init = 5.0
     c.losses.target = recipe.entry(LatentTarget())
     if args.mode == "constraint":
         c.losses.target.constraint.bound = args.bound

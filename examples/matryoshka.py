@@ -66,7 +66,7 @@ class Nested(LossFunction):
     topology: Similarity
 
     def scalars(self) -> dict[str, float]:
-        """The inner loss's temperature is shared by all prefixes."""
+        """The inner loss's logit scale is shared by all prefixes."""
         return self.inner.scalars()
 
     def bound(self, scalars):
@@ -98,5 +98,5 @@ def get_config(arg: str = "") -> recipe.Editable:
     args = recipe.parse_arg(arg)
     c = recipe.small()
     c.losses.main = recipe.entry(Matryoshka(), dims=(16, 8, 4))
-    c.losses.main.inner.temperature.init = 5.0
+    c.losses.main.inner.logit_scale.init = 5.0
     return recipe.runlocal(c) if args.runlocal else c

@@ -54,7 +54,7 @@ class TripletLoss(PairLossFunction[Triplet]):
     """What the training step calls."""
 
     def scalars(self) -> dict[str, float]:
-        """None: the scores are compared as they are, without a temperature."""
+        """None: the scores are compared as they are, without a logit scale."""
         return {}
 
     def bound(self, scalars):
@@ -153,6 +153,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     args = recipe.parse_arg(arg)
     c = recipe.small()
     # From random weights the hardest negatives alone pull everything into one embedding.
-    c.losses.main.temperature.init = 5.0
+    c.losses.main.logit_scale.init = 5.0
     c.losses.hardest = recipe.entry(Triplet(), reduction="mean", weight=0.5)
     return recipe.runlocal(c) if args.runlocal else c

@@ -95,8 +95,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, "--config.data.type=pair"], ["config.data.type", "'pairs'"]),
     ([QUICK, "--config.evals.test.data.type=tar", "--config.evals.test.data.path=a"], ["data a "]),
     (
-        [QUICK, "--config.losses.main.temperature.init=200"],
-        ["config.losses.main.temperature.init 200", "max 100"],
+        [QUICK, "--config.losses.main.logit_scale.init=200"],
+        ["config.losses.main.logit_scale.init 200", "max 100"],
     ),
     ([QUICK, "--config.towers.image.class_tokens=2"], ["image 2 x 16, text 4 x 16"]),
     ([QUICK, "--config.mesh.data=3"], ["config.mesh (data 3", "8 device(s)"]),
@@ -135,11 +135,11 @@ def test_a_mistake_makes_no_run_folder(
 def test_none_is_given_to_optional_keys() -> None:
     found: list[Config] = []
     status, _ = run(
-        QUICK, "--config.losses.main.temperature.max=None", "--config.optimizer.clip_norm", "None",
+        QUICK, "--config.losses.main.logit_scale.max=None", "--config.optimizer.clip_norm", "None",
         "--config.total_epochs=2", command=lambda: found.append(cli.load_config()),
     )  # fmt: skip
     assert status == 0
-    assert found[0].losses["main"].temperature.max is None
+    assert found[0].losses["main"].logit_scale.max is None
     assert found[0].optimizer.clip_norm is None
     assert (found[0].total_steps, found[0].total_epochs) == (None, 2.0)
 

@@ -27,8 +27,8 @@ COUNTS = {  # config, argument -> parameters; the first two are the paper's
     ("oblique_s16_yfcc15m", "structure=multi-32-16"): 75_211_265,
     ("oblique_s16_yfcc15m", "structure=multi-64-8,topology=geodesic"): 75_229_697,
     ("oblique_s16_yfcc15m", "structure=ob-64-8"): 75_622_145,
-    ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,tau=1,fixed"): 75_622_145,
-    ("oblique_s16_yfcc15m", "structure=sphere,tau=14.3"): 75_622_145,
+    ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,logit_scale=1,fixed"): 75_622_145,
+    ("oblique_s16_yfcc15m", "structure=sphere,logit_scale=14.3"): 75_622_145,
     ("oblique_s16_yfcc15m", "structure=euclidean"): 75_622_145,
 }
 CLIPS = {  # as published; the vocabulary is CLIP's
@@ -51,7 +51,7 @@ NORM = 2 * 768  # of a lexical head
 COLUMNS = 29_523  # BERT's words by rule: their biases, where a head has them
 PATCHES = VIT_B32 - 2 * 768  # neither class token nor position for it
 MASKED = 109_514_298 - BERT  # BERT's published head, without the word table
-LEXICAL = {  # VDR's and its baselines; 1 is the temperature
+LEXICAL = {  # VDR's and its baselines; 1 is the logit scale
     ("vdr_t2t_msmarco", ""): 2 * (cut(BERT, 256) + NORM) + 1,
     ("vdr_t2t_msmarco", "own"): 2 * (cut(BERT, 256) + NORM + 29_523 * 768) + 1,
     ("dpr_msmarco", ""): 2 * cut(BERT, 256) + 1,
@@ -84,7 +84,7 @@ def prepare(
 
 def by_hand(c: Config, vocab_size: int) -> int:
     """The number of parameters, added up from the paper's description of the model."""
-    total = 1  # the temperature, also where it is fixed
+    total = 1  # the logit scale, also where it is fixed
     for field in c.fields.values():  # each has a tower of its own
         tower = c.towers[field.tower]
         d, m = tower.width, tower.class_tokens
@@ -159,7 +159,7 @@ ENCODERS = {  # vocabulary, positions and width; parameters as published, withou
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_text_encoders(encoder: str) -> None:
-    """Ours have 77 positions, and a temperature."""
+    """Ours have 77 positions, and a logit scale."""
     words, positions, width, published = ENCODERS[encoder]
     _, parts = prepare("gcl_gs10m", f"scratch,encoder={encoder}", words)
     assert sum(parts.parameters.values()) == published - (positions - 77) * width + 1
@@ -214,7 +214,7 @@ def test_quickstart_compiles() -> None:
         ("oblique_b16", "", None),
         ("clip_b16", "", 1),
         ("oblique_s16_yfcc15m", "", 1),
-        ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,tau=1,fixed", 1),
+        ("oblique_s16_yfcc15m", "structure=ob-64-8,topology=geodesic,logit_scale=1,fixed", 1),
         ("gcl_gs10m", "scratch,batch=24576,microbatch=2048", 1),
         ("vdr_t2t_msmarco", "", 1),
         ("vdr_t2t_msmarco", "symmetric", 1),

@@ -171,7 +171,7 @@ def test_a_config_file_that_misbehaves(body: str, words: str, tmp_path: Path) ->
 
 
 def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
-    overrides = {"optimizer.lr": 1.25e-4, "losses.main.temperature.max": None}
+    overrides = {"optimizer.lr": 1.25e-4, "losses.main.logit_scale.max": None}
     overrides |= {"towers.image.scan": True}
     overrides |= {"fields.image.crop_scale": (0.5, 0.75)}
     overrides |= {"fields.image.flip_unsafe_words": ("up",)}
@@ -180,7 +180,7 @@ def test_overrides_arrive_as_they_are(tmp_path: Path) -> None:
     run = spec.runs_of(sweep, tmp_path)[0]
     found = configurations([run])[0].plain
     assert found["optimizer"]["lr"] == 1.25e-4
-    assert found["losses"]["main"]["temperature"]["max"] is None
+    assert found["losses"]["main"]["logit_scale"]["max"] is None
     assert found["towers"]["image"]["scan"] is True
     assert found["fields"]["image"]["crop_scale"] == [0.5, 0.75]
     assert found["fields"]["image"]["flip_unsafe_words"] == ["up"]

@@ -28,11 +28,11 @@ from big_retrieval.config.loss import (
     Contrastive,
     Exchange,
     FalseNegatives,
+    LogitScale,
     Loss,
     PairLoss,
     Sigmoid,
     Sparsity,
-    Temperature,
 )
 from big_retrieval.config.optimizer import (
     Ema,

@@ -22,8 +22,11 @@ FalseNegatives = Literal["keep", "mask", "positives"]
 
 
 @dataclass(frozen=True)
-class Temperature:
-    """The multiplier tau = exp(t) of a loss's scores; t is `scalars/<loss>/temperature`."""
+class LogitScale:
+    """The multiplier of a loss's scores, the inverse of the temperature.
+
+    The learned parameter `scalars/<loss>/logit_scale` is its logarithm, as in CLIP.
+    """
 
     init: float = 1 / 0.07
     learnable: bool = True
@@ -161,7 +164,7 @@ class PairLoss(Loss):
     query: tuple[str, ...] = ()  # the query fields that it compares; (): all
     document: tuple[str, ...] = ()  # the document fields; (): all
     topology: str = ""  # by which it scores; empty: config.topology
-    temperature: Temperature = field(default_factory=Temperature)
+    logit_scale: LogitScale = field(default_factory=LogitScale)
     false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
     renormalise: bool = False  # the average of several fields is brought back onto the topology
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
@@ -206,13 +209,13 @@ class PairLoss(Loss):
             yield from check_topology(self.topology, f"{path}.topology")
         if self.block is not None and self.block < 1:
             yield f"{path}.block is {self.block}; it must be at least 1, or None to choose."
-        yield from _temperature(self.temperature, f"{path}.temperature")
+        yield from _logit_scale(self.logit_scale, f"{path}.logit_scale")
 
 
-def _temperature(t: Temperature, path: str) -> Iterator[str]:
+def _logit_scale(t: LogitScale, path: str) -> Iterator[str]:
     for name, value in (("init", t.init), ("min", t.min), ("max", t.max)):
         if value is not None and value <= 0:
-            yield f"{path}.{name} is {value}; the multiplier must be positive."
+            yield f"{path}.{name} is {value}; a multiplier of scores must be positive."
     if t.max is not None and t.init > t.max * (1 + 1e-6):
         yield (
             f"{path}.init {t.init:g} lies above {path}.max {t.max:g}: the first step would change "

@@ -162,7 +162,7 @@ def small() -> Editable:
 
 
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
-    """Makes `losses.main` another loss, which keeps the temperature of the one before.
+    """Makes `losses.main` another loss, which keeps the logit scale of the one before.
 
     Args:
       c: the config to change.
@@ -173,8 +173,8 @@ def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:
       UserError: a change names no key of the loss.
     """
     new = entry(loss, **changes)
-    if "temperature" in new and "temperature" not in changes:
-        new.temperature = c.losses.main.get("temperature", new.temperature)
+    if "logit_scale" in new and "logit_scale" not in changes:
+        new.logit_scale = c.losses.main.get("logit_scale", new.logit_scale)
     c.losses.main = new
 
 

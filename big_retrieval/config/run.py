@@ -64,7 +64,7 @@ class Config:
     mesh: Mesh = field(default_factory=Mesh)
     towers: dict[str, Tower] = field(default_factory=dict)
     fields: dict[str, Field] = field(default_factory=dict)
-    # by tower; "model": all of them, and the temperature of the losses
+    # by tower; "model": all of them, and the logit scale of the losses
     init: dict[str, Init] = field(default_factory=dict)
     topology: str = "sphere"  # the type of a topology: how embeddings are scored
     labels: PairLabels = field(default_factory=PairLabels)

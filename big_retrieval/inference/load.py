@@ -115,7 +115,7 @@ class TrainedModel:
     def score(self, a: Embeddings, b: Embeddings) -> np.ndarray:
         """Scores [rows, columns] of embeddings [rows, ...] with embeddings [columns, ...].
 
-        Higher is closer; the temperature is not in it, as it changes no order.
+        Higher is closer. Scores are not multiplied by the logit scale, which changes no order.
         """
         if scipy.sparse.issparse(a):
             return (a @ b.T).toarray()

@@ -195,7 +195,7 @@ ROBERTA = Kind(
     masked=masked.ROBERTA,
 )
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
-TEMPERATURE = ("logit_scale", "params/t", "t")
+LOGIT_SCALE = ("logit_scale", "params/t", "t")
 
 
 def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator[tuple[Kind, str]]:

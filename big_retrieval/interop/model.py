@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval.config import (
-    Bert,
-    Config,
-    Contrastive,
-    ImageField,
-    Temperature,
-    TextField,
-    Tokenizer,
-)
-from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.config import Bert, Config, Contrastive, ImageField, LogitScale, TextField
+from big_retrieval.config import Tokenizer as TokenizerConfig
+from big_retrieval.data.text.tokenizer import Tokenizer
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
@@ -27,7 +20,7 @@ from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import CheckpointContents, Flat
 
-LOSS = Contrastive(temperature=Temperature(max=None))  # what it holds of a loss: a temperature
+LOSS = Contrastive(logit_scale=LogitScale(max=None))  # a published model holds no more of a loss
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
 
 
@@ -211,11 +204,11 @@ def _field(source: CheckpointContents, field: Any) -> Any:
     return dataclasses.replace(field, tower="text", length=length, head=head)
 
 
-def _params(source: CheckpointContents, config: Config) -> Flat:
-    temperature = source.temperature
-    if temperature is None:
-        temperature = np.log(LOSS.temperature.init)
-    found: Flat = {"scalars/main/temperature": np.asarray(temperature, np.float32)}
+def _params(source: Source, config: Config) -> Flat:
+    logit_scale = source.logit_scale
+    if logit_scale is None:
+        logit_scale = np.log(LOSS.logit_scale.init)
+    found: Flat = {"scalars/main/logit_scale": np.asarray(logit_scale, np.float32)}
     for name, tower in config.towers.items():
         part = source.parts[name]
         fields = [field for field in config.fields.values() if field.tower == name]

@@ -12,13 +12,7 @@ from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
-from big_retrieval.interop.source import (
-    OUR_TEMPERATURE,
-    CheckpointContents,
-    CheckpointTower,
-    below,
-    understand,
-)
+from big_retrieval.interop.source import OUR_LOGIT_SCALE, Part, Source, below, understand
 from big_retrieval.io import hub, manifest
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")
@@ -116,8 +110,8 @@ def _ours(folder: Path) -> CheckpointContents:
     return CheckpointContents(
         origin=str(found),
         parts=parts,
-        temperature=next(
-            (x for name, x in params.items() if re.fullmatch(OUR_TEMPERATURE, name)), None
+        logit_scale=next(
+            (x for name, x in params.items() if re.fullmatch(OUR_LOGIT_SCALE, name)), None
         ),
         unused=[],
         unknown=[],

@@ -12,11 +12,11 @@ import numpy as np
 from big_retrieval.config import Bert, Head, Lexical, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
-from big_retrieval.interop.kinds import MTOB, TEMPERATURE, Kind, kinds_of
+from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB, Kind, kinds_of
 from big_retrieval.interop.layouts import LAYOUTS
 from big_retrieval.interop.settings import Pixels, Settings
 
-OUR_TEMPERATURE = "scalars/.*/temperature"  # parameters of ours that hold the logarithm of one
+OUR_LOGIT_SCALE = "scalars/.*/logit_scale"  # parameters of ours that hold the logarithm of one
 Flat = dict[str, np.ndarray]
 T = TypeVar("T")
 
@@ -74,15 +74,15 @@ class CheckpointContents:
     Attributes:
       origin: where it was read, for messages.
       parts: "image" and "text", one or both.
-      temperature: logarithm of the multiplier, or None.
+      logit_scale: logarithm of the multiplier, or None.
       unused: names that were left out on purpose, as they are no part of the towers.
       unknown: names that nobody knows.
       settings: what the files beside the weights say.
     """
 
     origin: str
-    parts: dict[str, CheckpointTower]
-    temperature: np.ndarray | None
+    parts: dict[str, Part]
+    logit_scale: np.ndarray | None
     unused: list[str]
     unknown: list[str]
     settings: Settings = field(default_factory=Settings)
@@ -126,12 +126,12 @@ def understand(
         text, tokens = parts["text"], parts["image"].tower.class_tokens
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)
-    temperature = next((name for name in TEMPERATURE if name in arrays), None)
-    known = claimed | set(unused) | {temperature}
-    return CheckpointContents(
+    logit_scale = next((name for name in LOGIT_SCALE if name in arrays), None)
+    known = claimed | set(unused) | {logit_scale}
+    return Source(
         origin=origin,
         parts=parts,
-        temperature=None if temperature is None else arrays[temperature].reshape(()),
+        logit_scale=None if logit_scale is None else arrays[logit_scale].reshape(()),
         unused=sorted(set(unused) - claimed),
         unknown=sorted(set(arrays) - known),
         settings=settings,

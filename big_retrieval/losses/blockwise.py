@@ -105,10 +105,10 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
 
 
 def forward(
-    sweep: SweepSettings,
-    resident: SideRows,
-    travelling: SideRows,
-    scale: Any,
+    sweep: Sweep,
+    resident: Side,
+    travelling: Side,
+    logit_scale: Any,
     bias: Any,
     stats: tuple[Stats, Stats],
 ) -> tuple[Stats, Stats]:
@@ -118,7 +118,7 @@ def forward(
       sweep: what to do.
       resident: n rows.
       travelling: m rows.
-      scale: multiplier of the scores, [].
+      logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
       stats: of the resident rows [n] and the travelling rows [m], as found.
     """
@@ -134,7 +134,7 @@ def forward(
             scores = summed(
                 _scores(sweep, r.embeddings, t.embeddings, t.columns), sweep.feature_axis
             )
-            logits, cells = _cells(sweep, scores, r, t, scale, bias)
+            logits, cells = _cells(sweep, scores, r, t, logit_scale, bias)
             new_rows, new_columns = reduction.read(logits, cells)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
             return reduction.merge(of_rows, new_rows), columns.put(of_columns, merged, j)
@@ -170,10 +170,10 @@ def paired_scores(
 
 
 def _cells(
-    sweep: SweepSettings, scores: jax.Array, r: SideRows, t: SideRows, scale: Any, bias: Any
+    sweep: Sweep, scores: jax.Array, r: Side, t: Side, logit_scale: Any, bias: Any
 ) -> tuple[jax.Array, Cells]:
     """Logits of summed scores [R, T] and what each cell counts as."""
-    logits = scale * scores if bias is None else scale * scores + bias
+    logits = logit_scale * scores if bias is None else logit_scale * scores + bias
     return logits, classify(r, t, sweep.false_negatives)
 
 
@@ -183,10 +183,10 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 
 def backward(
-    sweep: SweepSettings,
-    resident: SideRows,
-    travelling: SideRows,
-    scale: Any,
+    sweep: Sweep,
+    resident: Side,
+    travelling: Side,
+    logit_scale: Any,
     bias: Any,
     saved: tuple[SavedRows, SavedRows],
     grads: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
@@ -197,11 +197,11 @@ def backward(
       sweep: what to do.
       resident: n rows.
       travelling: m rows.
-      scale: multiplier of the scores, [].
+      logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
       saved: statistics and incoming gradients of the resident and the travelling rows.
       grads: gradients so far of the resident embeddings [n, ...], of the travelling embeddings [m,
-        ...], of scale [] and of bias [].
+        ...], of the logit scale [] and of the bias [].
     """
     rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (resident, travelling))
 
@@ -214,9 +214,9 @@ def backward(
             function = functools.partial(_scores, sweep, columns=t.columns)
             partial, pull = jax.vjp(function, r.embeddings, t.embeddings)
             scores = summed(partial, sweep.feature_axis)
-            logits, cells = _cells(sweep, scores, r, t, scale, bias)
+            logits, cells = _cells(sweep, scores, r, t, logit_scale, bias)
             slope = sweep.reduction.pull(logits, cells, row_saved, columns.take(saved[1], j))
-            d_rows, d_columns = pull(scale * slope)  # a sum's gradient is each part's
+            d_rows, d_columns = pull(logit_scale * slope)  # a sum's gradient is each part's
             of_columns = columns.put(of_columns, columns.take(of_columns, j) + d_columns, j)
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)

@@ -1,9 +1,9 @@
 """What one block of cells adds to a loss, and what a loss sends back to one block of cells.
 
-A cell is a pair (resident row, travelling row) of the global batch; its logit is scale * score
-(+ bias). The own pairs, on the diagonal, are no cells: the losses add them from `Topology.paired`.
-A reduction is a loss's view of the cells: statistics per row that merge in any order, so that
-blocks, devices and hops of a ring can be taken as they come.
+A cell is a pair (resident row, travelling row) of the global batch; its logit is logit_scale *
+score (+ bias). The own pairs, on the diagonal, are no cells: the losses add them from
+`Topology.paired`. A reduction is a loss's view of the cells: statistics per row that merge in any
+order, so that blocks, devices and hops of a ring can be taken as they come.
 """
 
 import dataclasses

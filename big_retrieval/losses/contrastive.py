@@ -26,8 +26,8 @@ def contrastive_loss(
     query: jax.Array | Compact,
     document: jax.Array,
     *,
-    topology: Similarity,
-    scale: jax.Array | float,
+    topology: Topology,
+    logit_scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
     present: Present = (None, None),
@@ -43,7 +43,7 @@ def contrastive_loss(
 
     "Design of the Topology for Contrastive Visual-Textual Alignment", Eq. 2. Row i of `query` and
     row i of `document` belong together; every other row of the batch is a negative. With the logits
-    s_ij = scale * score(query_i, document_j),
+    s_ij = logit_scale * score(query_i, document_j),
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
@@ -59,8 +59,8 @@ def contrastive_loss(
       query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
         are.
       document: projected embeddings of the same shape; [B, V] with compact queries.
-      topology: scores them; higher is closer, without temperature.
-      scale: multiplier of the scores (exp of the log temperature), []; differentiable.
+      topology: scores them; higher is closer; not yet scaled.
+      logit_scale: multiplier of the scores, []; differentiable.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
@@ -85,7 +85,7 @@ def contrastive_loss(
         devices of the mesh.
     """
     pairs = Pairs(
-        query, document, topology, scale, weight=weight, valid=valid, present=present,
+        query, document, topology, logit_scale, weight=weight, valid=valid, present=present,
         negatives=negatives, query_id=query_id, document_id=document_id,
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
@@ -123,8 +123,8 @@ def sigmoid_loss(
     query: jax.Array,
     document: jax.Array,
     *,
-    topology: Similarity,
-    scale: jax.Array | float,
+    topology: Topology,
+    logit_scale: jax.Array | float,
     bias: jax.Array | float,
     weight: jax.Array | None = None,
     weight_inside: bool = False,
@@ -139,7 +139,8 @@ def sigmoid_loss(
     """Every cell of the batch as a binary decision.
 
     "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
-    s_ij = scale * score(query_i, document_j) + bias and z = 1 for own pairs, -1 for all others,
+    s_ij = logit_scale * score(query_i, document_j) + bias and z = 1 for own pairs, -1 for all
+    others,
 
       loss = -1/n sum_ij w_ij log sigmoid(z_ij s_ij),    n the number of valid pairs
 
@@ -153,7 +154,7 @@ def sigmoid_loss(
       query: see `contrastive_loss`, as for all other arguments.
       document: projected embeddings.
       topology: scores them.
-      scale: multiplier of the scores.
+      logit_scale: multiplier of the scores.
       weight: weights of the pairs, [B].
       weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
       valid: bool [B].
@@ -171,7 +172,7 @@ def sigmoid_loss(
       UserError: see `contrastive_loss`.
     """
     pairs = Pairs(
-        query, document, topology, scale, bias, weight, valid, present, negatives, query_id,
+        query, document, topology, logit_scale, bias, weight, valid, present, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
     found, own = pairs.statistics(SigmoidReduction(weight_inside))

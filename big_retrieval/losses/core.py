@@ -27,14 +27,14 @@ class BlockwiseInputs:
       queries: embeddings of the same shape; row i belongs to document i. Compact ones: values [B,
         K], with documents [B, V].
       negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
-      scale: multiplier of the scores, [].
+      logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
     """
 
     documents: jax.Array
     queries: jax.Array
     negatives: jax.Array | None
-    scale: jax.Array
+    logit_scale: jax.Array
     bias: jax.Array | None
 
 

@@ -30,13 +30,13 @@ def statistics(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> 
 
     Args:
       core: from `make_core`.
-      inputs: embeddings, scale and bias.
+      inputs: embeddings, logit scale and bias.
       labels: what is known of the rows.
 
     Returns:
       `document` and `query`, the reduction's finished statistics [B] of both sides, and `own` [B],
-      `Topology.paired` of the pairs without scale. Rows that are not valid hold finite numbers that
-      mean nothing.
+      `Topology.paired` of the pairs, not yet scaled. Rows that are not valid hold finite numbers
+      that mean nothing.
     """
     return _forward(core, inputs, labels)[0]
 
@@ -131,7 +131,9 @@ def _local_forward(
     """What one device does; see `statistics`."""
     sweep, reduction = core.sweep, core.sweep.reduction
     resident, queries = _sides(core, inputs, labels)
-    go = functools.partial(blockwise.forward, sweep, resident, scale=inputs.scale, bias=inputs.bias)
+    go = functools.partial(
+        blockwise.forward, sweep, resident, logit_scale=inputs.logit_scale, bias=inputs.bias
+    )
     everyone, of_resident = None, reduction.start(resident)
     if core.gathers:
         everyone = _gather(core, queries)
@@ -170,14 +172,14 @@ def _local_backward(
     of_resident, of_queries, everyone = saved
     resident, queries = _sides(core, inputs, labels)
     go = functools.partial(
-        blockwise.backward, core.sweep, resident, scale=inputs.scale, bias=inputs.bias
+        blockwise.backward, core.sweep, resident, logit_scale=inputs.logit_scale, bias=inputs.bias
     )
     _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
     d_resident, d_queries = pull(grads["own"])
     extra = resident.embeddings.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
     of_rows = Saved(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
     of_queries = Saved(of_queries, grads["query"])
-    zero = jnp.zeros_like(inputs.scale)
+    zero = jnp.zeros_like(inputs.logit_scale)
     found = (_pad(d_resident, extra), zero, zero)
     if core.gathers:
         start = (found[0], jnp.zeros_like(everyone.embeddings), zero, zero)
@@ -208,7 +210,7 @@ def _local_backward(
         documents=d_resident[:rows],
         queries=d_queries,
         negatives=None if negatives is None else d_resident[rows:].reshape(negatives.shape),
-        scale=d_scale,
+        logit_scale=d_scale,
         bias=None if inputs.bias is None else d_bias,
     )
 

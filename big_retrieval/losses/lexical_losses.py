@@ -76,8 +76,8 @@ class VdrLoss(PairLossFunction[Vdr]):
     """See `vdr_loss`."""
 
     def __call__(self, context: Context) -> Result:
-        """The loss; adds tau and what the gate of each side leaves to the metrics."""
-        reps, batch, tau = context.reps, context.batch, self.temperature.tau(context.scalars)
+        """The loss; adds the logit scale and what the gate of each side leaves to the metrics."""
+        reps, batch, scale = context.reps, context.batch, self.logit_scale.value(context.scalars)
         query, query_present = lexical_side(self.sides, reps, batch, "query")
         document, document_present = lexical_side(self.sides, reps, batch, "document")
         loss, metrics = vdr_loss(
@@ -85,7 +85,7 @@ class VdrLoss(PairLossFunction[Vdr]):
             query,
             document,
             self._lexical_negatives(reps),
-            scale=tau,
+            logit_scale=scale,
             weight=pair_weights(batch, self.normalise),
             valid=batch.valid,
             present=(query_present, document_present),
@@ -99,7 +99,7 @@ class VdrLoss(PairLossFunction[Vdr]):
             ("document", document, document_present),
         ):
             metrics |= _active(name, side, batch, present, self._gates[name])[0]
-        return loss, {**metrics, "temperature": tau}
+        return loss, {**metrics, "logit_scale": scale}
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """See `activity.warnings`."""

@@ -14,8 +14,8 @@ from big_retrieval.config.loss import Terms
 from big_retrieval.losses import activity
 from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair_weights
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
+from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.sparse.sharded import column_axis
 
 P = TypeVar("P", bound=PairLoss)
@@ -28,37 +28,37 @@ class PairLossFunction(LossFunction, Generic[P]):
     Attributes:
       part: the part of the configuration.
       sides: the fields of both sides; scores their embeddings.
-      temperature: the multiplier of the scores.
+      logit_scale: the multiplier of the scores.
       normalise: whether the weights of a batch are divided by their mean.
       lexical: whether the fields have lexical heads.
     """
 
     part: P
-    sides: QueryAndDocumentFields
-    temperature: LearnedTemperature
+    sides: Sides
+    logit_scale: LearnedLogitScale
     normalise: bool
     lexical: bool
 
     @classmethod
     def make(cls, part: P, config: Config) -> Self:
         """The function of a part of a checked config."""
-        sides, temperature = make_sides(config, part), LearnedTemperature(part.temperature)
-        return cls(part, sides, temperature, config.labels.normalise, part.lexical(config))
+        sides, logit_scale = make_sides(config, part), LearnedLogitScale(part.logit_scale)
+        return cls(part, sides, logit_scale, config.labels.normalise, part.lexical(config))
 
     def scalars(self) -> dict[str, float]:
-        """`temperature`."""
-        return self.temperature.scalars()
+        """`logit_scale`."""
+        return self.logit_scale.scalars()
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """The temperature within its bounds; other scalars have none."""
-        return self.temperature.bound(scalars)
+        """The logit scale within its bounds; other scalars have none."""
+        return self.logit_scale.bound(scalars)
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """See `activity.warnings`."""
         return activity.warnings(metrics, {})
 
     def sum_of_terms(
-        self, loss: Callable[..., Result], context: Context, terms: Terms, tau: jax.Array
+        self, loss: Callable[..., Result], context: Context, terms: Terms, logit_scale: jax.Array
     ) -> Result:
         """A loss summed over the terms that the fields make (GCL, Eq. 5).
 
@@ -68,7 +68,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         axis = column_axis() if self.lexical else None
         common = {
             "topology": self.sides.topology,
-            "scale": tau,
+            "logit_scale": logit_scale,
             "weight": pair_weights(batch, self.normalise),
             "valid": batch.valid,
             "query_id": batch.query_id,

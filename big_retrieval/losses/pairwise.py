@@ -70,8 +70,8 @@ class PairBatch:
       query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
         are.
       document: projected embeddings of the same shape; [B, V] with compact queries.
-      topology: scores them; higher is closer, without temperature.
-      scale: multiplier of the scores, []; differentiable.
+      topology: scores them; higher is closer; not yet scaled.
+      logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None: 0.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
         0 stays a negative of the others.
@@ -89,8 +89,8 @@ class PairBatch:
 
     query: jax.Array | Compact
     document: jax.Array
-    topology: Similarity
-    scale: jax.Array | float = 1.0
+    topology: Topology
+    logit_scale: jax.Array | float = 1.0
     bias: jax.Array | float | None = None
     weight: jax.Array | None = None
     valid: jax.Array | None = None
@@ -137,7 +137,7 @@ class PairBatch:
 
         Returns:
           `query` and `document`, the reduction's finished statistics [B] of both sides; and
-          scale * score + bias of every pair.
+          logit_scale * score + bias of every pair.
 
         Raises:
           UserError: sides of different shapes; ids that are missing; rows that do not divide over
@@ -154,7 +154,7 @@ class PairBatch:
             negatives=None
             if negatives is None
             else pad_columns(negatives.embeddings.astype(dtype), axis),
-            scale=jnp.asarray(self.scale, dtype),
+            logit_scale=jnp.asarray(self.logit_scale, dtype),
             bias=None if bias is None else jnp.asarray(bias, dtype),
         )
         sweep = blockwise.SweepSettings(
@@ -166,7 +166,7 @@ class PairBatch:
         )
         core = make_core(sweep, inputs, self.execution.exchange)
         found: dict[str, Any] = exchange.statistics(core, inputs, self.labels)
-        own = inputs.scale * found["own"]
+        own = inputs.logit_scale * found["own"]
         return found, own if inputs.bias is None else own + inputs.bias
 
     def weights(self, own: jax.Array) -> jax.Array:

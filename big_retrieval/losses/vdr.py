@@ -83,7 +83,7 @@ def vdr_loss(
       query: row i belongs to row i of `document`.
       document: the positives.
       negatives: hard negatives, embeddings [B, K, V] and words [B, K, L] or None.
-      **common: of `contrastive_loss`: scale, weight, valid, there, query_id, document_id,
+      **common: of `contrastive_loss`: logit_scale, weight, valid, present, query_id, document_id,
         execution; and negatives_valid, bool [B, K].
 
     Returns:

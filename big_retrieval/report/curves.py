@@ -8,7 +8,7 @@ from big_retrieval.report.numbers import is_fraction, natural
 from big_retrieval.report.read import RunFiles
 
 FIRST = (
-    "loss", "learning_rate", "accuracy", "temperature", "grad_norm", "examples_per_second",
+    "loss", "learning_rate", "accuracy", "logit_scale", "grad_norm", "examples_per_second",
     "data_wait", "mfu",
 )  # fmt: skip
 TITLES = {

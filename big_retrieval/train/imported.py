@@ -14,15 +14,9 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import (
-    OUR_TEMPERATURE,
-    CheckpointContents,
-    CheckpointTower,
-    Flat,
-    below,
-)
+from big_retrieval.interop.source import OUR_LOGIT_SCALE, Flat, Part, Source, below
 
-WHOLE = "model"  # the name in config.init that stands for all towers and the temperature
+WHOLE = "model"  # the name in config.init that stands for all towers and the logit scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +90,7 @@ def start(
         if source.unused:
             notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
     if WHOLE in config.init:
-        notes += _temperature(config, read_once[config.init[WHOLE].path], shapes, params)
+        notes += _logit_scale(config, read_once[config.init[WHOLE].path], shapes, params)
     return Start(params, notes, averages)
 
 
@@ -164,21 +158,21 @@ def _heads(
     return notes
 
 
-def _temperature(
-    config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
+def _logit_scale(
+    config: Config, source: Source, shapes: Mapping[str, Any], params: Flat
 ) -> list[str]:
     """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
-    if source.temperature is None:
-        return [f"temperature: {source.origin} has none, so it starts as configured"]
-    value = np.asarray(source.temperature, np.float32)
+    if source.logit_scale is None:
+        return [f"logit_scale: {source.origin} has none, so it starts as configured"]
+    value = np.asarray(source.logit_scale, np.float32)
     notes = []
     tokens = max(tower.class_tokens for tower in config.towers.values())
     if config.topology == "oblique" and tokens > 1:
         before = max(part.tower.class_tokens for part in source.parts.values())
         value = value - np.float32(np.log(tokens / max(1, before)))
-        notes.append(f"temperature: divided by {tokens // max(1, before)}, as scores are sums")
-    params |= {name: value.reshape(()) for name in shapes if re.fullmatch(OUR_TEMPERATURE, name)}
-    return [*notes, f"temperature: starts at {float(np.exp(value)):.4g}"]
+        notes.append(f"logit_scale: divided by {tokens // max(1, before)}, as scores are sums")
+    params |= {name: value.reshape(()) for name in shapes if re.fullmatch(OUR_LOGIT_SCALE, name)}
+    return [*notes, f"logit_scale: starts at {float(np.exp(value)):.4g}"]
 
 
 def place(tree: Any, params: Flat) -> Any:

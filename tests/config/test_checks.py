@@ -117,15 +117,15 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     # both sides
     ({"towers__image__class_tokens": 1}, ["image 1 x 4, text 2 x 4", "class_tokens"]),
     ({"fields__image__head__dim": 8}, ["image 2 x 8, text 2 x 4", "head"]),
-    # temperature
+    # logit scale
     (
-        {"losses__main__temperature__init": 200.0},
-        ["config.losses.main.temperature.init 200", "config.losses.main.temperature.max 100"],
+        {"losses__main__logit_scale__init": 200.0},
+        ["config.losses.main.logit_scale.init 200", "config.losses.main.logit_scale.max 100"],
     ),
-    ({"losses__main__temperature__init": -1.0}, ["config.losses.main.temperature.init"]),
+    ({"losses__main__logit_scale__init": -1.0}, ["config.losses.main.logit_scale.init"]),
     (
-        {"losses__main__temperature__min": 50.0},
-        ["config.losses.main.temperature.init", "config.losses.main.temperature.min 50"],
+        {"losses__main__logit_scale__min": 50.0},
+        ["config.losses.main.logit_scale.init", "config.losses.main.logit_scale.min 50"],
     ),
     # data, tokenizer, loader
     ({"data__count": 0}, ["config.data.count is 0"]),

@@ -150,8 +150,8 @@ def test_whole_numbers_serve_as_numbers_but_not_the_other_way_round() -> None:
 
 
 def test_optional_keys_take_none() -> None:
-    c = tiny(losses__main__temperature__max=None, optimizer__clip_norm=None)
-    assert c.losses["main"].temperature.max is None
+    c = tiny(losses__main__logit_scale__max=None, optimizer__clip_norm=None)
+    assert c.losses["main"].logit_scale.max is None
     assert c.optimizer.clip_norm is None
 
 
@@ -205,7 +205,7 @@ def test_what_no_key_takes(changes: dict[str, Any], words: list[str]) -> None:
         ("optimizer.schedule", "warmup", "config.optimizer.schedule.warmup_steps"),
         ("tokenizer", "vocab", "config.tokenizer.vocab_size"),
         ("data", "cuont", "config.data.count"),
-        ("losses.main.temperature", "int", "config.losses.main.temperature.init"),
+        ("losses.main.logit_scale", "int", "config.losses.main.logit_scale.init"),
         ("loader", "worker", "config.loader.workers"),
     ],
 )
@@ -283,7 +283,7 @@ def test_saved_configs_of_older_versions_get_the_defaults_of_new_keys() -> None:
 def test_the_loss_can_be_switched_by_its_type() -> None:
     """Shared keys stay, new ones get their defaults, lost ones must be at theirs."""
     sigmoid = tiny(losses__main__type="sigmoid", losses__main__block=7).losses["main"]
-    assert sigmoid == configs.Sigmoid(block=7, temperature=tiny().losses["main"].temperature)
+    assert sigmoid == configs.Sigmoid(block=7, logit_scale=tiny().losses["main"].logit_scale)
     raw = raw_config()
     raw.losses.main = recipe.entry(configs.Sigmoid(), exchange="ring")
     raw.losses.main.type = "contrastive"

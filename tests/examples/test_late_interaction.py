@@ -63,7 +63,12 @@ def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> j
     query, document = topology.project(x["query"]), topology.project(x["document"])
     if how is not None:
         return contrastive_loss(
-            query, document, topology=topology, scale=5.0, valid=jnp.asarray(valid), execution=how
+            query,
+            document,
+            topology=topology,
+            logit_scale=5.0,
+            valid=jnp.asarray(valid),
+            execution=how,
         )[0]
     logits = 5.0 * topology.score(query[valid], document[valid])
     own = jnp.diag(logits)

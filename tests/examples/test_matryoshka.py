@@ -42,11 +42,11 @@ def test_it_is_the_sum_over_prefixes() -> None:
     batch = Batch(fields={n: {} for n in raw}, valid=jnp.ones(6, bool), document_id=jnp.arange(6))
     part = m.Matryoshka(dims=(8, 3), factors=(1.0, 0.25))
     loss = part.build(tiny(), "main")
-    value, metrics = loss(Context(reps, batch, {"temperature": jnp.asarray(1.0)}))
+    value, metrics = loss(Context(reps, batch, {"logit_scale": jnp.asarray(1.0)}))
     expected = 0.0
     for dim, factor in ((8, 1.0), (3, 0.25)):
         text, image = (TOPOLOGIES["sphere"].project(raw[n][..., :dim]) for n in ("text", "image"))
-        each = contrastive_loss(text, image, topology=TOPOLOGIES["sphere"], scale=np.e)[0]
+        each = contrastive_loss(text, image, topology=TOPOLOGIES["sphere"], logit_scale=np.e)[0]
         expected += factor * float(each)
         assert float(metrics[f"loss_{dim}"]) == pytest.approx(float(each), rel=1e-5)
     assert float(value) == pytest.approx(expected, rel=1e-5)
@@ -64,22 +64,22 @@ def test_hard_negatives_have_prefixes_too() -> None:
         negatives_valid=jnp.ones((6, 2), bool),
     )  # fmt: skip
     loss = m.Matryoshka(dims=(3,), factors=(1.0,)).build(tiny(), "main")
-    scalars = {"temperature": jnp.asarray(1.0)}
+    scalars = {"logit_scale": jnp.asarray(1.0)}
     value, _ = loss(Context(Reps(embeddings=embeddings, negatives=negatives), batch, scalars))
     cut = {name: sphere.project(x[..., :3]) for name, x in raw.items()}
     extra = Negatives(cut["extra"])
     expected, _ = contrastive_loss(
-        cut["text"], cut["image"], topology=sphere, scale=np.e, negatives=extra
+        cut["text"], cut["image"], topology=sphere, logit_scale=np.e, negatives=extra
     )
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_its_metrics_and_its_temperature(run: Path) -> None:
+def test_its_metrics_and_its_logit_scale(run: Path) -> None:
     row = next(row for row in rows(run / "run") if "loss" in row)
     assert row["loss"] == pytest.approx(row["loss_16"] + 0.5 * row["loss_4"], rel=1e-6)
-    assert row["temperature_16"] == row["temperature_4"]
+    assert row["logit_scale_16"] == row["logit_scale_4"]
     saved = json.loads((run / "run" / "config.json").read_text())
-    assert saved["losses"]["main"]["inner"]["temperature"]["init"] == 5.0
+    assert saved["losses"]["main"]["inner"]["logit_scale"]["init"] == 5.0
     assert saved["plugins"]["loss/own_matryoshka"]["file"] == str(run / "own_matryoshka.py")
 
 
@@ -126,7 +126,7 @@ MISTAKES = [
     ("--config.losses.main.factors=(1.0,)", "config.losses.main.factors has 1 numbers for 3 dims"),
     ("--config.losses.main.dimms=(4,)", "did you mean config.losses.main.dims?"),
     ("--config.losses.main.inner.type=sigmod", "it must be one of 'contrastive'"),
-    ("--config.losses.main.inner.temperature.init=200.0", "config.losses.main.inner.temperature."),
+    ("--config.losses.main.inner.logit_scale.init=200.0", "config.losses.main.inner.logit_scale."),
     ("--config.losses.main.constraint.bound=0.0", "config.losses.main.constraint.bound is 0.0; it"),
     ("--config.losses.main.weight=0.0", "config.losses.main.weight is 0.0; it must be positive"),
 ]

@@ -119,7 +119,7 @@ def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
     for row in (row for row in rows(tmp_path / "run") if "loss" in row):
         total = row["main/loss"] + 0.5 * row["hardest/loss"]
         assert row["loss"] == pytest.approx(total, rel=1e-6)
-        assert "main/temperature" in row
+        assert "main/logit_scale" in row
     assert len(losses(tmp_path / "run")) == 2
     wrong = trained(config, tmp_path / "other", "--config.losses.hardest.margin=-1.0")
     assert wrong.returncode == 2

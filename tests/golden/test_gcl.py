@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, PairLabels, Temperature
+from big_retrieval.config import Contrastive, LogitScale, PairLabels
 from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.fields import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
@@ -24,8 +24,8 @@ from big_retrieval.evals.ranks import best
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
+from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pair_losses import ContrastiveLoss
-from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import topology
 
 Case = Mapping[str, np.ndarray]
@@ -64,7 +64,7 @@ def test_weighted_cross_entropy(case: Case, precision: str) -> None:
 
     def loss(queries: jax.Array, docs: jax.Array, log_logit_scale: jax.Array) -> jax.Array:
         return contrastive_loss(
-            unit(queries), unit(docs), topology=SPHERE, scale=jnp.exp(log_logit_scale),
+            unit(queries), unit(docs), topology=SPHERE, logit_scale=jnp.exp(log_logit_scale),
             weight=jnp.asarray(case["weights"], queries.dtype), divide_by="rows",
         )[0]  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_gradient_of_the_logits(case: Case) -> None:
         columns = jnp.eye(rows, dtype=z.dtype)[:, None]
         weight = jnp.asarray(case["weights"], z.dtype)
         return contrastive_loss(
-            z[:, None], columns, topology=inner, scale=1.0, weight=weight, divide_by="rows"
+            z[:, None], columns, topology=inner, logit_scale=1.0, weight=weight, divide_by="rows"
         )[0]
 
     value, grads = with_gradients(loss, {"z": case["Z"]}, "float64")
@@ -123,10 +123,10 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
         )  # type: ignore
         reps: Any = Reps(embeddings={name: unit(x) for name, x in inputs.items()})  # type: ignore
         sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
-        temperature = LearnedTemperature(Temperature(max=None))
+        logit_scale = LearnedLogitScale(LogitScale(max=None))
         config = Contrastive(divide_by="rows")
-        run = ContrastiveLoss(config, sides, temperature, PairLabels().normalise, False)
-        return run(Context(reps, batch, {"temperature": scale}))
+        run = ContrastiveLoss(config, sides, logit_scale, PairLabels().normalise, False)
+        return run(Context(reps, batch, {"logit_scale": scale}))
 
     inputs = {name: case[name] for name in (*names["lhs"], *names["rhs"], "log_logit_scale")}
     value, grads = with_gradients(lambda **x: objective(x, False)[0], inputs, precision)
@@ -154,7 +154,7 @@ def test_weighted_sigmoid(case: Case, precision: str) -> None:
         queries: jax.Array, docs: jax.Array, log_t: jax.Array, b: jax.Array, inside: bool = True
     ) -> jax.Array:
         return sigmoid_loss(
-            unit(queries), unit(docs), topology=SPHERE, scale=jnp.exp(log_t), bias=-b,
+            unit(queries), unit(docs), topology=SPHERE, logit_scale=jnp.exp(log_t), bias=-b,
             weight=jnp.asarray(case["weights"], queries.dtype), weight_inside=inside,
         )[0]  # fmt: skip
 

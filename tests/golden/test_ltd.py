@@ -43,7 +43,7 @@ def test_infonce(case: Case) -> None:
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
             sides, scale = (captions[:, None], images[:, None]), 1 / float(case["tau"])
-            return contrastive_loss(*sides, topology=InnerProduct(), scale=scale)[0]
+            return contrastive_loss(*sides, topology=InnerProduct(), logit_scale=scale)[0]
 
         embeddings = jnp.asarray(case["captions"]), jnp.asarray(case["images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
@@ -143,7 +143,7 @@ class OfEmbeddings(LossFunction):
         sides = context.reps.embeddings["text"], context.reps.embeddings["image"]
         if self.triplet:
             return example("triplet").triplet_loss(*sides, 0.2, topology=InnerProduct())
-        return contrastive_loss(*sides, topology=InnerProduct(), scale=20.0)
+        return contrastive_loss(*sides, topology=InnerProduct(), logit_scale=20.0)
 
 
 MODES = ("con_infonce", "dual_infonce", "lag_infonce", "lag_triplet")

@@ -121,7 +121,7 @@ class Model:
         a, b = OBLIQUE.project(out["image_features"]), OBLIQUE.project(out["text_features"])
         out["logits_per_image"] = OBLIQUE.score(a, b)
         rows, scale = min(len(a), len(b)), jnp.exp(params["scale"])
-        out["loss"], _ = contrastive_loss(b[:rows], a[:rows], topology=OBLIQUE, scale=scale)
+        out["loss"], _ = contrastive_loss(b[:rows], a[:rows], topology=OBLIQUE, logit_scale=scale)
         return out["loss"], out
 
 
@@ -172,7 +172,7 @@ def test_topology(case: Case, precision: str) -> None:
 
     def loss(top: Any, image: jax.Array, text: jax.Array, t: jax.Array) -> Any:
         a, b = top.project(image.reshape(shape)), top.project(text.reshape(shape))
-        value, _ = contrastive_loss(b, a, topology=top, scale=jnp.exp(t))
+        value, _ = contrastive_loss(b, a, topology=top, logit_scale=jnp.exp(t))
         scores = top.score(a, b)
         logits = jnp.exp(t) * scores
         directions = {"loss_i2t": cross_entropy(logits), "loss_t2i": cross_entropy(logits.T)}

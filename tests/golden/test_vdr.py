@@ -220,7 +220,7 @@ def test_sce(case: Case) -> None:
     def loss(q: Any, p: Any, temperature: Any, directions: Any = "both") -> Any:
         rest = p[n:].reshape(n, -1, p.shape[1])
         return contrastive_loss(
-            q, p[:n], topology=Product(), scale=1 / temperature, directions=directions,
+            q, p[:n], topology=Product(), logit_scale=1 / temperature, directions=directions,
             negatives=Negatives(rest) if rest.size else None,
         )  # fmt: skip
 
@@ -304,7 +304,7 @@ def test_loss_in_other_forms(case: Case, form: str) -> None:
                                jnp.ones(()), embeddings, rows_of_a_slice(n, groups))  # fmt: skip
         sides = [side and side.replace(embeddings=encoded[str(k)]) for k, side in enumerate(sides)]
         execution: Any = Execution(exchange, 2, column_axis())
-        return vdr_loss(config_of(case, mode), *sides, scale=1.0, execution=execution)[0]
+        return vdr_loss(config_of(case, mode), *sides, logit_scale=1.0, execution=execution)[0]
 
     @jax.jit
     def run(*inputs: Any) -> Any:
@@ -352,7 +352,9 @@ def losses_of(case: Case, modes: Sequence[str]) -> list[Any]:
         def loss(mode: str, q: Any, p: Any) -> Any:
             sides = sides_of(case, q, p, *words)
             execution = Execution(block=3)
-            value, metrics = vdr_loss(config_of(case, mode), *sides, scale=1.0, execution=execution)
+            value, metrics = vdr_loss(
+                config_of(case, mode), *sides, logit_scale=1.0, execution=execution
+            )
             parts = [value, *(metrics[f"loss_{name}"] for name in terms_of(mode))]
             return jnp.stack(parts), metrics
 
@@ -449,9 +451,9 @@ def test_training(case: Case) -> None:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
         p = encoders["p"](params["p"], p_ids, p_ids != 0)
         others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
-        negatives = LexicalBatch(*others) if others[0].size else None
-        sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
-        value, metrics = vdr_loss(config, *sides, scale=1.0)
+        negatives = Lexical(*others) if others[0].size else None
+        sides = Lexical(q, q_words), Lexical(p[:n], p_words[:n]), negatives
+        value, metrics = vdr_loss(config, *sides, logit_scale=1.0)
         return value, (metrics, q, p)
 
     params = {side: encoder.params for side, encoder in encoders.items()}

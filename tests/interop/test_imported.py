@@ -48,7 +48,7 @@ def clip_config(
     c.fields.text.length, c.tokenizer.vocab_size = length, WORDS
     for field in c.fields.values():
         field.head.dim = 20
-    c.topology, c.losses.main.temperature.max = "oblique" if m > 1 else "sphere", None
+    c.topology, c.losses.main.logit_scale.max = "oblique" if m > 1 else "sphere", None
     if "init" not in changes:
         c.init.model = recipe.entry(configs.Init(), path=CLIP)
     return configs.load(c)
@@ -87,8 +87,8 @@ def test_all_of_a_model() -> None:
         for path, array in part.params.items():
             np.testing.assert_array_equal(found.params[f"{name}/{path}"], array)
         np.testing.assert_array_equal(found.params[f"{name}_head/kernel"], part.head["kernel"])
-    assert float(found.params["scalars/main/temperature"]) == pytest.approx(
-        float(source.temperature)
+    assert float(found.params["scalars/main/logit_scale"]) == pytest.approx(
+        float(source.logit_scale)
     )  # type: ignore
     assert any("open_clip's vision transformer" in note for note in found.notes)
 
@@ -101,7 +101,7 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
     expected = before["image"][:, 0] @ before["text"][:, 0].T
     found = np.einsum("imn,tmn->it", after["image"], after["text"])
     scale = {
-        k: np.exp(float(x.params["scalars/main/temperature"])) for k, x in {"a": a, "b": b}.items()
+        k: np.exp(float(x.params["scalars/main/logit_scale"])) for k, x in {"a": a, "b": b}.items()
     }
     np.testing.assert_allclose(found * scale["b"], expected * scale["a"], atol=0.03 * scale["a"])
     tokens = after["image"]

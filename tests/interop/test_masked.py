@@ -275,7 +275,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     import_folder.write(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
         found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
-        assert set(found.params) == set(wanted) - {"scalars/main/temperature"}
+        assert set(found.params) == set(wanted) - {"scalars/main/logit_scale"}
         for name, value in found.params.items():
             np.testing.assert_array_equal(value, wanted[name], err_msg=name)
         assert not any("anew" in note or "of no use" in note for note in found.notes)

@@ -83,8 +83,8 @@ def test_pair(name: str) -> None:
         found = embeddings(part, inputs[side])
         np.testing.assert_allclose(found, expected[side], **TOLERANCE, err_msg=side)
         assert part.tower.activation == ("quick_gelu" if "quick" in name else "gelu")
-    assert source.temperature is not None
-    np.testing.assert_allclose(source.temperature, expected["temperature"])
+    assert source.logit_scale is not None
+    np.testing.assert_allclose(source.logit_scale, expected["temperature"])
 
 
 def compare_gradients(part: CheckpointTower, found: Any, expected: dict[str, np.ndarray]) -> int:

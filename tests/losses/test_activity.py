@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Contrastive, Sparsity, Temperature, Vdr
+from big_retrieval.config import Contrastive, LogitScale, Sparsity, Vdr
 from big_retrieval.losses.activity import ALL, activity, flops, warnings
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
+from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pair_losses import ContrastiveLoss
-from big_retrieval.losses.temperature import LearnedTemperature
 from big_retrieval.similarity import topology
 
 ROWS, WIDTH, WORDS = 5, 7, 4
 EMBEDDINGS = np.array([[1, 0, 2], [3, 0, 0], [9, 9, 9]], np.float32)
-SCALARS = {"temperature": jnp.asarray(0.3)}
+SCALARS = {"logit_scale": jnp.asarray(0.3)}
 
 
 def test_flops_by_hand() -> None:
@@ -86,15 +86,13 @@ def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
     return Reps(embeddings=embeddings, words=jax.tree.map(jnp.asarray, words or {}))
 
 
-SIDES = QueryAndDocumentFields(
-    topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
-)
-TEMPERATURE = LearnedTemperature(Temperature())
+SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",))
+LOGIT_SCALE = LearnedLogitScale(LogitScale())
 
 
 def contrastive(**factors: Any) -> ContrastiveLoss:
     config = Contrastive(sparsity=Sparsity(**factors))
-    return ContrastiveLoss(config, SIDES, TEMPERATURE, False, True)
+    return ContrastiveLoss(config, SIDES, LOGIT_SCALE, False, True)
 
 
 def test_the_regulariser_grows_with_the_square_of_the_steps() -> None:

@@ -25,7 +25,7 @@ def ours(name: str, exchange: Any = "auto", sigmoid: bool = False) -> Any:
     top, execution = topology(name), Execution(exchange)
 
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
-        common: Any = {"topology": top, "scale": jnp.exp(t), "execution": execution}
+        common: Any = {"topology": top, "logit_scale": jnp.exp(t), "execution": execution}
         if sigmoid:
             return sigmoid_loss(query, document, bias=-10.0, **common)[0]
         return contrastive_loss(query, document, **common)[0]

@@ -40,7 +40,7 @@ def run(a: np.ndarray, b: np.ndarray, scale: float = 3.0, **rest: np.ndarray | N
 @jax.jit
 def _loss(a: jax.Array, b: jax.Array, scale: float, rest: dict[str, jax.Array | None]) -> tuple:
     p, q = TOP.project(a), TOP.project(b)
-    return contrastive_loss(p, q, topology=TOP, scale=scale, **rest)  # type: ignore
+    return contrastive_loss(p, q, topology=TOP, logit_scale=scale, **rest)  # type: ignore
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -64,7 +64,7 @@ def test_padding_is_as_if_absent(padding: float) -> None:
         b[~valid] = padding
 
         def loss(a: jax.Array, b: jax.Array, t: jax.Array, w: jax.Array, v: jax.Array | None):
-            return contrastive_loss(a, b, topology=TOP, scale=jnp.exp(t), weight=w, valid=v)
+            return contrastive_loss(a, b, topology=TOP, logit_scale=jnp.exp(t), weight=w, valid=v)
 
         grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
         t = jnp.asarray(1.1)
@@ -104,7 +104,7 @@ def test_accuracy_has_no_gradient_and_scale_has() -> None:
     a, b = (TOP.project(jnp.asarray(x, jnp.float32)) for x in pair(0, 5))
 
     def both(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        loss, metrics = contrastive_loss(a, b, topology=TOP, scale=scale)
+        loss, metrics = contrastive_loss(a, b, topology=TOP, logit_scale=scale)
         return loss, metrics["accuracy"]
 
     slopes = jax.jit(jax.jacrev(both))(jnp.asarray(2.0))
@@ -121,7 +121,7 @@ def test_eight_devices_equal_one(name: str) -> None:
 
     def loss(a: jax.Array, b: jax.Array, t: jax.Array, valid: jax.Array) -> jax.Array:
         p, q = top.project(a), top.project(b)
-        return contrastive_loss(p, q, topology=top, scale=jnp.exp(t), valid=valid)[0]
+        return contrastive_loss(p, q, topology=top, logit_scale=jnp.exp(t), valid=valid)[0]
 
     grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     with jax.enable_x64(True):
@@ -149,7 +149,9 @@ def test_edges_are_finite(name: str) -> None:
 
     def loss(a: jax.Array, b: jax.Array) -> jax.Array:
         p, q = top.project(a), top.project(b)
-        return contrastive_loss(p, q, topology=top, scale=10.0, execution=Execution(block=4))[0]
+        return contrastive_loss(p, q, topology=top, logit_scale=10.0, execution=Execution(block=4))[
+            0
+        ]
 
     value, grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(a, a)
     assert np.isfinite(value)
@@ -160,7 +162,7 @@ def test_ids_are_needed() -> None:
     a, b = pair(0, 4)
     with pytest.raises(UserError, match="false_negatives 'mask' needs query_id or document_id"):
         contrastive_loss(
-            jnp.asarray(a), jnp.asarray(b), topology=TOP, scale=1.0, false_negatives="mask"
+            jnp.asarray(a), jnp.asarray(b), topology=TOP, logit_scale=1.0, false_negatives="mask"
         )
 
 
@@ -168,7 +170,7 @@ def test_rows_that_do_not_divide_over_the_mesh() -> None:
     mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
     a, b = (jnp.asarray(x, jnp.float32) for x in pair(0, 6))
     with jax.set_mesh(mesh), pytest.raises(UserError, match="6 rows does not divide over 4"):
-        contrastive_loss(a, b, topology=TOP, scale=1.0)
+        contrastive_loss(a, b, topology=TOP, logit_scale=1.0)
 
 
 def test_twice_the_pair_is_its_own_positive() -> None:
@@ -179,7 +181,7 @@ def test_twice_the_pair_is_its_own_positive() -> None:
         ids = jnp.asarray([0, 1, 2, 3, 4] * 2)
 
         def loss(rows: int, mode: str) -> float:
-            core = partial(contrastive_loss, topology=TOP, scale=4.0, false_negatives=mode)
+            core = partial(contrastive_loss, topology=TOP, logit_scale=4.0, false_negatives=mode)
             return float(jax.jit(core)(q[:rows], p[:rows], document_id=ids[:rows])[0])
 
         once = loss(5, "keep")

@@ -205,7 +205,7 @@ def ours(
     document = reps["document"] + x["probe_document"].reshape(reps["document"].shape)
     common: dict[str, Any] = {
         "topology": TOP[name],
-        "scale": jnp.exp(x["t"]),
+        "logit_scale": jnp.exp(x["t"]),
         "weight": of["weight"] if kind.weighted else None,
         "valid": of["valid"],
         "query_id": of["query_id"],

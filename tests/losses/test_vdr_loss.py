@@ -90,7 +90,7 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
     sides = {name: LexicalBatch(dense[name], columns[name]) for name in columns}
     valid = jnp.asarray(VALID)
     return vdr_loss(
-        config, sides["query"], sides["document"], sides["negatives"], scale=x["scale"],
+        config, sides["query"], sides["document"], sides["negatives"], logit_scale=x["scale"],
         valid=valid, negatives_valid=jnp.asarray(NEGATIVES_VALID), execution=execution,
     )[0]  # fmt: skip
 
@@ -219,7 +219,7 @@ def test_queries_travel_in_compact_form() -> None:
     def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)
         return vdr_loss(
-            config, LexicalBatch(q, bow), LexicalBatch(p), scale=1.0, execution=execution
+            config, Lexical(q, words), Lexical(p), logit_scale=1.0, execution=execution
         )[0]
 
     with jax.set_mesh(mesh):

@@ -150,7 +150,7 @@ def parameters(module: nn.Module, *inputs: jax.ShapeDtypeStruct) -> int:
 
 @pytest.mark.parametrize(("m", "dim", "total"), [(16, 32, 139_368_449), (1, 512, 139_952_129)])
 def test_published_parameter_counts(m: int, dim: int, total: int) -> None:
-    """The sizes of both published models: ViT-B/16 and the text tower, heads, one temperature."""
+    """The sizes of both published models: ViT-B/16 and the text tower, heads, one logit scale."""
     text = {"width": 512, "depth": 12, "heads": 8, "mlp": 2048}
     pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     words = jax.ShapeDtypeStruct((1, 77), jnp.int32)

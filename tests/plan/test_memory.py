@@ -173,7 +173,7 @@ def loss_temp(rows: int, devices: int, exchange: Any, name: str) -> int:
     def loss(query: jax.Array, document: jax.Array, t: jax.Array) -> jax.Array:
         execution = Execution(exchange)
         return contrastive_loss(
-            query, document, topology=topology(name), scale=jnp.exp(t), execution=execution
+            query, document, topology=topology(name), logit_scale=jnp.exp(t), execution=execution
         )[0]
 
     t = jax.ShapeDtypeStruct((), jnp.float32)

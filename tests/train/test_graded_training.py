@@ -131,8 +131,8 @@ def test_it_learns_to_rank(tmp_path: Path) -> None:
 
 SIXTEEN = {
     "tokens": 16,
-    "losses__main__temperature__max": 100 / 16,
-    "losses__main__temperature__init": 1.0,
+    "losses__main__logit_scale__max": 100 / 16,
+    "losses__main__logit_scale__init": 1.0,
 }
 
 

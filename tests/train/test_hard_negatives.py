@@ -36,7 +36,7 @@ def config(loss: Any, head: Any, pool: str, count: int = EXTRA) -> Config:
         towers={name: recipe.entry(configs.Bert(), **size) for name in fields},
         data=recipe.entry(configs.GradedScenes()), negatives__count=count,
         labels__query="query_id", labels__document="document_id",
-        losses__main__temperature__init=1.3,
+        losses__main__logit_scale__init=1.3,
     )  # fmt: skip
 
 

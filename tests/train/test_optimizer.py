@@ -24,7 +24,7 @@ PARAMS = {
         "layers_1": {"mlp": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}},
         "position_embedding": jnp.ones((4, 2)),
     },
-    "scalars": {"main": {"temperature": jnp.ones(())}},
+    "scalars": {"main": {"logit_scale": jnp.ones(())}},
 }
 
 
@@ -242,7 +242,7 @@ def test_the_lowest_order_has_a_parameter() -> None:
     changes = one_update(dataclasses.replace(PLAIN, groups=groups))
     np.testing.assert_allclose(changes["image/layers_0/mlp/kernel"], -0.05, rtol=1e-5)
     np.testing.assert_allclose(changes["image/layers_1/mlp/kernel"], -0.025, rtol=1e-5)
-    np.testing.assert_allclose(changes["scalars/main/temperature"], -0.1, rtol=1e-5)
+    np.testing.assert_allclose(changes["scalars/main/logit_scale"], -0.1, rtol=1e-5)
 
 
 def test_frozen_parameters_stay_and_have_no_state() -> None:

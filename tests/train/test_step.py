@@ -1,4 +1,4 @@
-"""The step: guard against what is not finite, averages, temperature, scan and remat."""
+"""The step: guard against what is not finite, averages, logit scale, scan and remat."""
 
 import json
 from pathlib import Path
@@ -97,31 +97,31 @@ def test_average_follows_its_recursion() -> None:
     assert state.weights is state.ema
 
 
-def test_temperature_stays_within_its_bounds() -> None:
+def test_logit_scale_stays_within_its_bounds() -> None:
     bounds = {
-        "losses__main__temperature__init": 5.0,
-        "losses__main__temperature__min": 4.99,
-        "losses__main__temperature__max": 5.01,
+        "losses__main__logit_scale__init": 5.0,
+        "losses__main__logit_scale__min": 4.99,
+        "losses__main__logit_scale__max": 5.01,
     }
     step, state, batch = prepare(optimizer__lr=0.5, **bounds)
     seen = []
     for _ in range(4):
         state, _ = step(state, batch)
-        seen.append(float(jnp.exp(state.params["scalars"]["main"]["temperature"])))
-    assert all(4.99 - 1e-5 <= tau <= 5.01 + 1e-5 for tau in seen)
-    assert any(abs(tau - 4.99) < 1e-4 or abs(tau - 5.01) < 1e-4 for tau in seen)
+        seen.append(float(jnp.exp(state.params["scalars"]["main"]["logit_scale"])))
+    assert all(4.99 - 1e-5 <= x <= 5.01 + 1e-5 for x in seen)
+    assert any(abs(x - 4.99) < 1e-4 or abs(x - 5.01) < 1e-4 for x in seen)
 
 
 @pytest.mark.slow
-def test_fixed_temperature_does_not_move() -> None:
+def test_fixed_logit_scale_does_not_move() -> None:
     step, state, batch = prepare(
-        losses__main__temperature__learnable=False, losses__main__temperature__init=3.0
+        losses__main__logit_scale__learnable=False, losses__main__logit_scale__init=3.0
     )
-    start = float(state.params["scalars"]["main"]["temperature"])
+    start = float(state.params["scalars"]["main"]["logit_scale"])
     for _ in range(3):
         state, out = step(state, batch)
-    assert float(state.params["scalars"]["main"]["temperature"]) == start
-    np.testing.assert_allclose(out["temperature"], 3.0, rtol=1e-6)
+    assert float(state.params["scalars"]["main"]["logit_scale"]) == start
+    np.testing.assert_allclose(out["logit_scale"], 3.0, rtol=1e-6)
 
 
 def test_frozen_tower_does_not_move() -> None:

@@ -23,7 +23,7 @@ ONE = jax.devices()[:1]
 HEAD = {"columns": "words", "activation": "elu1p", "top_k": 6, "keep_input_terms": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
 FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
-        "losses__main__temperature__init": 1.0, "report": False}  # fmt: skip
+        "losses__main__logit_scale__init": 1.0, "report": False}  # fmt: skip
 SPARSE = configs.Sparsity(query=1e-3, document=1e-3, warmup_steps=10)
 SCENES = configs.GradedScenes(size=16, count=80)
 KEYS = {"data": recipe.entry(SCENES), "labels__query": "query_id",
@@ -79,7 +79,7 @@ def pictures(**changes: Any) -> Config:
         "losses__main": recipe.entry(configs.Vdr(top_k=6, bag_norm=True, mask=mask)),
         "total_steps": 10,
         **FAST,
-        "losses__main__temperature__init": 5.0,
+        "losses__main__logit_scale__init": 5.0,
     }
     return tiny(**(given | changes))
 
