@@ -63,13 +63,13 @@ class Similarity(abc.ABC):
           UserError: the embeddings of the two sides differ in rows, M or N.
         """
 
-    def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
+    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
         """How many numbers `score` holds at once for each score, for embeddings of a shape."""
         del shape
         return 1
 
     def extra_operations(self, shape: tuple[int, ...]) -> int:
-        """Operations of a cell besides the matrix products, forward, for embeddings of a shape."""
+        """Operations of a score besides the matrix products, forward, for embeddings of a shape."""
         del shape
         return 0
 
@@ -209,8 +209,8 @@ class ObliqueGeodesic(Similarity):
         a, b = _sides(a, b, same_rows=True)
         return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
 
-    def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
-        """See `Similarity.numbers_per_cell`: one per sub-sphere."""
+    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
+        """See `Topology.numbers_per_score`: one per sub-sphere."""
         return shape[-2]
 
     def extra_operations(self, shape: tuple[int, ...]) -> int:

@@ -63,7 +63,7 @@ class LateInteraction(Similarity):
         cosines = jnp.einsum("rin,rjn->rij", a[..., :-1], b[..., :-1], precision="highest")
         return _mean_of_best(cosines, a[..., -1], b[..., -1])
 
-    def numbers_per_cell(self, shape: tuple[int, ...]) -> int:
+    def numbers_per_score(self, shape: tuple[int, ...]) -> int:
         """By this the loss chooses the size of its tiles."""
         return shape[-2] ** 2
 

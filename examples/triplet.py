@@ -22,10 +22,10 @@ import jax.numpy as jnp
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.losses.cells import EXCLUDED, Axes, Cells, SavedRows, SideRows, own_rows
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
-from big_retrieval.losses.pairwise import PairBatch, accuracy
+from big_retrieval.losses.pairwise import Pairs, accuracy
+from big_retrieval.losses.tiles import EXCLUDED, Axes, Saved, Side, Tile, own_rows
 
 Stats = Mapping[str, jax.Array]
 
@@ -107,17 +107,17 @@ class Hardest:
         none = jnp.full(side.embeddings.shape[:1], EXCLUDED, side.embeddings.dtype)
         return {"best": none, "place": jnp.full_like(none, jnp.inf)}
 
-    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+    def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
         """Of a tile [R, T]: for its rows [R] and for its columns [T]."""
-        scores = jnp.where(cells.negative, logits, EXCLUDED)
+        scores = jnp.where(tile.negative, logits, EXCLUDED)
 
         def along(axis: int, numbers: jax.Array) -> Stats:
             best = jnp.max(scores, axis=axis)
-            hit = (scores == jnp.expand_dims(best, axis)) & cells.negative
+            hit = (scores == jnp.expand_dims(best, axis)) & tile.negative
             place = jnp.where(hit, jnp.expand_dims(numbers, 1 - axis), jnp.inf)
             return {"best": best, "place": jnp.min(place, axis=axis)}
 
-        rows, columns = (x.astype(logits.dtype) for x in (cells.rows, cells.columns))
+        rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
         return along(1, columns), along(0, rows)
 
     def merge(self, a: Stats, b: Stats) -> Stats:
@@ -136,16 +136,14 @@ class Hardest:
         """What the loss reads."""
         return stats
 
-    def pull(
-        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
-    ) -> jax.Array:
-        """The gradient of a tile: that of each row goes to the cell of its hardest negative."""
-        rows, columns = (x.astype(logits.dtype) for x in (cells.rows, cells.columns))
-        of_rows = resident.stats["place"][:, None] == columns[None, :]
-        of_columns = travelling.stats["place"][None, :] == rows[:, None]
-        grads = resident.grads["best"][:, None] * of_rows
-        grads = grads + travelling.grads["best"][None, :] * of_columns
-        return jnp.where(cells.negative, grads, 0)
+    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
+        """The gradient of a tile: that of each row goes to the entry of its hardest negative."""
+        rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
+        of_rows = local.stats["place"][:, None] == columns[None, :]
+        of_columns = rotating.stats["place"][None, :] == rows[:, None]
+        grads = local.grads["best"][:, None] * of_rows
+        grads = grads + rotating.grads["best"][None, :] * of_columns
+        return jnp.where(tile.negative, grads, 0)
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -274,7 +274,7 @@ class Contrastive(PairLoss):
 @register("loss")
 @dataclass(frozen=True)
 class Sigmoid(PairLoss):
-    """Sigmoid loss of every cell of the global batch (SigLIP); weighted, GCL's Eq. 6."""
+    """Sigmoid loss of all pairs of the global batch (SigLIP); weighted, GCL's Eq. 6."""
 
     type: Literal["sigmoid"] = "sigmoid"
     bias: float = -10.0  # start of the learned `scalars/<loss>/bias`; minus the b of GCL's Eq. 6

@@ -1,7 +1,7 @@
-"""Sweeps over all cells of two sides, block by block, forward and backward.
+"""Sweeps over the logits of two sides, tile by tile, forward and backward.
 
-Nothing here is larger than the sides themselves and one block of C x C cells. The last block of a
-side starts early enough to be whole; the rows that it shares with the block before do not count in
+Nothing here is larger than the sides themselves and one tile of C x C logits. The last tile of a
+side starts early enough to be whole; the rows that it shares with the tile before do not count in
 it, so no side is ever padded or copied.
 """
 
@@ -13,18 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.losses.cells import (
-    Cells,
+from big_retrieval.losses.tiles import (
     Reduction,
     SavedRows,
     SideRows,
     Stats,
+    Tile,
     classify,
 )
 from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.sharded import columns_here, spread_locally
 
-BLOCK_BYTES = {"cpu": 2**20}  # of one block's cells: what a core's cache holds
+BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
 
 
@@ -33,12 +33,12 @@ class SweepSettings:
     """What a sweep does, static under jit.
 
     Attributes:
-      topology: scores a block.
-      reduction: what the loss reads of the cells.
+      topology: scores a tile.
+      reduction: what the loss reads of the tiles.
       false_negatives: what a known pair counts as.
-      block: rows and columns of a block; the last may be of any size.
+      block: rows and columns of a tile; the last may be of any size.
       feature_axis: mesh axis over which the last axis of the embeddings is spread, if any: scores
-        are then summed over it, block by block.
+        are then summed over it, tile by tile.
     """
 
     topology: Similarity
@@ -50,7 +50,7 @@ class SweepSettings:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """One block of a loop over n rows."""
+    """The rows of one side, n of them, block by block; two blocks make a tile."""
 
     sweep: SweepSettings
     rows: int
@@ -91,56 +91,56 @@ class _Block:
 
 
 def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
-    """Rows and columns of a block: the power of two whose scores fill the bytes above.
+    """Rows and columns of a tile: the power of two whose scores fill the bytes above.
 
     Args:
-      topology: geodesic scores hold M numbers a cell on the way, the others one.
+      topology: geodesic scores hold M numbers each on the way, the others one.
       embeddings: shape [n, M, N] or [n, V].
       platform: "cpu", "gpu" or "tpu"; the default backend's unless given.
     """
     platform = platform or jax.default_backend()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
-    cells = bytes_ // (4 * topology.numbers_per_cell(embeddings))
-    return 1 << max(4, (cells.bit_length() - 1) // 2)
+    scores = bytes_ // (4 * topology.numbers_per_score(embeddings))
+    return 1 << max(4, (scores.bit_length() - 1) // 2)
 
 
 def forward(
     sweep: Sweep,
-    resident: Side,
-    travelling: Side,
+    local: Side,
+    rotating: Side,
     logit_scale: Any,
     bias: Any,
     stats: tuple[Stats, Stats],
 ) -> tuple[Stats, Stats]:
-    """Merges all cells of two sides into the statistics of their rows.
+    """Merges all tiles of two sides into the statistics of their rows.
 
     Args:
       sweep: what to do.
-      resident: n rows.
-      travelling: m rows.
+      local: n rows.
+      rotating: m rows.
       logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
-      stats: of the resident rows [n] and the travelling rows [m], as found.
+      stats: of the local rows [n] and the rotating rows [m], so far.
     """
     reduction = sweep.reduction
-    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (resident, travelling))
+    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
 
     def row_block(i: Any, stats: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
-        r = rows.side(resident, i)
+        r = rows.side(local, i)
 
-        def cell_block(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
+        def add_tile(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
             of_rows, of_columns = found
-            t = columns.side(travelling, j)
+            t = columns.side(rotating, j)
             scores = summed(
                 _scores(sweep, r.embeddings, t.embeddings, t.columns), sweep.feature_axis
             )
-            logits, cells = _cells(sweep, scores, r, t, logit_scale, bias)
-            new_rows, new_columns = reduction.read(logits, cells)
+            logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
+            new_rows, new_columns = reduction.read(logits, tile)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
             return reduction.merge(of_rows, new_rows), columns.put(of_columns, merged, j)
 
         of_rows, of_columns = jax.lax.fori_loop(
-            0, columns.count, cell_block, (rows.take(stats[0], i), stats[1])
+            0, columns.count, add_tile, (rows.take(stats[0], i), stats[1])
         )
         return rows.put(stats[0], of_rows, i), of_columns
 
@@ -148,14 +148,14 @@ def forward(
 
 
 def _scores(
-    sweep: SweepSettings, resident: jax.Array, travelling: jax.Array, columns: jax.Array | None
+    sweep: Sweep, local: jax.Array, rotating: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
-    """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
+    """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
     if columns is not None:
-        width = resident.shape[-1]
+        width = local.shape[-1]
         columns = columns_here(columns, width, sweep.feature_axis)
-        travelling = spread_locally(travelling, columns, width)
-    return sweep.topology.score(resident, travelling)
+        rotating = spread_locally(rotating, columns, width)
+    return sweep.topology.score(local, rotating)
 
 
 def paired_scores(
@@ -169,10 +169,10 @@ def paired_scores(
     return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 
 
-def _cells(
+def _tile(
     sweep: Sweep, scores: jax.Array, r: Side, t: Side, logit_scale: Any, bias: Any
-) -> tuple[jax.Array, Cells]:
-    """Logits of summed scores [R, T] and what each cell counts as."""
+) -> tuple[jax.Array, Tile]:
+    """The logits [R, T] of summed scores, and what each counts as."""
     logits = logit_scale * scores if bias is None else logit_scale * scores + bias
     return logits, classify(r, t, sweep.false_negatives)
 
@@ -184,45 +184,45 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 def backward(
     sweep: Sweep,
-    resident: Side,
-    travelling: Side,
+    local: Side,
+    rotating: Side,
     logit_scale: Any,
     bias: Any,
     saved: tuple[SavedRows, SavedRows],
     grads: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Adds the gradients of all cells; every block of scores is computed again.
+    """Adds the gradients of all tiles; the scores of each are computed again.
 
     Args:
       sweep: what to do.
-      resident: n rows.
-      travelling: m rows.
+      local: n rows.
+      rotating: m rows.
       logit_scale: multiplier of the scores, [].
       bias: added to the scaled scores, [], or None.
-      saved: statistics and incoming gradients of the resident and the travelling rows.
-      grads: gradients so far of the resident embeddings [n, ...], of the travelling embeddings [m,
-        ...], of the logit scale [] and of the bias [].
+      saved: statistics and incoming gradients of the local and the rotating rows.
+      grads: gradients so far of the local embeddings [n, ...], of the rotating embeddings [m, ...],
+        of the logit scale [] and of the bias [].
     """
-    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (resident, travelling))
+    rows, columns = (_Block(sweep, side.embeddings.shape[0]) for side in (local, rotating))
 
     def row_block(i: Any, grads: Any) -> Any:
-        r, row_saved = rows.side(resident, i), rows.take(saved[0], i)
+        r, row_saved = rows.side(local, i), rows.take(saved[0], i)
 
-        def cell_block(j: Any, found: Any) -> Any:
+        def add_tile(j: Any, found: Any) -> Any:
             of_rows, of_columns, of_scale, of_bias = found
-            t = columns.side(travelling, j)
+            t = columns.side(rotating, j)
             function = functools.partial(_scores, sweep, columns=t.columns)
             partial, pull = jax.vjp(function, r.embeddings, t.embeddings)
             scores = summed(partial, sweep.feature_axis)
-            logits, cells = _cells(sweep, scores, r, t, logit_scale, bias)
-            slope = sweep.reduction.pull(logits, cells, row_saved, columns.take(saved[1], j))
+            logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
+            slope = sweep.reduction.pull(logits, tile, row_saved, columns.take(saved[1], j))
             d_rows, d_columns = pull(logit_scale * slope)  # a sum's gradient is each part's
             of_columns = columns.put(of_columns, columns.take(of_columns, j) + d_columns, j)
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)
 
         start = (jnp.zeros_like(r.embeddings), *grads[1:])
-        of_rows, *rest = jax.lax.fori_loop(0, columns.count, cell_block, start)
+        of_rows, *rest = jax.lax.fori_loop(0, columns.count, add_tile, start)
         return rows.put(grads[0], rows.take(grads[0], i) + of_rows, i), *rest
 
     return jax.lax.fori_loop(0, rows.count, row_block, grads)

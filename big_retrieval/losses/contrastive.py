@@ -1,10 +1,10 @@
 """Contrastive losses over all pairs of a global batch, in bounded memory.
 
 `contrastive_loss` is the one symmetric cross-entropy of this codebase and `sigmoid_loss` its
-sibling. Both read cells (pairs of rows) block by block, forward and backward, so neither holds a
+sibling. Both read the logits of all pairs tile by tile, forward and backward, so neither holds a
 [B, B] array (`losses/blockwise.py`), and both run on any mesh: under `jax.set_mesh` the sides are
-spread over its axes data and fsdp and one of them travels (`losses/exchange.py`). Global batch
-semantics everywhere: N devices give what one gives.
+sharded over its axes data and fsdp and one of them visits all devices (`losses/exchange.py`).
+Global batch semantics everywhere: N devices give what one gives.
 """
 
 import functools
@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
-from big_retrieval.losses.cells import SigmoidReduction, SoftmaxReduction, positive_cost
 from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, Present, accuracy, mean
+from big_retrieval.losses.tiles import Sigmoid, Softmax, positive_cost
 from big_retrieval.similarity import Topology
 from big_retrieval.sparse.gate import Compact
 
@@ -56,7 +56,7 @@ def contrastive_loss(
     to their weights: t_ij ~ w of the pair that (query_i, document_j) is.
 
     Args:
-      query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
+      query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
         are.
       document: projected embeddings of the same shape; [B, V] with compact queries.
       topology: scores them; higher is closer; not yet scaled.
@@ -90,33 +90,33 @@ def contrastive_loss(
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
     spread_out = false_negatives == "positives"
-    found, own = pairs.statistics(SoftmaxReduction(spread_out))
-    mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    found, own = pairs.statistics(Softmax(spread_out))
+    weights, counted = pairs.weights(own), pairs.labels.pairs_counted()
     sides = ("query", "document") if directions == "both" else ("query",)
-    losses = [_entropy(found[side], own, mass, spread_out) for side in sides]
+    losses = [_entropy(found[side], own, weights, spread_out) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
-    losses, mass = jnp.where(counted, losses, 0), jnp.where(counted, mass, 0)
-    total = jnp.sum(mass if divide_by == "weights" else pairs.labels.valid.astype(mass.dtype))
-    loss = jnp.sum(mass * losses) / jnp.where(total > 0, total, 1)
+    losses, weights = jnp.where(counted, losses, 0), jnp.where(counted, weights, 0)
+    total = jnp.sum(weights if divide_by == "weights" else pairs.labels.valid.astype(weights.dtype))
+    loss = jnp.sum(weights * losses) / jnp.where(total > 0, total, 1)
     return loss, {"accuracy": accuracy(found, own, counted, sides)}
 
 
 def _entropy(
-    stats: Mapping[str, jax.Array], own: jax.Array, mass: jax.Array, spread_out: bool
+    stats: Mapping[str, jax.Array], own: jax.Array, weights: jax.Array, spread_out: bool
 ) -> jax.Array:
-    """Cross-entropy [B] of the rows of one side, from the statistics of their cells.
+    """Cross-entropy [B] of the rows of one side, from the statistics of their logits.
 
     Args:
       stats: of the side.
       own: logits of the own pairs, [B].
-      mass: weights of the pairs, [B].
+      weights: weights of the pairs, [B].
       spread_out: whether the target is spread over all known pairs of a row.
     """
     partition = jnp.logaddexp(stats["others"], own)
     if not spread_out:
         return partition - own
-    total = mass + stats["share"]
-    return partition - (mass * own + stats["dot"]) / jnp.where(total > 0, total, 1)
+    total = weights + stats["share"]
+    return partition - (weights * own + stats["dot"]) / jnp.where(total > 0, total, 1)
 
 
 def sigmoid_loss(
@@ -136,7 +136,7 @@ def sigmoid_loss(
     false_negatives: FalseNegatives = "keep",
     execution: Execution = AUTO,
 ) -> Result:
-    """Every cell of the batch as a binary decision.
+    """Every pair of a query and a document of the batch as a binary decision.
 
     "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
     s_ij = logit_scale * score(query_i, document_j) + bias and z = 1 for own pairs, -1 for all
@@ -159,7 +159,7 @@ def sigmoid_loss(
       weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
       valid: bool [B].
       present: bool [B] of both sides.
-      negatives: extra documents: further cells of every query.
+      negatives: extra documents: further columns of every query.
       query_id: int [B].
       document_id: int [B].
       false_negatives: what known pairs count as.
@@ -175,9 +175,11 @@ def sigmoid_loss(
         query, document, topology, logit_scale, bias, weight, valid, present, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
-    found, own = pairs.statistics(SigmoidReduction(weight_inside))
-    mass, counted = pairs.weights(own), pairs.labels.pairs_counted()
-    cost = found["query"]["cost"] + jnp.where(counted, positive_cost(own, mass, weight_inside), 0)
+    found, own = pairs.statistics(Sigmoid(weight_inside))
+    weights, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    cost = found["query"]["cost"] + jnp.where(
+        counted, positive_cost(own, weights, weight_inside), 0
+    )
     valid = pairs.labels.valid
     loss = mean(jnp.where(valid, cost, 0), valid.astype(own.dtype))
     return loss, {"accuracy": accuracy(found, own, counted, ("query", "document"))}

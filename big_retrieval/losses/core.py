@@ -11,16 +11,16 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Exchange
 from big_retrieval.errors import UserError
-from big_retrieval.losses.blockwise import SweepSettings
-from big_retrieval.losses.cells import Axes, SideRows
+from big_retrieval.losses.blockwise import Sweep
+from big_retrieval.losses.tiles import Axes, Side
 
 ROW_AXES = ("data", "fsdp")
-GATHER_BYTES = 2**28  # "auto": largest travelling side that every device holds whole
+GATHER_BYTES = 2**28  # "auto": largest rotating side that every device holds whole
 
 
 @flax.struct.dataclass
-class BlockwiseInputs:
-    """What the cells of a batch depend on.
+class Inputs:
+    """What the logits of a batch depend on.
 
     Attributes:
       documents: embeddings [B, M, N] or [B, V].
@@ -83,7 +83,7 @@ class BlockwiseCore:
     """The static part of a computation.
 
     Attributes:
-      sweep: what happens to each block.
+      sweep: what happens to each tile.
       axes: mesh axes that rows are spread over; empty without a mesh.
       devices: their product.
       ring: pass the queries around instead of gathering them.
@@ -137,9 +137,9 @@ def make_core(
     """Chooses how a computation runs on the mesh of the context (`jax.set_mesh`), if there is one.
 
     Args:
-      sweep: what happens to each block.
-      inputs: for the size of what travels.
-      exchange: how it travels; "auto" gathers up to 256 MiB.
+      sweep: what happens to each tile.
+      inputs: for the size of the rotating side.
+      exchange: how it reaches other devices; "auto" gathers up to 256 MiB.
       row_axes: mesh axes that rows are spread over.
 
     Raises:
@@ -163,7 +163,7 @@ def make_core(
 
 
 def chosen(exchange: Exchange, size: int) -> Exchange:
-    """ "gather" or "ring": what "auto" stands for, with a travelling side of so many bytes."""
+    """ "gather" or "ring": what "auto" stands for, with a rotating side of so many bytes."""
     if exchange != "auto":
         return exchange
     return "ring" if size > GATHER_BYTES else "gather"

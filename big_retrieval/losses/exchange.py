@@ -1,10 +1,10 @@
-"""The contrastive core: statistics of all cells of a batch that is spread over devices.
+"""The contrastive core: statistics of all logits of a batch that is sharded over devices.
 
-Rows live on the devices of the mesh axes data and fsdp. One side, the resident one, stays where it
-is; the other travels, either gathered whole onto every device ("gather") or passed from neighbour
-to neighbour ("ring"), and its gradients come back by a reduce-scatter or along the ring. Documents
-are resident, because extra negatives stay with them, so the wire never sees the negatives. The
-derivative is written outside `shard_map`, which therefore never has to transpose a collective.
+Rows live on the devices of the mesh axes data and fsdp. One side, the local one, stays where it is.
+The other, the rotating one, is either gathered whole onto every device ("gather") or passed from
+neighbour to neighbour ("ring"); its gradients come back by a reduce-scatter or along the ring.
+Documents are local, because extra negatives belong to them and are never sent. The derivative is
+written outside `shard_map`, which therefore never has to transpose a collective.
 
 Bytes received per device and step, N rows of b bytes on D devices, the float32 gradients g bytes a
 row: gather (D - 1) / D * N * (b + g); ring N * (2 b + g).
@@ -20,13 +20,13 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses import blockwise
-from big_retrieval.losses.cells import SavedRows, SideRows
-from big_retrieval.losses.core import BlockwiseCore, BlockwiseInputs, Labels
+from big_retrieval.losses.core import Core, Inputs, Labels
+from big_retrieval.losses.tiles import Saved, Side
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def statistics(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> dict[str, Any]:
-    """Statistics of every row of the batch over all cells but its own pair's.
+def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
+    """Statistics of every row of the batch over its logits with all rows but its positive.
 
     Args:
       core: from `make_core`.
@@ -130,34 +130,32 @@ def _local_forward(
 ) -> tuple[dict[str, Any], Any]:
     """What one device does; see `statistics`."""
     sweep, reduction = core.sweep, core.sweep.reduction
-    resident, queries = _sides(core, inputs, labels)
+    local, queries = _sides(core, inputs, labels)
     go = functools.partial(
-        blockwise.forward, sweep, resident, logit_scale=inputs.logit_scale, bias=inputs.bias
+        blockwise.forward, sweep, local, logit_scale=inputs.logit_scale, bias=inputs.bias
     )
-    everyone, of_resident = None, reduction.start(resident)
+    everyone, of_local = None, reduction.start(local)
     if core.gathers:
         everyone = _gather(core, queries)
-        of_resident, partial = go(everyone, stats=(of_resident, reduction.start(everyone)))
+        of_local, partial = go(everyone, stats=(of_local, reduction.start(everyone)))
         of_queries = reduction.merge_devices(partial, core.axes)
     else:
 
         def hop(_: Any, found: Any) -> Any:
-            of_resident, moving, of_moving = found
-            of_resident, of_moving = go(moving, stats=(of_resident, of_moving))
-            return of_resident, *_shift(core, (moving, of_moving))
+            of_local, moving, of_moving = found
+            of_local, of_moving = go(moving, stats=(of_local, of_moving))
+            return of_local, *_shift(core, (moving, of_moving))
 
-        of_resident, _, of_queries = _around(
-            core, hop, (of_resident, queries, reduction.start(queries))
-        )
+        of_local, _, of_queries = _around(core, hop, (of_local, queries, reduction.start(queries)))
     own = _own(core, inputs, labels)(inputs.documents, inputs.queries)
-    of_resident, of_queries = reduction.finish(of_resident), reduction.finish(of_queries)
+    of_local, of_queries = reduction.finish(of_local), reduction.finish(of_queries)
     rows = own.shape[0]
     out = {
-        "document": {name: x[:rows] for name, x in of_resident.items()},
+        "document": {name: x[:rows] for name, x in of_local.items()},
         "query": of_queries,
         "own": blockwise.summed(own, sweep.feature_axis),
     }
-    return out, (of_resident, of_queries, everyone)
+    return out, (of_local, of_queries, everyone)
 
 
 def _around(core: BlockwiseCore, hop: Callable[..., Any], start: Any) -> Any:
@@ -169,35 +167,35 @@ def _local_backward(
     core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels, saved: Any, grads: dict[str, Any]
 ) -> BlockwiseInputs:
     """What one device does for the gradients of `statistics`."""
-    of_resident, of_queries, everyone = saved
-    resident, queries = _sides(core, inputs, labels)
+    of_local, of_queries, everyone = saved
+    local, queries = _sides(core, inputs, labels)
     go = functools.partial(
-        blockwise.backward, core.sweep, resident, logit_scale=inputs.logit_scale, bias=inputs.bias
+        blockwise.backward, core.sweep, local, logit_scale=inputs.logit_scale, bias=inputs.bias
     )
     _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
-    d_resident, d_queries = pull(grads["own"])
-    extra = resident.embeddings.shape[0] - d_resident.shape[0]  # nothing asked for their statistics
-    of_rows = Saved(of_resident, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
+    d_local, d_queries = pull(grads["own"])
+    extra = local.embeddings.shape[0] - d_local.shape[0]  # nothing asked for their statistics
+    of_rows = Saved(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
     of_queries = Saved(of_queries, grads["query"])
     zero = jnp.zeros_like(inputs.logit_scale)
-    found = (_pad(d_resident, extra), zero, zero)
+    found = (_pad(d_local, extra), zero, zero)
     if core.gathers:
         start = (found[0], jnp.zeros_like(everyone.embeddings), zero, zero)
-        d_resident, partial, d_scale, d_bias = go(
+        d_local, partial, d_scale, d_bias = go(
             everyone, saved=(of_rows, _gather(core, of_queries)), grads=start
         )
         d_queries = d_queries + jax.lax.psum_scatter(partial, core.axes, tiled=True)
     else:
 
         def hop(_: Any, found: Any) -> Any:
-            (d_resident, d_scale, d_bias), moving, of_moving, d_moving = found
-            d_resident, d_moving, d_scale, d_bias = go(
-                moving, saved=(of_rows, of_moving), grads=(d_resident, d_moving, d_scale, d_bias)
+            (d_local, d_scale, d_bias), moving, of_moving, d_moving = found
+            d_local, d_moving, d_scale, d_bias = go(
+                moving, saved=(of_rows, of_moving), grads=(d_local, d_moving, d_scale, d_bias)
             )
-            found = d_resident, d_scale, d_bias
+            found = d_local, d_scale, d_bias
             return found, *_shift(core, (moving, of_moving, d_moving))
 
-        (d_resident, d_scale, d_bias), _, _, d_queries = _around(
+        (d_local, d_scale, d_bias), _, _, d_queries = _around(
             core, hop, (found, queries, of_queries, d_queries)
         )
     if labels.query_columns is not None:  # each device knows its own columns of them
@@ -206,10 +204,10 @@ def _local_backward(
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)
     rows = labels.valid.shape[0]
     negatives = inputs.negatives
-    return BlockwiseInputs(
-        documents=d_resident[:rows],
+    return Inputs(
+        documents=d_local[:rows],
         queries=d_queries,
-        negatives=None if negatives is None else d_resident[rows:].reshape(negatives.shape),
+        negatives=None if negatives is None else d_local[rows:].reshape(negatives.shape),
         logit_scale=d_scale,
         bias=None if inputs.bias is None else d_bias,
     )

@@ -28,7 +28,7 @@ class ContrastiveLoss(PairLossFunction[Contrastive]):
 
 
 class SigmoidLoss(PairLossFunction[Sigmoid]):
-    """Every cell of the global batch a binary decision on logit_scale * score + bias (SigLIP)."""
+    """Every query with every document a binary decision on logit_scale * score + bias (SigLIP)."""
 
     def scalars(self) -> dict[str, float]:
         """`logit_scale` and `bias`."""

@@ -1,7 +1,7 @@
 """All pairs of a batch for a loss: labels, statistics of every row, and the means over pairs.
 
-What a loss over pairs of one's own is made of: a `Reduction` (`losses/cells.py`) says what it reads
-of the cells, and `PairBatch.statistics` computes that block by block on any mesh.
+What a loss over pairs of one's own is made of: a `Reduction` (`losses/tiles.py`) says what it reads
+of the logits, and `Pairs.statistics` computes that tile by tile on any mesh.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.cells import Reduction
-from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
-from big_retrieval.similarity import Similarity
+from big_retrieval.losses.core import Inputs, Labels, make_core
+from big_retrieval.losses.tiles import Reduction
+from big_retrieval.similarity import Topology
 from big_retrieval.sparse.gate import Compact
 from big_retrieval.sparse.sharded import pad_columns
 
@@ -31,11 +31,11 @@ class Execution:
 
     Attributes:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
-      block: rows and columns scored at a time; None fits the block's scores to the backend.
+      block: rows and columns of a tile; None fits the tile's scores to the backend.
       feature_axis: mesh axis that the last axis of the embeddings is spread over, if any (a
         vocabulary over `tensor`, see `spreading.column_axis`); only for topologies whose scores add
         up over features. Devices then hold, multiply and send a part of the columns, and the scores
-        of a block are summed over the axis.
+        of a tile are summed over the axis.
     """
 
     exchange: Exchange = "auto"
@@ -67,7 +67,7 @@ class PairBatch:
     """Both sides of a batch and what is known of its rows; row i of both is a pair.
 
     Attributes:
-      query: projected embeddings, [B, M, N] or [B, V]; compact rows of V columns travel as they
+      query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
         are.
       document: projected embeddings of the same shape; [B, V] with compact queries.
       topology: scores them; higher is closer; not yet scaled.
@@ -103,7 +103,7 @@ class PairBatch:
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """What the cells need to know of the rows; ids only where they change something.
+        """What the loss needs to know of the rows; ids only where they change something.
 
         Raises:
           UserError: ids are missing.
@@ -130,7 +130,7 @@ class PairBatch:
         )
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
-        """What a loss reads of all cells but the own pairs, and the own pairs' logits [B].
+        """What a loss reads of all logits but the positives', and the positives' logits [B].
 
         Args:
           reduction: of the loss.

@@ -8,8 +8,8 @@ the denominators of the queries.
   two terms (the paper)    SCE(E_q, V_p) + SCE(bow_q, V_p)
   four terms (`symmetric`, the authors' later model)    the same and SCE(V_q, E_p) + SCE(V_q, bow_p)
 
-The second term is the nonparametric entry. Queries of the first two are sparse, and travel so where
-that is smaller.
+The second term is the nonparametric entry. Queries of the first two are sparse, and are sent so
+where that is smaller.
 
 The contrastive mask (section 3.3) shares the columns that no row has active out among the rows of
 the batch: row b of B gets every inactive column v with v mod B = b. In its query they become

@@ -14,12 +14,12 @@ from big_retrieval.plan.loss_trace import TracedCost, traced_cost
 
 
 @dataclasses.dataclass(frozen=True)
-class Travel:
+class Transfer:
     """What of a query goes to the documents of all devices for one term, bytes a row.
 
     Attributes:
       name: which queries; terms with the same ones gather them once.
-      embeddings: of the embeddings, by which "auto" chooses how they travel.
+      embeddings: of the embeddings, by which "auto" chooses how they are sent.
       columns: of the columns of compact embeddings; 0 of others.
       gradient: that comes back; 0 where there is none.
     """
@@ -74,15 +74,15 @@ class LossCost:
         m, dim = self.whole_shape()
         return m, -(-dim // (self.tensor if self.lexical else 1))
 
-    def travels(self) -> list[Travel]:
-        """What travels for each term."""
+    def transfers(self) -> list[Transfer]:
+        """What is sent for each term."""
         size = 4 * math.prod(self.shape())
-        return [Travel("+".join(term.query), size, 0, size) for term in self.terms()]
+        return [Transfer("+".join(term.query), size, 0, size) for term in self.terms()]
 
-    def split(self) -> tuple[list[Travel], list[Travel]]:
+    def split(self) -> tuple[list[Transfer], list[Transfer]]:
         """What goes around a ring, and what is gathered, as `losses/core.py` chooses."""
-        found: dict[str, list[Travel]] = {"ring": [], "gather": []}
-        for each in self.travels():
+        found: dict[str, list[Transfer]] = {"ring": [], "gather": []}
+        for each in self.transfers():
             size = self.config.batch_size * each.embeddings
             found[core.chosen(self.loss.exchange, size)].append(each)
         return found["ring"], found["gather"]
@@ -94,7 +94,7 @@ class LossCost:
     def memory(self, rows_over: int, platform: str) -> int:
         """What the loss holds besides the representations, bytes on one device.
 
-        A sweep holds 3 arrays of what scores are made of and 3 of scores for a block, and 5 numbers
+        A sweep holds 3 arrays of what scores are made of and 3 of scores for a tile, and 5 numbers
         a row; a block of compact queries is spread out, as is its gradient. What terms make of the
         embeddings stays until the backward pass. Gathering: all queries too, and the partial
         gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
@@ -110,13 +110,13 @@ class LossCost:
         topology = similarity.topology(self.topology)
         embeddings = (batch, *shape)
         side = self.loss.block or blockwise.block_size(topology, embeddings, platform)
-        resident = -(-batch // rows_over)
-        columns = min(side, batch if gathered else resident)
-        cells = min(side, resident) * columns
-        blocks = 4 * cells * (3 * topology.numbers_per_cell(embeddings) + 3)
+        local = -(-batch // rows_over)
+        columns = min(side, batch if gathered else local)
+        scores = min(side, local) * columns
+        blocks = 4 * scores * (3 * topology.numbers_per_score(embeddings) + 3)
         compact = [each for each in (*under_way, *gathered) if each.columns]
         spread = max((1 + (each.gradient > 0) for each in compact), default=0)
-        blocks += 4 * math.prod(shape) * (spread * columns + self.dense_copies() * resident)
+        blocks += 4 * math.prod(shape) * (spread * columns + self.dense_copies() * local)
         statistics = [5 * 4 * batch * len(each) for each in (under_way, gathered)]
         if rows_over == 1:
             return blocks + sum(statistics)
@@ -131,13 +131,13 @@ class LossCost:
 
         4 products of all queries with all documents and hard negatives a term (forward; again in
         the backward pass; the gradients of both sides). All topologies score by such products; the
-        geodesic adds arcs, one per cell and sub-sphere, in both sweeps and for the slope.
+        geodesic adds arcs, one per score and sub-sphere, in both sweeps and for the slope.
         """
         n, (m, dim) = self.config.batch_size, self.whole_shape(vocab_size)
-        cells = n * n * (1 + self.config.negatives.count)
-        one = 4 * 2 * cells * m * dim
+        scores = n * n * (1 + self.config.negatives.count)
+        one = 4 * 2 * scores * m * dim
         topology = similarity.topology(self.topology)
-        one += 3 * cells * topology.extra_operations((m, dim))
+        one += 3 * scores * topology.extra_operations((m, dim))
         return one * len(self.terms())
 
     def wire(self, rows_over: int) -> dict[str, float]:
@@ -168,11 +168,11 @@ class LossCost:
         """What goes over the tensor axis, whose T devices have V / T columns of the same rows each.
 
         Each has a part of every score; they are summed forward and backward, 2 (T - 1) / T of 4
-        bytes a cell each time.
+        bytes a score each time.
         """
         share, batch = (self.tensor - 1) / self.tensor, self.config.batch_size
-        cells = batch // rows_over * batch * (1 + self.config.negatives.count) * len(self.terms())
-        return {"all-reduce": 2 * share * 2 * 4 * cells}
+        scores = batch // rows_over * batch * (1 + self.config.negatives.count) * len(self.terms())
+        return {"all-reduce": 2 * share * 2 * 4 * scores}
 
     def activity(self) -> int:
         """Bytes of what is reduced over all rows of a lexical batch: one a column that some row has

@@ -7,7 +7,7 @@
   whole. On top: one layer's backward pass, the gradients, and the copies of parameters that loops
   and meshes make.
 * representations: embeddings of both sides and their gradients, of all rows of the device.
-* loss: what travels and the blocks of scores.
+* loss: what is sent and the tiles of scores.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from big_retrieval.config import Vdr
 from big_retrieval.config.vdr import top_k_of_documents
 from big_retrieval.losses.fields import Term, make_sides
-from big_retrieval.plan.loss_cost import LossCost, Travel
+from big_retrieval.plan.loss_cost import LossCost, Transfer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class VdrCost(LossCost):
         count = (1 + self.loss.bag) * (1 + self.loss.symmetric)
         return make_sides(self.config, self.loss).terms("average") * count
 
-    def travels(self) -> list[Travel]:
+    def transfers(self) -> list[Transfer]:
         """The terms of `losses/vdr.py`, in its order.
 
         Compact queries are values and columns, with a mask those that it gives to a row, too; bags
@@ -31,20 +31,20 @@ class VdrCost(LossCost):
         bow, width = self.bow("query"), self.whole_shape()[1]
         gated, more = _kept(self.loss.top_k, width) + bow, -(-width // self.config.batch_size)
 
-        def sparse(name: str, entries: int, has_gradient: int) -> Travel:
+        def sparse(name: str, entries: int, has_gradient: int) -> Transfer:
             """Compact where that is smaller."""
             if 2 * entries >= width:
-                return Travel(name, dense, 0, has_gradient * dense)
-            return Travel(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
+                return Transfer(name, dense, 0, has_gradient * dense)
+            return Transfer(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
 
         out = [sparse("gated", gated + more * self._masked("gated"), 1)]
         if self.loss.bag:
             out.append(sparse("bag", bow + more * self._masked("bag"), 0))
         if self.loss.symmetric:
-            out.append(Travel("query", dense, 0, dense))
+            out.append(Transfer("query", dense, 0, dense))
             if self.loss.bag:
                 name = "masked" if self._masked("bag") else "query"
-                out.append(Travel(name, dense, 0, dense))
+                out.append(Transfer(name, dense, 0, dense))
         return out
 
     def _masked(self, term: str) -> bool:

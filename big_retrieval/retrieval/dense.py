@@ -24,7 +24,7 @@ from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
 from big_retrieval.retrieval.folder import AGAIN, DENSE, About
 
 CHUNK = 256  # queries at a time
-CELLS = 2**24  # numbers that a block of scores may hold
+SCORES = 2**24  # numbers that a block of scores may hold
 RESIDENT = 4 * 2**30  # bytes of embeddings that stay on the devices from one search to the next
 ENGINES = ("exact", "faiss")
 
@@ -135,8 +135,8 @@ class DenseIndex:
         rows = 1 << (count - 1).bit_length()  # few shapes, so that few programs are compiled
         padded = np.zeros((rows, *queries.shape[1:]), np.float32)
         padded[:count] = queries
-        per_cell = self._topology.numbers_per_cell(queries.shape[1:])
-        size = max(1024, CELLS // (rows * per_cell))
+        per_score = self._topology.numbers_per_score(queries.shape[1:])
+        size = max(1024, SCORES // (rows * per_score))
         numbers = np.empty((count, 0), np.int64)
         scores = np.empty((count, 0), np.float32)
         for start in range(0, len(self), size):

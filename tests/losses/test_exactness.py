@@ -161,21 +161,21 @@ def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -
     same_document = ids[:n, None] == ids[None, :]
     known = (same_query | same_document) & ~own & (kind.false_negatives != "keep")
     of_column = np.concatenate([weight, np.zeros(m - n)])
-    mass = same_query * of_column[None, :] + same_document * weight[:, None]
-    mass = np.where(known, mass / np.maximum(same_query + 1.0 * same_document, 1), 0)
-    mass = np.where(own, weight[:, None], mass)
+    weights = same_query * of_column[None, :] + same_document * weight[:, None]
+    weights = np.where(known, weights / np.maximum(same_query + 1.0 * same_document, 1), 0)
+    weights = np.where(own, weight[:, None], weights)
     counts = ~known if kind.false_negatives == "mask" else np.ones((n, m), bool)
     if kind.absent:
         columns = np.concatenate([DOCUMENT_PRESENT[rows], np.ones(m - n, bool)])
         counts = counts & QUERY_PRESENT[rows][:, None] & columns[None, :]
-        mass = mass * counts
+        weights = weights * counts
     if kind.sigmoid:
         s = s + x["bias"]
         negative = counts & ~known & ~own
-        outer, inner = (mass > 0, mass) if kind.inside else (mass * counts, 1)
+        outer, inner = (weights > 0, weights) if kind.inside else (weights * counts, 1)
         cost = jnp.where(negative, jax.nn.softplus(s), 0) + outer * jax.nn.softplus(-inner * s)
         return jnp.sum(cost) / n
-    target = np.where(own, weight[:, None], 0) if kind.false_negatives == "mask" else mass
+    target = np.where(own, weight[:, None], 0) if kind.false_negatives == "mask" else weights
     whole = np.diagonal(counts)  # pairs that are there
     total = n if kind.rows else (weight * whole).sum()
     weight = weight * whole

@@ -207,7 +207,7 @@ def run(
         )
 
 
-def test_queries_travel_in_compact_form() -> None:
+def test_queries_are_sent_as_sparse_rows() -> None:
     """No device receives, or holds, the dense queries of the others."""
     rows, width, top_k, length = 64, 4096, 16, 8
     config = Vdr(top_k=top_k)

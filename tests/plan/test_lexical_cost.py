@@ -75,7 +75,7 @@ def test_by_hand() -> None:
     assert loss_cost.loss_wire(lexical(LOSSES["paper"])[1], 1) == {}
 
 
-def test_each_term_chooses_how_it_travels() -> None:
+def test_each_term_chooses_how_it_is_sent() -> None:
     """Dense queries of a large batch go around a ring, their compact ones are gathered."""
     config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
     under_way, gathered = loss_cost.costs(config)[0].split()

@@ -38,7 +38,7 @@ def make_dense(out: Path, found: np.ndarray, topology: str, engine: str = "exact
 def test_it_finds_what_the_table_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str, resident: int
 ) -> None:
-    monkeypatch.setattr(dense, "CELLS", 1)  # blocks of 1024
+    monkeypatch.setattr(dense, "SCORES", 1)  # blocks of 1024
     monkeypatch.setattr(dense, "CHUNK", 3)
     monkeypatch.setattr(dense, "RESIDENT", resident)
     documents, queries = embeddings(2500, topology, 0), embeddings(7, topology, 1)

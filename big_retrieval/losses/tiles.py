@@ -1,9 +1,11 @@
-"""What one block of cells adds to a loss, and what a loss sends back to one block of cells.
+"""What one tile of logits adds to a loss, and the gradient that a loss gives back for it.
 
-A cell is a pair (resident row, travelling row) of the global batch; its logit is logit_scale *
-score (+ bias). The own pairs, on the diagonal, are no cells: the losses add them from
-`Topology.paired`. A reduction is a loss's view of the cells: statistics per row that merge in any
-order, so that blocks, devices and hops of a ring can be taken as they come.
+A tile is a block of the matrix of logits of the global batch. Its rows are local (documents, which
+stay on their device), its columns rotating (queries, which visit all devices); a logit is
+logit_scale * score (+ bias). The positives, on the diagonal of the matrix, do not count in tiles:
+the losses add them from `Topology.paired`. A `Reduction` says what a loss reads of tiles:
+statistics of each row that merge in any order, so the order of tiles, devices and hops of a ring
+does not matter.
 """
 
 import dataclasses
@@ -19,7 +21,7 @@ from big_retrieval.config import FalseNegatives
 Axes = tuple[str, ...]
 Stats = Mapping[str, jax.Array]
 
-# Finite, so that a row without any counted cell gives a finite number (of weight 0), not NaN.
+# Finite, so that a row without any counted logit gives a finite number (of weight 0), not NaN.
 EXCLUDED = -1e30
 
 
@@ -48,15 +50,15 @@ class SideRows:
 
 
 @flax.struct.dataclass
-class Cells:
-    """What a block of cells counts as.
+class Tile:
+    """What the entries of a tile count as.
 
     Attributes:
       counted: bool [R, T]; negatives and known positives.
       negative: bool [R, T].
-      rows: int32 [R], a number for each resident row that no other of its side has: that of its
+      rows: int32 [R], a number for each local row that no other of its side has: that of its
         pair in the global batch, or of an extra negative a number below 0.
-      columns: int32 [T], the same of the travelling rows.
+      columns: int32 [T], the same of the rotating rows.
       share: [R, T] or None; weights of the known positives, 0 elsewhere.
     """
 
@@ -67,23 +69,24 @@ class Cells:
     share: jax.Array | None = None
 
 
-def classify(resident: SideRows, travelling: SideRows, false_negatives: FalseNegatives) -> Cells:
-    """Sorts a block of cells into negatives, known positives and those that do not count.
+def classify(local: Side, rotating: Side, false_negatives: FalseNegatives) -> Tile:
+    """Sorts the entries of a tile into negatives, false negatives and those that do not count.
 
-    A cell of two different pairs is known where both have the same query or the same document.
+    An entry of two different pairs is a false negative by id where both pairs have the same query
+    or the same document.
     """
-    r, t = resident, travelling
+    r, t = local, rotating
     own = r.index[:, None] == t.index[None, :]  # [R, T]
     counted = r.counted[:, None] & t.counted[None, :] & ~own
     query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
     if false_negatives == "keep" or (query is None and document is None):
-        return Cells(counted, counted, r.index, t.index)
+        return Tile(counted, counted, r.index, t.index)
     none = jnp.zeros((), bool)
     query, document = none if query is None else query, none if document is None else document
     known = counted & (query | document)
     negative = counted & ~known
     if false_negatives == "mask":
-        return Cells(negative, negative, r.index, t.index)
+        return Tile(negative, negative, r.index, t.index)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
     # The known pair (q_t, d_r) is pair r where the queries are the same, pair t where the documents
@@ -92,29 +95,29 @@ def classify(resident: SideRows, travelling: SideRows, false_negatives: FalseNeg
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
     share = jnp.where(known, (of_r + of_t) / pairs, 0)
-    return Cells(counted, negative, r.index, t.index, share)
+    return Tile(counted, negative, r.index, t.index, share)
 
 
 def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
-    """Which cells have equal ids, [R, T]."""
+    """Which entries have equal ids, [R, T]."""
     if a is None or b is None:
         return None
     return (a[:, None] == b[None, :]) & (a >= 0)[:, None]
 
 
 class Reduction(Protocol):
-    """How a loss reads cells. All methods are pure and know of no block, device or hop."""
+    """How a loss reads tiles. All methods are pure and know of no other tile, device or hop."""
 
-    def start(self, side: SideRows) -> Stats:
-        """Statistics [n] of rows that have seen no cell."""
+    def start(self, side: Side) -> Stats:
+        """Statistics [n] of rows before the first tile."""
         ...
 
-    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
-        """Statistics of a block for its resident rows [R] and its travelling rows [T]."""
+    def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
+        """Statistics of a tile for its local rows [R] and its rotating rows [T]."""
         ...
 
     def merge(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of two sets of cells together."""
+        """Statistics of two sets of tiles together."""
         ...
 
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
@@ -125,10 +128,8 @@ class Reduction(Protocol):
         """What the loss reads of the statistics."""
         ...
 
-    def pull(
-        self, logits: jax.Array, cells: Cells, resident: "SavedRows", travelling: "SavedRows"
-    ) -> jax.Array:
-        """The gradient of a block's logits, [R, T], from those of the finished statistics."""
+    def pull(self, logits: jax.Array, tile: Tile, local: "Saved", rotating: "Saved") -> jax.Array:
+        """The gradient of a tile's logits, [R, T], from those of the finished statistics."""
         ...
 
 
@@ -141,10 +142,10 @@ class SavedRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftmaxReduction:
-    """Log-sum-exp over the cells of a row.
+class Softmax:
+    """Log-sum-exp over the logits of a row.
 
-    Finished: `others`, the log-sum-exp of all counted cells, known positives included; `best`, the
+    Finished: `others`, the log-sum-exp of all counted logits, known positives included; `best`, the
     largest logit of a negative, without gradient; with `positives` also `dot`, the sum of share *
     logit over the known positives, and `share`, the sum of their shares.
     """
@@ -160,19 +161,19 @@ class SoftmaxReduction:
     def _positives(self, best: jax.Array, dot: jax.Array, share: jax.Array) -> dict[str, jax.Array]:
         return {"best": best, "dot": dot, "share": share} if self.positives else {}
 
-    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+    def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
         """See `Reduction.read`."""
-        counted = jnp.where(cells.counted, logits, EXCLUDED)
+        counted = jnp.where(tile.counted, logits, EXCLUDED)
 
         def side(axis: int) -> dict[str, jax.Array]:
             top = jnp.max(counted, axis=axis)
             total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
             stats = {"max": top, "sum": total}
-            if cells.share is None:
+            if tile.share is None:
                 return stats
-            best = jnp.max(jnp.where(cells.negative, logits, EXCLUDED), axis=axis)
-            dot = jnp.sum(cells.share * logits, axis=axis)
-            return stats | self._positives(best, dot, jnp.sum(cells.share, axis=axis))
+            best = jnp.max(jnp.where(tile.negative, logits, EXCLUDED), axis=axis)
+            dot = jnp.sum(tile.share * logits, axis=axis)
+            return stats | self._positives(best, dot, jnp.sum(tile.share, axis=axis))
 
         return side(1), side(0)
 
@@ -202,27 +203,25 @@ class SoftmaxReduction:
         out = {"others": others, "best": stats["best" if self.positives else "max"]}
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
-    def pull(
-        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
-    ) -> jax.Array:
+    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
         """See `Reduction.pull`."""
-        counted = jnp.where(cells.counted, logits, EXCLUDED)
-        r, t = resident, travelling
-        # A row without any cell has `others` near EXCLUDED, and with it gradient 0.
+        counted = jnp.where(tile.counted, logits, EXCLUDED)
+        r, t = local, rotating
+        # A row without any counted logit has `others` near EXCLUDED, and with it gradient 0.
         by_row = r.grads["others"][:, None] * jnp.exp(counted - r.stats["others"][:, None])
         by_column = t.grads["others"][None, :] * jnp.exp(counted - t.stats["others"][None, :])
         out = by_row + by_column
-        if cells.share is not None:
-            out = out + cells.share * (r.grads["dot"][:, None] + t.grads["dot"][None, :])
+        if tile.share is not None:
+            out = out + tile.share * (r.grads["dot"][:, None] + t.grads["dot"][None, :])
         return out
 
 
 @dataclasses.dataclass(frozen=True)
-class SigmoidReduction:
-    """The sum over the cells of a travelling row of softplus(logit), share * softplus(-logit).
+class Sigmoid:
+    """The sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
     The first is a negative's cost -log sigmoid(-logit), the second a known positive's. Finished:
-    `cost` (travelling rows only: every cell once) and `best` as in `SoftmaxReduction`.
+    `cost` (of rotating rows only, so every logit counts once) and `best` as in `Softmax`.
 
     Attributes:
       inside: a known positive costs softplus(-share * logit) instead.
@@ -235,15 +234,15 @@ class SigmoidReduction:
         zeros = jnp.zeros(side.embeddings.shape[:1], side.embeddings.dtype)
         return {"best": zeros + EXCLUDED, "cost": zeros}
 
-    def read(self, logits: jax.Array, cells: Cells) -> tuple[Stats, Stats]:
+    def read(self, logits: jax.Array, tile: Tile) -> tuple[Stats, Stats]:
         """See `Reduction.read`."""
-        cost = jnp.where(cells.negative, jax.nn.softplus(logits), 0)
-        if cells.share is not None:
-            cost = cost + positive_cost(logits, cells.share, self.inside)
-        rivals = jnp.where(cells.negative, logits, EXCLUDED)
+        cost = jnp.where(tile.negative, jax.nn.softplus(logits), 0)
+        if tile.share is not None:
+            cost = cost + positive_cost(logits, tile.share, self.inside)
+        rivals = jnp.where(tile.negative, logits, EXCLUDED)
         best = jnp.max(rivals, axis=1)
-        resident = {"best": best, "cost": jnp.zeros_like(best)}
-        return resident, {"best": jnp.max(rivals, axis=0), "cost": jnp.sum(cost, axis=0)}
+        local = {"best": best, "cost": jnp.zeros_like(best)}
+        return local, {"best": jnp.max(rivals, axis=0), "cost": jnp.sum(cost, axis=0)}
 
     def merge(self, a: Stats, b: Stats) -> Stats:
         """See `Reduction.merge`."""
@@ -258,16 +257,14 @@ class SigmoidReduction:
         """See `Reduction.finish`."""
         return stats
 
-    def pull(
-        self, logits: jax.Array, cells: Cells, resident: SavedRows, travelling: SavedRows
-    ) -> jax.Array:
+    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
         """See `Reduction.pull`."""
-        del resident
-        slope = jnp.where(cells.negative, jax.nn.sigmoid(logits), 0)
-        if cells.share is not None:
-            factor = cells.share if self.inside else 1
-            slope = slope - cells.share * jax.nn.sigmoid(-factor * logits)
-        return travelling.grads["cost"][None, :] * slope
+        del local
+        slope = jnp.where(tile.negative, jax.nn.sigmoid(logits), 0)
+        if tile.share is not None:
+            factor = tile.share if self.inside else 1
+            slope = slope - tile.share * jax.nn.sigmoid(-factor * logits)
+        return rotating.grads["cost"][None, :] * slope
 
 
 def positive_cost(logits: jax.Array, weight: jax.Array, inside: bool) -> jax.Array:
