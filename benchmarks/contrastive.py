@@ -60,7 +60,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
 
 
 def compile_both(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
-    """Compiles value and gradients of both; returns them and where the sides live, if spread."""
+    """Compiles value and gradients of both; returns them and where the sides live, if sharded."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import AxisType, NamedSharding, PartitionSpec

@@ -145,7 +145,7 @@ class InnerProduct(FlatProduct):
 class Product(FlatProduct):
     """The plain inner product of flat vectors [..., V], neither cut nor normalised (lexical).
 
-    The score adds up over features, so V may be spread over devices.
+    The score adds up over features, so V may be sharded over devices.
     """
 
     def project(self, x: jax.Array) -> jax.Array:

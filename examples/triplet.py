@@ -82,15 +82,17 @@ def triplet_loss(
       reduction: see `Triplet`.
       **given: further arguments of `PairBatch`: topology, valid rows, weights, hard negatives, ...
     """
-    pairs = PairBatch(query, document, **given)
-    found, own = pairs.statistics(Hardest())
+    pairs = Pairs(query, document, **given)
+    found, positive = pairs.statistics(Hardest())
     counted = pairs.labels.pairs_counted()
-    weights = jnp.where(counted, pairs.weights(own), 0)
-    hinges = [jax.nn.relu(margin + found[side]["best"] - own) for side in ("query", "document")]
+    weights = jnp.where(counted, pairs.weights(positive), 0)
+    hinges = [
+        jax.nn.relu(margin + found[side]["best"] - positive) for side in ("query", "document")
+    ]
     total = jnp.sum(weights * (hinges[0] + hinges[1]))
     if reduction == "mean":
         total = total / jnp.maximum(jnp.sum(weights), 1e-12)
-    return total, {"accuracy": accuracy(found, own, counted, ("query", "document"))}
+    return total, {"accuracy": accuracy(found, positive, counted, ("query", "document"))}
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         fail(
             UserError(
                 f"out of device memory ({first}): encode fewer rows at a time with "
-                "config.microbatch, set config.towers.<tower>.remat=block, or spread parameters "
+                "config.microbatch, set config.towers.<tower>.remat=block, or shard parameters "
                 "with config.mesh.fsdp; --plan says what fits."
             )
         )

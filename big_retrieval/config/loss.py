@@ -165,7 +165,7 @@ class PairLoss(Loss):
     document: tuple[str, ...] = ()  # the document fields; (): all
     topology: str = ""  # by which it scores; empty: config.topology
     logit_scale: LogitScale = field(default_factory=LogitScale)
-    false_negatives: FalseNegatives = "keep"  # what a pair known by its ids counts as
+    false_negatives: FalseNegatives = "keep"  # what false negatives by id count as
     renormalise: bool = False  # the average of several fields is brought back onto the topology
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
     block: int | None = None  # rows and columns scored at a time; None: by the size of a score

@@ -36,7 +36,7 @@ def in_mode(
             raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
         return bow
     top_k = mode.top_k[side]
-    return points if top_k is None else narrowed(points, top_k, bow)
+    return embeddings if top_k is None else narrowed(embeddings, top_k, words)
 
 
 def fields_in_mode(
@@ -58,12 +58,12 @@ def fields_in_mode(
 
 
 def narrowed(
-    points: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
+    embeddings: scipy.sparse.csr_array, top_k: int, words: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
     """Rows with their `top_k` largest entries, of equal ones the lower column, and those of `bow`.
 
     Args:
-      points: CSR [n, V], not negative.
+      embeddings: CSR [n, V], not negative.
       top_k: entries of a row.
       bow: bags of words [n, V], whose columns stay, too.
     """

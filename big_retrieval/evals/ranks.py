@@ -105,7 +105,7 @@ def ranks(
 
     A wrong document with the same score as the right one ranks before it, so that a model which
     scores everything alike gets no better than chance. The scores of `chunk` queries against all
-    documents are held at a time, spread over the devices.
+    documents are held at a time, sharded over the devices.
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].

@@ -89,7 +89,7 @@ class Patches:
         """
         row = jnp.asarray(self.dense(chosen[None]))
         if self.top_k is not None:
-            row = gate.spread(gate.compact(row, self.top_k), len(self.words))
+            row = gate.to_dense(gate.sparsify(row, self.top_k), len(self.words))
         return listing.strongest(np.asarray(row), self.words, count)
 
     def map(self, word: str) -> np.ndarray:

@@ -50,7 +50,7 @@ class Encoder:
         self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
 
     def _embeddings(self, collections: Any, batch: Batch) -> Any:
-        """What comes from the devices: embeddings of every field, gated and compact where it has a
+        """What comes from the devices: embeddings of every field, gated and sparse where it has a
         lexical head with a gate; which rows count; and whose they are."""
         reps: Any = self._model.apply(collections, batch.fields)
         embeddings = dict(reps.embeddings)
@@ -58,12 +58,12 @@ class Encoder:
             head = lexical_head(self._model.fields, name)
             if head is None:
                 continue
-            dense = points[name][:, 0]  # [B, V]
-            points[name] = dense
+            dense = embeddings[name][:, 0]  # [B, V]
+            embeddings[name] = dense
             if head.top_k is not None:
-                bow = reps.bow.get(name) if head.keep_input_terms else None
-                points[name] = gate.compact(dense, head.top_k, bow)
-        return points, batch.valid, batch.document_id
+                words = reps.words.get(name) if head.keep_input_terms else None
+                embeddings[name] = gate.sparsify(dense, head.top_k, words)
+        return embeddings, batch.valid, batch.document_id
 
     def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
         """What a field's tower sows of a layer; which rows count; and whose they are."""
@@ -201,7 +201,7 @@ def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:
 
 
 def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
-    """Lexical embeddings of a batch, dense or compact, as CSR."""
-    if isinstance(found, gate.Compact):
+    """Lexical embeddings of a batch, dense or sparse, as CSR."""
+    if isinstance(found, gate.SparseRows):
         return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
     return scipy.sparse.csr_array(found.astype(np.float32))

@@ -15,7 +15,7 @@ WATCHED = ("active", "used", "neglected", "effective")
 
 
 def activity(
-    points: jax.Array, bow: jax.Array | None, valid: jax.Array, top_k: int | None
+    embeddings: jax.Array, words: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
     """What the gate leaves of one side of a batch.
 
@@ -31,22 +31,24 @@ def activity(
       gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike; `expansion`,
       of texts, the share of active columns that are no terms of the text itself.
     """
-    points = jax.lax.stop_gradient(points)
-    width = points.shape[1]
+    embeddings = jax.lax.stop_gradient(embeddings)
+    width = embeddings.shape[1]
     if top_k is None:
-        active = points > 0
+        active = embeddings > 0
     else:
-        active = gate.multi_hot(gate.compact(points, top_k, bow).columns, width) & (points > 0)
+        active = gate.dense_mask(gate.sparsify(embeddings, top_k, words).columns, width) & (
+            embeddings > 0
+        )
     active &= valid[:, None]
     rows = jnp.maximum(jnp.sum(valid), 1)
     total = jnp.sum(active.astype(jnp.float32))
     used = jnp.sum(jnp.any(active, axis=0).astype(jnp.float32))
     out = {"active": total / rows, "used": used, "neglected": width - used}
     squares = jnp.maximum(jnp.sum(jnp.square(embeddings), axis=1), 1e-30)
-    spread_over = jnp.square(jnp.sum(embeddings, axis=1)) / squares
-    out["effective"] = jnp.sum(jnp.where(valid, spread_over, 0)) / rows
-    if bow is not None:
-        own = jnp.sum((active & gate.multi_hot(bow, width)).astype(jnp.float32))
+    covered = jnp.square(jnp.sum(embeddings, axis=1)) / squares
+    out["effective"] = jnp.sum(jnp.where(valid, covered, 0)) / rows
+    if words is not None:
+        own = jnp.sum((active & gate.dense_mask(words, width)).astype(jnp.float32))
         out["expansion"] = 1 - own / jnp.maximum(total, 1)
     return out
 

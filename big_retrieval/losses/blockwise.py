@@ -21,8 +21,8 @@ from big_retrieval.losses.tiles import (
     Tile,
     classify,
 )
-from big_retrieval.similarity import Similarity
-from big_retrieval.sparse.sharded import columns_here, spread_locally
+from big_retrieval.similarity import Topology
+from big_retrieval.sparse.sharded import columns_here, dense_locally
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
@@ -35,9 +35,9 @@ class SweepSettings:
     Attributes:
       topology: scores a tile.
       reduction: what the loss reads of the tiles.
-      false_negatives: what a known pair counts as.
+      false_negatives: what a false negative by id counts as.
       block: rows and columns of a tile; the last may be of any size.
-      feature_axis: mesh axis over which the last axis of the embeddings is spread, if any: scores
+      feature_axis: mesh axis over which the last axis of the embeddings is sharded, if any: scores
         are then summed over it, tile by tile.
     """
 
@@ -154,14 +154,14 @@ def _scores(
     if columns is not None:
         width = local.shape[-1]
         columns = columns_here(columns, width, sweep.feature_axis)
-        rotating = spread_locally(rotating, columns, width)
+        rotating = dense_locally(rotating, columns, width)
     return sweep.topology.score(local, rotating)
 
 
 def paired_scores(
     sweep: SweepSettings, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
-    """`Similarity.paired`, also of compact queries [n, K] with documents [n, V]."""
+    """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if columns is None:
         return sweep.topology.paired(documents, queries)
     columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)

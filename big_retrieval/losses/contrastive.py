@@ -19,11 +19,11 @@ from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, Present, accuracy, mean
 from big_retrieval.losses.tiles import Sigmoid, Softmax, positive_cost
 from big_retrieval.similarity import Topology
-from big_retrieval.sparse.gate import Compact
+from big_retrieval.sparse.gate import SparseRows
 
 
 def contrastive_loss(
-    query: jax.Array | Compact,
+    query: jax.Array | SparseRows,
     document: jax.Array,
     *,
     topology: Topology,
@@ -47,37 +47,38 @@ def contrastive_loss(
 
       L_i = 1/2 [H(t_i., softmax(s_i.)) + H(t_.i, softmax(s_.i))],    loss = sum_i w_i L_i / sum w_i
 
-    H the cross-entropy, t the target: all on the own pair. Extra negatives are further columns of
+    H the cross-entropy, t the target: all on the positive. Extra negatives are further columns of
     the first softmax; the sides may change places, e.g. for negatives among the queries.
 
-    Two different pairs with the same query or the same document make a known pair, a false
-    negative of each other. "keep": it counts as a negative, as in the papers. "mask": it leaves
-    the denominators. "positives": the target is spread over all known pairs of a row in proportion
-    to their weights: t_ij ~ w of the pair that (query_i, document_j) is.
+    Where two different pairs have the same query or the same document, the query of one with the
+    document of the other is a false negative by id. "keep": it counts as a negative, as in the
+    papers. "mask": it leaves the denominators. "positives": the target is shared among all
+    positives of a row in proportion to their weights: t_ij ~ w of the pair that (query_i,
+    document_j) is.
 
     Args:
       query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
         are.
-      document: projected embeddings of the same shape; [B, V] with compact queries.
+      document: projected embeddings of the same shape; [B, V] with sparse queries.
       topology: scores them; higher is closer; not yet scaled.
       logit_scale: multiplier of the scores, []; differentiable.
       weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
-      present: bool [B] of the queries and of the documents, None where all are: one that is not
-        there is neither anchor nor negative and its pair adds nothing, but it counts as a row.
-      divide_by: sum w of the pairs that are there, or the number of valid rows (GCL, Eq. 4).
+      present: bool [B] of the queries and of the documents, None where all are: one that is
+        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      divide_by: sum w of the pairs that are present, or the number of valid rows (GCL, Eq. 4).
       directions: L_i as above, or the first entropy alone, without the half.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
       document_id: int [B], the same of documents.
-      false_negatives: what known pairs count as.
+      false_negatives: what false negatives by id count as.
       execution: how it is computed.
 
     Returns:
       The loss [] in the embeddings' type (0 when no row counts), and metrics [] without gradient:
-      `accuracy`, the share of valid rows whose own pair scores strictly above all their negatives,
+      `accuracy`, the share of valid rows whose positive scores strictly above all their negatives,
       averaged over the directions.
 
     Raises:
@@ -89,34 +90,34 @@ def contrastive_loss(
         negatives=negatives, query_id=query_id, document_id=document_id,
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
-    spread_out = false_negatives == "positives"
-    found, own = pairs.statistics(Softmax(spread_out))
-    weights, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    shared_target = false_negatives == "positives"
+    found, positive = pairs.statistics(Softmax(shared_target))
+    weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     sides = ("query", "document") if directions == "both" else ("query",)
-    losses = [_entropy(found[side], own, weights, spread_out) for side in sides]
+    losses = [_entropy(found[side], positive, weights, shared_target) for side in sides]
     losses = functools.reduce(jnp.add, losses) / len(losses)  # [B]
     losses, weights = jnp.where(counted, losses, 0), jnp.where(counted, weights, 0)
     total = jnp.sum(weights if divide_by == "weights" else pairs.labels.valid.astype(weights.dtype))
     loss = jnp.sum(weights * losses) / jnp.where(total > 0, total, 1)
-    return loss, {"accuracy": accuracy(found, own, counted, sides)}
+    return loss, {"accuracy": accuracy(found, positive, counted, sides)}
 
 
 def _entropy(
-    stats: Mapping[str, jax.Array], own: jax.Array, weights: jax.Array, spread_out: bool
+    stats: Mapping[str, jax.Array], positive: jax.Array, weights: jax.Array, shared_target: bool
 ) -> jax.Array:
     """Cross-entropy [B] of the rows of one side, from the statistics of their logits.
 
     Args:
       stats: of the side.
-      own: logits of the own pairs, [B].
+      positive: logits of the positives, [B].
       weights: weights of the pairs, [B].
-      spread_out: whether the target is spread over all known pairs of a row.
+      shared_target: whether the target is shared among all positives of a row.
     """
-    partition = jnp.logaddexp(stats["others"], own)
-    if not spread_out:
-        return partition - own
+    partition = jnp.logaddexp(stats["others"], positive)
+    if not shared_target:
+        return partition - positive
     total = weights + stats["share"]
-    return partition - (weights * own + stats["dot"]) / jnp.where(total > 0, total, 1)
+    return partition - (weights * positive + stats["dot"]) / jnp.where(total > 0, total, 1)
 
 
 def sigmoid_loss(
@@ -139,15 +140,15 @@ def sigmoid_loss(
     """Every pair of a query and a document of the batch as a binary decision.
 
     "Sigmoid Loss for Language Image Pre-Training", Algorithm 1. With the logits
-    s_ij = logit_scale * score(query_i, document_j) + bias and z = 1 for own pairs, -1 for all
+    s_ij = logit_scale * score(query_i, document_j) + bias and z = 1 for positives, -1 for all
     others,
 
       loss = -1/n sum_ij w_ij log sigmoid(z_ij s_ij),    n the number of valid pairs
 
-    where w is the pair's weight for own pairs and 1 for negatives. "Generalized contrastive
-    learning", Eq. 6, has the weight of own pairs inside, log sigmoid(w_ii s_ii), and -b where the
-    bias is added here. Known pairs (see `contrastive_loss`) count as
-    negatives, not at all, or as own pairs with the weight of the pair that they are.
+    where w is the weight of a positive and 1 for negatives. "Generalized contrastive
+    learning", Eq. 6, has the weight of positives inside, log sigmoid(w_ii s_ii), and -b where the
+    bias is added here. False negatives by id (see `contrastive_loss`) count
+    as negatives, not at all, or as positives with the weight of the pair that they are.
 
     Args:
       bias: added to the scaled scores, []; differentiable.
@@ -162,7 +163,7 @@ def sigmoid_loss(
       negatives: extra documents: further columns of every query.
       query_id: int [B].
       document_id: int [B].
-      false_negatives: what known pairs count as.
+      false_negatives: what false negatives by id count as.
       execution: how it is computed.
 
     Returns:
@@ -175,11 +176,11 @@ def sigmoid_loss(
         query, document, topology, logit_scale, bias, weight, valid, present, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
-    found, own = pairs.statistics(Sigmoid(weight_inside))
-    weights, counted = pairs.weights(own), pairs.labels.pairs_counted()
+    found, positive = pairs.statistics(Sigmoid(weight_inside))
+    weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     cost = found["query"]["cost"] + jnp.where(
-        counted, positive_cost(own, weights, weight_inside), 0
+        counted, positive_cost(positive, weights, weight_inside), 0
     )
     valid = pairs.labels.valid
-    loss = mean(jnp.where(valid, cost, 0), valid.astype(own.dtype))
-    return loss, {"accuracy": accuracy(found, own, counted, ("query", "document"))}
+    loss = mean(jnp.where(valid, cost, 0), valid.astype(positive.dtype))
+    return loss, {"accuracy": accuracy(found, positive, counted, ("query", "document"))}

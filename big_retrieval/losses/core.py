@@ -24,7 +24,7 @@ class Inputs:
 
     Attributes:
       documents: embeddings [B, M, N] or [B, V].
-      queries: embeddings of the same shape; row i belongs to document i. Compact ones: values [B,
+      queries: embeddings of the same shape; row i belongs to document i. Sparse ones: values [B,
         K], with documents [B, V].
       negatives: further documents [B, K, M, N] or [B, K, V] that belong to no query, or None.
       logit_scale: multiplier of the scores, [].
@@ -52,7 +52,7 @@ class Labels:
       document_id: int32 [B] or None.
       negatives_id: int32 [B, K] or None, document ids of the extra negatives.
       weight: [B] or None, weights of the pairs.
-      query_columns: int32 [B, K] of compact queries, or None.
+      query_columns: int32 [B, K] of sparse queries, or None.
     """
 
     valid: jax.Array
@@ -84,7 +84,7 @@ class BlockwiseCore:
 
     Attributes:
       sweep: what happens to each tile.
-      axes: mesh axes that rows are spread over; empty without a mesh.
+      axes: mesh axes that rows are sharded over; empty without a mesh.
       devices: their product.
       ring: pass the queries around instead of gathering them.
     """
@@ -99,13 +99,13 @@ class BlockwiseCore:
         """Whether every device holds all queries at once."""
         return self.devices > 1 and not self.ring
 
-    def embeddings_spec(self, ndim: int, spread: bool = True) -> P:
+    def embeddings_spec(self, ndim: int, sharded: bool = True) -> P:
         """How embeddings are laid out: rows over the devices, or all of them on each."""
-        rows = (self.axes or None) if spread else None
+        rows = (self.axes or None) if sharded else None
         return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
 
-    def inputs_spec(self, inputs: BlockwiseInputs, labels: Labels) -> BlockwiseInputs:
-        """How inputs and their gradients are laid out; compact queries are whole on each device."""
+    def inputs_spec(self, inputs: Inputs, labels: Labels) -> Inputs:
+        """How inputs and their gradients are laid out; sparse queries are whole on each device."""
         spec = jax.tree.map(lambda x: self.embeddings_spec(x.ndim) if x.ndim else P(), inputs)
         return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
 
@@ -118,7 +118,7 @@ class BlockwiseCore:
         whole: Any = jax.tree.map(lambda x: P(), queries)
         if labels.query_columns is not None:
             return whole
-        return whole.replace(embeddings=self.embeddings_spec(inputs.queries.ndim, spread=False))
+        return whole.replace(embeddings=self.embeddings_spec(inputs.queries.ndim, sharded=False))
 
     def run(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
         """`function` of (core, ...) on every device's own rows; as it is where there is no mesh."""
@@ -140,7 +140,7 @@ def make_core(
       sweep: what happens to each tile.
       inputs: for the size of the rotating side.
       exchange: how it reaches other devices; "auto" gathers up to 256 MiB.
-      row_axes: mesh axes that rows are spread over.
+      row_axes: mesh axes that rows are sharded over.
 
     Raises:
       UserError: the rows do not divide over the devices.
@@ -158,8 +158,8 @@ def make_core(
         )
     size = inputs.queries.size * inputs.queries.dtype.itemsize
     if sweep.feature_axis is not None and inputs.queries.shape == inputs.documents.shape:
-        size //= mesh.shape[sweep.feature_axis]  # compact ones are whole on every device
-    return BlockwiseCore(sweep, axes, devices, chosen(exchange, size) == "ring")
+        size //= mesh.shape[sweep.feature_axis]  # sparse ones are whole on every device
+    return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
 
 
 def chosen(exchange: Exchange, size: int) -> Exchange:

@@ -34,9 +34,9 @@ def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
       labels: what is known of the rows.
 
     Returns:
-      `document` and `query`, the reduction's finished statistics [B] of both sides, and `own` [B],
-      `Topology.paired` of the pairs, not yet scaled. Rows that are not valid hold finite numbers
-      that mean nothing.
+      `document` and `query`, the reduction's finished statistics [B] of both sides, and `positive`
+      [B], `Topology.paired` of the pairs, not yet scaled. Rows that are not valid hold finite
+      numbers that mean nothing.
     """
     return _forward(core, inputs, labels)[0]
 
@@ -101,15 +101,15 @@ def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
     return default if x is None else x
 
 
-def _own(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
-    """This device's part of the own pairs' scores [b], as a function of both sides' embeddings."""
+def _positive(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
+    """This device's part of the positives' scores [b], as a function of both sides' embeddings."""
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
-    def own(documents: jax.Array, queries: jax.Array) -> jax.Array:
+    def positive(documents: jax.Array, queries: jax.Array) -> jax.Array:
         sides = jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
         return blockwise.paired_scores(core.sweep, *sides, labels.query_columns)
 
-    return own
+    return positive
 
 
 def _shift(core: BlockwiseCore, tree: Any) -> Any:
@@ -147,13 +147,13 @@ def _local_forward(
             return of_local, *_shift(core, (moving, of_moving))
 
         of_local, _, of_queries = _around(core, hop, (of_local, queries, reduction.start(queries)))
-    own = _own(core, inputs, labels)(inputs.documents, inputs.queries)
+    positive = _positive(core, inputs, labels)(inputs.documents, inputs.queries)
     of_local, of_queries = reduction.finish(of_local), reduction.finish(of_queries)
-    rows = own.shape[0]
+    rows = positive.shape[0]
     out = {
         "document": {name: x[:rows] for name, x in of_local.items()},
         "query": of_queries,
-        "own": blockwise.summed(own, sweep.feature_axis),
+        "positive": blockwise.summed(positive, sweep.feature_axis),
     }
     return out, (of_local, of_queries, everyone)
 
@@ -172,8 +172,8 @@ def _local_backward(
     go = functools.partial(
         blockwise.backward, core.sweep, local, logit_scale=inputs.logit_scale, bias=inputs.bias
     )
-    _, pull = jax.vjp(_own(core, inputs, labels), inputs.documents, inputs.queries)
-    d_local, d_queries = pull(grads["own"])
+    _, pull = jax.vjp(_positive(core, inputs, labels), inputs.documents, inputs.queries)
+    d_local, d_queries = pull(grads["positive"])
     extra = local.embeddings.shape[0] - d_local.shape[0]  # nothing asked for their statistics
     of_rows = Saved(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
     of_queries = Saved(of_queries, grads["query"])

@@ -95,9 +95,9 @@ class QueryAndDocumentFields:
         average = self.topology.combine(embeddings, shares)  # [B, M, N]
         if self.renormalise:
             average = self.topology.project(average)
-        return average, None if any(mask is None for mask in present) else jnp.sum(
-            shares, axis=0
-        ) > 0
+        if any(mask is None for mask in present):  # a field that every row has
+            return average, None
+        return average, jnp.sum(shares, axis=0) > 0
 
 
 def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:

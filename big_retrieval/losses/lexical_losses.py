@@ -38,11 +38,11 @@ def lexical_side(
 
 
 def _active(
-    name: str, side: LexicalBatch, batch: Batch, there: jax.Array | None, top_k: int | None
+    name: str, side: Lexical, batch: Batch, present: jax.Array | None, top_k: int | None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
-    valid = batch.valid if there is None else batch.valid & there
-    found = activity.activity(side.points, side.bow, valid, top_k)
+    valid = batch.valid if present is None else batch.valid & present
+    found = activity.activity(side.embeddings, side.words, valid, top_k)
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 

@@ -19,7 +19,7 @@ from big_retrieval.losses import blockwise, exchange
 from big_retrieval.losses.core import Inputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
 from big_retrieval.similarity import Topology
-from big_retrieval.sparse.gate import Compact
+from big_retrieval.sparse.gate import SparseRows
 from big_retrieval.sparse.sharded import pad_columns
 
 Present = tuple[jax.Array | None, jax.Array | None]
@@ -32,8 +32,8 @@ class Execution:
     Attributes:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
       block: rows and columns of a tile; None fits the tile's scores to the backend.
-      feature_axis: mesh axis that the last axis of the embeddings is spread over, if any (a
-        vocabulary over `tensor`, see `spreading.column_axis`); only for topologies whose scores add
+      feature_axis: mesh axis that the last axis of the embeddings is sharded over, if any (a
+        vocabulary over `tensor`, see `sharded.column_axis`); only for topologies whose scores add
         up over features. Devices then hold, multiply and send a part of the columns, and the scores
         of a tile are summed over the axis.
     """
@@ -69,7 +69,7 @@ class PairBatch:
     Attributes:
       query: projected embeddings, [B, M, N] or [B, V]; sparse rows of V columns are sent as they
         are.
-      document: projected embeddings of the same shape; [B, V] with compact queries.
+      document: projected embeddings of the same shape; [B, V] with sparse queries.
       topology: scores them; higher is closer; not yet scaled.
       logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None: 0.
@@ -77,17 +77,16 @@ class PairBatch:
         0 stays a negative of the others.
       valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
         hold.
-      present: bool [B] of the queries and of the documents, None where all are: one that is not
-        there is neither anchor nor negative and its pair adds nothing, but it counts as a row.
+      present: bool [B] of the queries and of the documents, None where all are: one that is
+        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
       negatives: extra documents.
       query_id: int [B], equal for equal queries; negative where unknown.
       document_id: int [B], the same of documents.
-      false_negatives: what pairs count as that the ids know to be right, too: see
-        `contrastive_loss`.
+      false_negatives: what false negatives by id count as, see `contrastive_loss`.
       execution: how it is computed.
     """
 
-    query: jax.Array | Compact
+    query: jax.Array | SparseRows
     document: jax.Array
     topology: Topology
     logit_scale: jax.Array | float = 1.0
@@ -112,7 +111,7 @@ class PairBatch:
         if self.false_negatives != "keep" and self.query_id is None and self.document_id is None:
             raise UserError(
                 f"false_negatives {self.false_negatives!r} needs query_id or document_id: without "
-                "ids no pair is known."
+                "ids no false negative can be found."
             )
         keep, negatives, valid = self.false_negatives == "keep", self.negatives, self.valid
         query, document = (None if x is None else jnp.asarray(x, bool) for x in self.present)
@@ -126,7 +125,7 @@ class PairBatch:
             document_id=None if keep else self.document_id,
             negatives_id=None if negatives is None or keep else negatives.document_id,
             weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
-            query_columns=self.query.columns if isinstance(self.query, Compact) else None,
+            query_columns=self.query.columns if isinstance(self.query, SparseRows) else None,
         )
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
@@ -147,8 +146,8 @@ class PairBatch:
         query, document, negatives = self._embeddings, self.document, self.negatives
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
-        dense = not isinstance(self.query, Compact)
-        inputs = BlockwiseInputs(
+        dense = not isinstance(self.query, SparseRows)
+        inputs = Inputs(
             documents=pad_columns(document.astype(dtype), axis),
             queries=pad_columns(query.astype(dtype), axis if dense else None),
             negatives=None
@@ -166,24 +165,24 @@ class PairBatch:
         )
         core = make_core(sweep, inputs, self.execution.exchange)
         found: dict[str, Any] = exchange.statistics(core, inputs, self.labels)
-        own = inputs.logit_scale * found["own"]
-        return found, own if inputs.bias is None else own + inputs.bias
+        positive = inputs.logit_scale * found["positive"]
+        return found, positive if inputs.bias is None else positive + inputs.bias
 
-    def weights(self, own: jax.Array) -> jax.Array:
-        """Weights of the pairs, [B], in the type of the own pairs' logits [B]."""
+    def weights(self, positive: jax.Array) -> jax.Array:
+        """Weights of the pairs, [B], in the type of the positives' logits [B]."""
         weight = self.labels.weight
-        return jnp.ones_like(own) if weight is None else weight.astype(own.dtype)
+        return jnp.ones_like(positive) if weight is None else weight.astype(positive.dtype)
 
     @property
     def _embeddings(self) -> jax.Array:
-        return self.query.values if isinstance(self.query, Compact) else self.query
+        return self.query.values if isinstance(self.query, SparseRows) else self.query
 
     def _check_shapes(self) -> None:
         """Raises where the sides do not fit."""
         mine, rest = self._embeddings.shape, self.document.shape[1:]
         extra = rest if self.negatives is None else self.negatives.embeddings.shape[2:]
         fits = mine == self.document.shape
-        if isinstance(self.query, Compact):
+        if isinstance(self.query, SparseRows):
             fits = len(rest) == 1 and mine[:1] == self.document.shape[:1]
         if not fits or extra != rest:
             shape = "" if self.negatives is None else self.negatives.embeddings.shape
@@ -201,16 +200,16 @@ def mean(values: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def accuracy(
-    found: Mapping[str, Any], own: jax.Array, valid: jax.Array, sides: Sequence[str]
+    found: Mapping[str, Any], positive: jax.Array, valid: jax.Array, sides: Sequence[str]
 ) -> jax.Array:
-    """Share of the rows whose own pair scores strictly above all their negatives, [].
+    """Share of the rows whose positive scores strictly above all their negatives, [].
 
     Args:
       found: `best` of the statistics of each side, the largest logit of a negative.
-      own: logits of the own pairs, [B].
+      positive: logits of the positives, [B].
       valid: bool [B]; rows that count.
       sides: over which the mean is taken: "query", "document" or both.
     """
-    right = [(own > found[side]["best"]).astype(own.dtype) for side in sides]
+    right = [(positive > found[side]["best"]).astype(positive.dtype) for side in sides]
     first = functools.reduce(jnp.add, right) / len(right)
-    return jax.lax.stop_gradient(mean(first, valid.astype(own.dtype)))
+    return jax.lax.stop_gradient(mean(first, valid.astype(positive.dtype)))

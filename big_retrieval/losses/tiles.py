@@ -30,14 +30,14 @@ class SideRows:
     """Rows of one side, n of them.
 
     Attributes:
-      embeddings: [n, M, N] or [n, V]; of compact rows the values [n, K].
+      embeddings: [n, M, N] or [n, V]; of sparse rows the values [n, K].
       index: int32 [n], the number of the row's pair in the global batch; extra negatives have
         numbers below 0.
       counted: bool [n]; False for padding.
       query_id: int32 [n] or None; a negative number is no id.
       document_id: int32 [n] or None; a negative number is no id.
       weight: [n] or None, the weight of the row's pair.
-      columns: int32 [n, K] of compact rows, see `gate.Compact`; else None.
+      columns: int32 [n, K] of sparse rows, see `gate.SparseRows`; else None.
     """
 
     embeddings: jax.Array
@@ -54,12 +54,13 @@ class Tile:
     """What the entries of a tile count as.
 
     Attributes:
-      counted: bool [R, T]; negatives and known positives.
+      counted: bool [R, T]; negatives, and false negatives that count as positives.
       negative: bool [R, T].
       rows: int32 [R], a number for each local row that no other of its side has: that of its
         pair in the global batch, or of an extra negative a number below 0.
       columns: int32 [T], the same of the rotating rows.
-      share: [R, T] or None; weights of the known positives, 0 elsewhere.
+      share: [R, T] or None; weights of the false negatives that count as positives, 0
+        elsewhere.
     """
 
     counted: jax.Array
@@ -76,25 +77,26 @@ def classify(local: Side, rotating: Side, false_negatives: FalseNegatives) -> Ti
     or the same document.
     """
     r, t = local, rotating
-    own = r.index[:, None] == t.index[None, :]  # [R, T]
-    counted = r.counted[:, None] & t.counted[None, :] & ~own
+    positive = r.index[:, None] == t.index[None, :]  # [R, T]
+    counted = r.counted[:, None] & t.counted[None, :] & ~positive
     query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
     if false_negatives == "keep" or (query is None and document is None):
         return Tile(counted, counted, r.index, t.index)
     none = jnp.zeros((), bool)
     query, document = none if query is None else query, none if document is None else document
-    known = counted & (query | document)
-    negative = counted & ~known
+    false_negative = counted & (query | document)
+    negative = counted & ~false_negative
     if false_negatives == "mask":
         return Tile(negative, negative, r.index, t.index)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
-    # The known pair (q_t, d_r) is pair r where the queries are the same, pair t where the documents
-    # are; where both are, their weights should be equal, and the mean does not care which is meant.
+    # The false negative (q_t, d_r) is pair r where the queries are the same, pair t where the
+    # documents are; where both are, their weights should be equal, and the mean does not care which
+    # is meant.
     of_r = query * (ones if r.weight is None else r.weight[:, None])
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
-    share = jnp.where(known, (of_r + of_t) / pairs, 0)
+    share = jnp.where(false_negative, (of_r + of_t) / pairs, 0)
     return Tile(counted, negative, r.index, t.index, share)
 
 
@@ -145,9 +147,9 @@ class SavedRows:
 class Softmax:
     """Log-sum-exp over the logits of a row.
 
-    Finished: `others`, the log-sum-exp of all counted logits, known positives included; `best`, the
+    Finished: `others`, the log-sum-exp of all counted logits; `best`, the
     largest logit of a negative, without gradient; with `positives` also `dot`, the sum of share *
-    logit over the known positives, and `share`, the sum of their shares.
+    logit over the false negatives that count as positives, and `share`, the sum of their shares.
     """
 
     positives: bool = False
@@ -220,11 +222,12 @@ class Softmax:
 class Sigmoid:
     """The sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
-    The first is a negative's cost -log sigmoid(-logit), the second a known positive's. Finished:
+    The first is a negative's cost -log sigmoid(-logit), the second that of a false negative which
+    counts as a positive. Finished:
     `cost` (of rotating rows only, so every logit counts once) and `best` as in `Softmax`.
 
     Attributes:
-      inside: a known positive costs softplus(-share * logit) instead.
+      inside: the latter costs softplus(-share * logit) instead.
     """
 
     inside: bool = False

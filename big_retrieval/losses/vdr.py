@@ -31,7 +31,7 @@ from big_retrieval.losses.function import Result
 from big_retrieval.losses.pairwise import Negatives
 from big_retrieval.similarity import Product, unit
 from big_retrieval.sparse import gate
-from big_retrieval.sparse.gate import Compact
+from big_retrieval.sparse.gate import SparseRows
 
 
 @flax.struct.dataclass
@@ -51,13 +51,13 @@ class LexicalBatch:
         """V."""
         return self.embeddings.shape[-1]
 
-    def gated(self, top_k: int | None, more: jax.Array | None = None) -> Compact:
+    def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
-        bow = [each for each in (self.bow, more) if each is not None]
-        together = jnp.concatenate(bow, axis=1) if bow else None
-        return gate.compact(self.points, self.width if top_k is None else top_k, together)
+        words = [each for each in (self.words, more) if each is not None]
+        together = jnp.concatenate(words, axis=1) if words else None
+        return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
 
-    def bag(self, normalise: bool) -> Compact:
+    def bag(self, normalise: bool) -> SparseRows:
         """bow(x)."""
         assert self.bow is not None
         return gate.bag_of_words(self.bow, normalise)
@@ -66,7 +66,7 @@ class LexicalBatch:
         """bool [V]: the columns that some row has active, T(B)."""
         rows = self.gated(top_k).columns if source == "gate" else self.bow
         assert rows is not None
-        return jnp.any(gate.multi_hot(rows, self.width), axis=0)
+        return jnp.any(gate.dense_mask(rows, self.width), axis=0)
 
 
 def vdr_loss(
@@ -109,7 +109,7 @@ def vdr_loss(
 
 def _sce(
     config: Vdr,
-    query: jax.Array | Compact,
+    query: jax.Array | SparseRows,
     document: jax.Array,
     others: jax.Array | None,
     *,
@@ -118,8 +118,8 @@ def _sce(
 ) -> Result:
     """The mean of both directions, or the first alone."""
     width = document.shape[1]
-    if isinstance(query, Compact) and 2 * query.columns.shape[1] >= width:
-        query = gate.spread(query, width)  # no smaller in compact form
+    if isinstance(query, SparseRows) and 2 * query.columns.shape[1] >= width:
+        query = gate.to_dense(query, width)  # no smaller as sparse rows
     return contrastive_loss(
         query,
         document,
@@ -154,7 +154,7 @@ def claims(active: jax.Array, rows: int) -> jax.Array:
     return jnp.where(free, columns, -1).astype(jnp.int32)
 
 
-Operands = tuple[jax.Array | Compact, jax.Array, jax.Array | None]
+Operands = tuple[jax.Array | SparseRows, jax.Array, jax.Array | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Terms:
     negatives: LexicalBatch | None = None
 
     def operands(self) -> dict[str, Operands]:
-        """Term -> queries [B, V] or compact, documents [B, V], hard negatives [B, K, V] or None."""
+        """Term -> queries [B, V] or sparse, documents [B, V], hard negatives [B, K, V] or None."""
         c = self.config
         out: dict[str, Operands] = {"gated": self._gated()}
         if c.bag:
@@ -193,9 +193,9 @@ class Terms:
 
     def _gated(self) -> Operands:
         """SCE(E_q, V_p): the parametric term."""
-        top_k, rows = self.config.top_k, len(self.query.points)
+        top_k, rows = self.config.top_k, len(self.query.embeddings)
         if not self._masked("gated"):
-            return self.query.gated(top_k), self.document.points, self._others
+            return self.query.gated(top_k), self.document.embeddings, self._others
         query = self.query.gated(top_k, claims(self.active, rows))
         return query, self._without(unclaimed(self.active, rows)), self._others
 
@@ -207,7 +207,7 @@ class Terms:
         more = claims(self.active, rows)  # none is a word of the batch
         values = self._weighted(more >= 0)
         together = [(query.values, values), (query.columns, more)]
-        query = Compact(*(jnp.concatenate(each, axis=1) for each in together))
+        query = SparseRows(*(jnp.concatenate(each, axis=1) for each in together))
         return query, self._without(unclaimed(self.active, rows)), self._others
 
     def _without(self, claimed: jax.Array) -> jax.Array:
@@ -222,21 +222,21 @@ class Terms:
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
         """E_p of the positives and of the hard negatives, dense."""
         width, top_k = self.document.width, top_k_of_documents(self.config)
-        own = gate.spread(self.document.gated(top_k), width)
+        own = gate.to_dense(self.document.gated(top_k), width)
         if self.negatives is None:
             return own, None
         flat = _flat(self.negatives)
-        others = gate.spread(flat.gated(top_k), width)
-        return own, others.reshape(self.negatives.points.shape)
+        others = gate.to_dense(flat.gated(top_k), width)
+        return own, others.reshape(self.negatives.embeddings.shape)
 
     def _bag_documents(self) -> Operands:
         """SCE(V_q, bow_p) with the mask on the documents' side, if any."""
         width, norm = self.document.width, self.config.bag_norm
         rows = len(self.document.embeddings)
-        own, others = gate.spread(self.document.bag(norm), width), None
+        own, others = gate.to_dense(self.document.bag(norm), width), None
         flat = None if self.negatives is None else _flat(self.negatives)
         if flat is not None:
-            others = gate.spread(flat.bag(norm), width)  # [B K, V]
+            others = gate.to_dense(flat.bag(norm), width)  # [B K, V]
         query = self.query.embeddings
         if self._masked("bag"):
             active = self.document.active("bag", 0)

@@ -37,9 +37,9 @@ class PoolingOptions:
       block: columns of a block; None: 512 on a CPU, elsewhere what fills 512 MiB with logits.
       backward: derivative of max pooling, "sparse" or "dense" (see `pooling_rules`); "auto" is
         sparse on a CPU and dense elsewhere.
-      row_axes: mesh axes over which the batch is spread; a mesh may lack any of these axes.
-      width_axis: the one of them over which the kernel's D is spread as well.
-      column_axis: mesh axis over which V is spread.
+      row_axes: mesh axes over which the batch is sharded; a mesh may lack any of these axes.
+      width_axis: the one of them over which the kernel's D is sharded as well.
+      column_axis: mesh axis over which V is sharded.
     """
 
     block: int | None = None
@@ -152,14 +152,14 @@ def _pool(
     many, asked = mesh.get(options.column_axis, 1), len(chosen)
     tensor = options.column_axis if many > 1 else None
     if tensor is not None:
-        inputs = _spread(inputs, chosen, -asked % many)
+        inputs = _sharded(inputs, chosen, -asked % many)
         chosen = range(len(inputs.kernel))
     axes = tuple(axis for axis in options.row_axes if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
     devices = int(np.prod([mesh[axis] for axis in axes]))
     if batch % devices:
         axes, devices = (), 1  # a few rows, to draw parameters with: all of them on every device
-    spread = options.width_axis in axes and width % mesh[options.width_axis] == 0
+    sharded = options.width_axis in axes and width % mesh[options.width_axis] == 0
     mine = len(chosen) // (mesh[tensor] if tensor else 1)
     core = PoolingCore(
         rule=rule,
@@ -168,7 +168,7 @@ def _pool(
         block=min(options.block or block_size(batch // devices * length), mine),
         dtype=jnp.dtype(dtype or inputs.hidden.dtype),
         rows=axes,
-        width=options.width_axis if spread else None,
+        width=options.width_axis if sharded else None,
         tensor=tensor,
     )
     rows = None if isinstance(chosen, range) else jnp.asarray(chosen, jnp.int32)
@@ -201,7 +201,7 @@ def block_size(positions: int, platform: str | None = None) -> int:
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _spread(inputs: PoolingInputs, chosen: Sequence[int], more: int) -> PoolingInputs:
+def _sharded(inputs: Inputs, chosen: Sequence[int], more: int) -> Inputs:
     """With a kernel of the chosen columns alone, and `more` of zeros, so that the axis of columns
     divides them."""
     kernel = inputs.kernel

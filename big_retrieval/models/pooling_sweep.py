@@ -46,9 +46,9 @@ class PoolingCore:
       first: the kernel's row of the first column, where rows are consecutive.
       block: columns of a block.
       dtype: of the operands.
-      rows: mesh axes that rows are spread over; empty on one device.
-      width: the one of them that the kernel's D is spread over, or None.
-      tensor: mesh axis that columns are spread over, or None.
+      rows: mesh axes that rows are sharded over; empty on one device.
+      width: the one of them that the kernel's D is sharded over, or None.
+      tensor: mesh axis that columns are sharded over, or None.
     """
 
     rule: Rule

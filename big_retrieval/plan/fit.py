@@ -24,7 +24,7 @@ class Change(NamedTuple):
 class _Candidate(NamedTuple):
     config: Config
     flags: list[str]
-    spread: bool = False  # whether the mesh is another
+    sharded: bool = False  # whether the mesh is another
 
 
 def smallest_change(
@@ -51,10 +51,10 @@ def smallest_change(
     built = {False: (parts, memory.state_bytes(parts))}
 
     def total(candidate: _Candidate) -> float:
-        if candidate.spread not in built:
-            spread = rebuild(candidate.config)
-            built[candidate.spread] = spread, memory.state_bytes(spread)
-        model, state = built[candidate.spread]
+        if candidate.sharded not in built:
+            sharded = rebuild(candidate.config)
+            built[candidate.sharded] = sharded, memory.state_bytes(sharded)
+        model, state = built[candidate.sharded]
         return memory.from_state(model, candidate.config, state, platform)["total"] + offset
 
     for candidate in _candidates(parts, platform):
@@ -67,12 +67,12 @@ def smallest_change(
 def _candidates(parts: BuiltModel, platform: str) -> Iterator[_Candidate]:
     """Single changes, then combinations, each with its micro-batches from large to small."""
     none = _Candidate(parts.config, [])
-    remat, spread = _remat(none, platform), _spread(none, parts)
+    remat, sharded = _remat(none, platform), _sharded(none, parts)
     ring = _ring(none, parts)
-    both = None if remat is None else _spread(remat, parts)
+    both = None if remat is None else _sharded(remat, parts)
     yield from _sliced(none, parts)
-    yield from (c for c in (remat, spread, ring) if c is not None)
-    for base in (remat, spread, both):
+    yield from (c for c in (remat, sharded, ring) if c is not None)
+    for base in (remat, sharded, both):
         if base is None:
             continue
         if base is both:
@@ -113,14 +113,14 @@ def _remat(base: _Candidate, platform: str) -> _Candidate | None:
     return base._replace(config=_with(base.config, towers=towers), flags=[*base.flags, *flags])
 
 
-def _spread(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
-    """Parameters over all devices that rows are spread over."""
+def _sharded(base: _Candidate, parts: Model) -> _Candidate | None:
+    """Parameters over all devices that rows are sharded over."""
     rows_over = memory.groups(parts)
     if parts.mesh.shape["fsdp"] == rows_over:
         return None
     mesh = dataclasses.replace(base.config.mesh, data=1, fsdp=rows_over)
     flags = [*base.flags, "--config.mesh.data=1", f"--config.mesh.fsdp={rows_over}"]
-    return _Candidate(_with(base.config, mesh=mesh), flags, spread=True)
+    return _Candidate(_with(base.config, mesh=mesh), flags, sharded=True)
 
 
 def _ring(base: _Candidate, parts: BuiltModel) -> _Candidate | None:

@@ -20,7 +20,7 @@ class Transfer:
     Attributes:
       name: which queries; terms with the same ones gather them once.
       embeddings: of the embeddings, by which "auto" chooses how they are sent.
-      columns: of the columns of compact embeddings; 0 of others.
+      columns: of the columns of sparse embeddings; 0 of others.
       gradient: that comes back; 0 where there is none.
     """
 
@@ -95,14 +95,14 @@ class LossCost:
         """What the loss holds besides the representations, bytes on one device.
 
         A sweep holds 3 arrays of what scores are made of and 3 of scores for a tile, and 5 numbers
-        a row; a block of compact queries is spread out, as is its gradient. What terms make of the
+        a row; a tile of sparse queries is made dense, as is its gradient. What terms make of the
         embeddings stays until the backward pass. Gathering: all queries too, and the partial
         gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
         computed one after the other, but what is gathered of their queries, and their statistics,
         stay until the backward pass.
 
         Args:
-          rows_over: devices that rows are spread over.
+          rows_over: devices that rows are sharded over.
           platform: "cpu", "gpu" or "tpu".
         """
         under_way, gathered = self.split()
@@ -114,9 +114,9 @@ class LossCost:
         columns = min(side, batch if gathered else local)
         scores = min(side, local) * columns
         blocks = 4 * scores * (3 * topology.numbers_per_score(embeddings) + 3)
-        compact = [each for each in (*under_way, *gathered) if each.columns]
-        spread = max((1 + (each.gradient > 0) for each in compact), default=0)
-        blocks += 4 * math.prod(shape) * (spread * columns + self.dense_copies() * local)
+        sparse = [each for each in (*under_way, *gathered) if each.columns]
+        dense = max((1 + (each.gradient > 0) for each in sparse), default=0)
+        blocks += 4 * math.prod(shape) * (dense * columns + self.dense_copies() * local)
         statistics = [5 * 4 * batch * len(each) for each in (under_way, gathered)]
         if rows_over == 1:
             return blocks + sum(statistics)

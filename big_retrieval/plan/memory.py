@@ -59,8 +59,8 @@ def arrays_bytes(tree: Any) -> int:
     )
 
 
-def groups(parts: BuiltModel) -> int:
-    """Devices that rows are spread over."""
+def groups(parts: Model) -> int:
+    """Devices that rows are sharded over."""
     return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
 
 
@@ -124,7 +124,7 @@ def activations(parts: BuiltModel, config: Config, platform: str) -> dict[str, i
             layer.append(rows * found.inside)
             continue
         kept += rows * (found.base + tower.depth * found.layer)
-        # Widths of heads and MLPs are spread over the tensor axis; the residual stream is not.
+        # Widths of heads and MLPs are sharded over the tensor axis; the residual stream is not.
         layer.append(rows * found.inside // tensor)
         casts += found.casts * (1 if tower.remat != "none" else tower.depth)
     for name, tower in config.towers.items():
@@ -251,9 +251,9 @@ def _blocks(name: str, rows: int, parts: BuiltModel, platform: str) -> int:
     """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
     field = parts.model.fields[name]
     columns = parts.model.columns.get(field.shares_head or name, ())
-    spread = -(-len(columns) // parts.mesh.shape["tensor"])
+    columns_here = -(-len(columns) // parts.mesh.shape["tensor"])
     positions = parts.model.towers[field.tower].positions(field)
-    return field.head.block_bytes(rows, positions, spread, platform)
+    return field.head.block_bytes(rows, positions, columns_here, platform)
 
 
 def _layers_bytes(parts: BuiltModel, tower: str) -> int:

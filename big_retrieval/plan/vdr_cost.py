@@ -24,7 +24,7 @@ class VdrCost(LossCost):
     def transfers(self) -> list[Transfer]:
         """The terms of `losses/vdr.py`, in its order.
 
-        Compact queries are values and columns, with a mask those that it gives to a row, too; bags
+        Sparse queries are values and columns, with a mask those that it gives to a row, too; bags
         have no gradient.
         """
         dense = 4 * math.prod(self.shape())  # of a device's columns of a row
@@ -32,7 +32,7 @@ class VdrCost(LossCost):
         gated, more = _kept(self.loss.top_k, width) + bow, -(-width // self.config.batch_size)
 
         def sparse(name: str, entries: int, has_gradient: int) -> Transfer:
-            """Compact where that is smaller."""
+            """Sparse where that is smaller."""
             if 2 * entries >= width:
                 return Transfer(name, dense, 0, has_gradient * dense)
             return Transfer(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)

@@ -1,4 +1,4 @@
-"""The gate of lexical representations, and their compact form.
+"""The gate of lexical representations, and their sparse form.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
 Eq. 4: of the dense V(x) only the k strongest columns stay, and those of the text's own words:
@@ -18,8 +18,8 @@ from big_retrieval.sparse.sharded import by_rows
 
 
 @flax.struct.dataclass
-class Compact:
-    """Rows [n, V] by what is not 0 in them.
+class SparseRows:
+    """Sparse rows [n, V], padded: values and their columns.
 
     Attributes:
       values: [n, K].
@@ -30,11 +30,11 @@ class Compact:
     columns: jax.Array
 
 
-def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Compact:
-    """The gated representations E(x) of dense ones V(x), in compact form.
+def sparsify(embeddings: jax.Array, top_k: int, words: jax.Array | None = None) -> SparseRows:
+    """The gated representations E(x) of dense ones V(x), as sparse rows.
 
     Args:
-      points: V(x), [n, V].
+      embeddings: V(x), [n, V].
       top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
         keeps all of them, 0 none.
       bow: int32 [n, L], term ids of the input itself, padded with -1, which stay, too; a term may
@@ -43,11 +43,11 @@ def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Comp
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
+    columns = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
     if words is not None:
         with_words = functools.partial(_with_words, width=embeddings.shape[-1])
         columns = by_rows(with_words, columns, words)  # [n, k + L]
-    return Compact(sharded.take(embeddings, columns), columns)
+    return SparseRows(sharded.take(embeddings, columns), columns)
 
 
 def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
@@ -59,8 +59,8 @@ def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
     return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
 
 
-def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
-    """Binary bags of words, counts ignored, in compact form.
+def bag_of_words(words: jax.Array, normalise: bool = False) -> SparseRows:
+    """Binary bags of words, counts ignored, as sparse rows.
 
     Args:
       bow: int32 [n, L], term ids, padded with -1.
@@ -70,27 +70,27 @@ def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
     values = (columns >= 0).astype(jnp.float32)
     if normalise:
         values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
-    return Compact(values, columns)
+    return SparseRows(values, columns)
 
 
-def spread(rows: Compact, width: int) -> jax.Array:
-    """Compact rows as dense ones, [n, V]."""
-    return sharded.wide(sharded.spread_locally, width, rows.values, rows.columns)
+def to_dense(rows: SparseRows, width: int) -> jax.Array:
+    """Sparse rows as dense ones, [n, V]."""
+    return sharded.wide(sharded.dense_locally, width, rows.values, rows.columns)
 
 
-def multi_hot(bow: jax.Array, width: int) -> jax.Array:
-    """bool [n, V]: 1 at the terms of each row, from term ids int32 [n, L], padded with -1."""
-    return sharded.wide(_multi_hot, width, bow)
+def dense_mask(words: jax.Array, width: int) -> jax.Array:
+    """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
+    return sharded.wide(_dense_mask, width, words)
 
 
-def _multi_hot(bow: jax.Array, width: int) -> jax.Array:
-    place = jnp.where(bow < 0, width, bow)
+def _dense_mask(words: jax.Array, width: int) -> jax.Array:
+    place = jnp.where(words < 0, width, words)
     index = jnp.arange(len(place))[:, None]
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
 
 
 def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
-    """Compact rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
+    """Sparse rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
     present = (columns >= 0) & (values != 0)
     rows = np.repeat(np.arange(len(values)), present.sum(axis=1))
     found = (values[present].astype(np.float32), (rows, columns[present]))

@@ -1,4 +1,4 @@
-"""Rows [n, V] of lexical representations that are spread over the devices of a mesh.
+"""Rows [n, V] of lexical representations that are sharded over the devices of a mesh.
 
 Rows lie on its axes data and fsdp, columns on tensor. XLA does not know that a choice of columns
 treats every row by itself, and would gather all rows for it; nor that the largest columns of a row
@@ -19,7 +19,7 @@ COLUMN_AXIS = "tensor"
 
 
 def column_axis() -> str | None:
-    """The mesh axis that columns are spread over (`jax.set_mesh`); None: there is none."""
+    """The mesh axis that columns are sharded over (`jax.set_mesh`); None: there is none."""
     mesh = jax.sharding.get_abstract_mesh().shape
     return COLUMN_AXIS if mesh.get(COLUMN_AXIS, 1) > 1 else None
 
@@ -39,7 +39,7 @@ def columns_here(columns: jax.Array, width: int, axis: str | None) -> jax.Array:
     Args:
       columns: int32, -1 for none; those of other devices become -1.
       width: columns that a device has.
-      axis: mesh axis that columns are spread over; None: every device has all.
+      axis: mesh axis that columns are sharded over; None: every device has all.
     """
     if axis is None:
         return columns
@@ -52,7 +52,7 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
 
     Args:
       function: of arrays [n, ...] or None, to arrays [n, ...]; without collectives.
-      *arrays: rows spread over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
+      *arrays: rows sharded over the mesh axes data and fsdp (`jax.set_mesh`), or no mesh at all.
     """
     (rows,) = {x.shape[0] for x in jax.tree.leaves(arrays)}
     axes = _row_axes(rows)
@@ -61,29 +61,29 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
     return _on_devices(function, P(axes), P(axes))(*arrays)
 
 
-def strongest(points: jax.Array, top_k: int) -> jax.Array:
+def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
     """int32 [n, top_k], the largest columns of each row of [n, V], of equal ones the first.
 
-    Of spread columns, every device sends its `top_k` largest ones only.
+    Of sharded columns, every device sends its `top_k` largest ones only.
     """
     if not top_k:
-        return jnp.zeros((len(points), 0), jnp.int32)
-    points, axis = jax.lax.stop_gradient(points), column_axis()
+        return jnp.zeros((len(embeddings), 0), jnp.int32)
+    embeddings, axis = jax.lax.stop_gradient(embeddings), column_axis()
     if axis is None:
-        return by_rows(functools.partial(_strongest, top_k=top_k), points)
-    rows = _row_axes(len(points)) or None
+        return by_rows(functools.partial(_strongest, top_k=top_k), embeddings)
+    rows = _row_axes(len(embeddings)) or None
     merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
-    return _on_devices(merged, P(rows, axis), P(rows))(pad_columns(points, axis, -jnp.inf))
+    return _on_devices(merged, P(rows, axis), P(rows))(pad_columns(embeddings, axis, -jnp.inf))
 
 
-def _strongest(points: jax.Array, top_k: int) -> jax.Array:
-    return jax.lax.top_k(points, top_k)[1].astype(jnp.int32)
+def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
+    return jax.lax.top_k(embeddings, top_k)[1].astype(jnp.int32)
 
 
-def _strongest_of_all(points: jax.Array, top_k: int, axis: str) -> jax.Array:
+def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
     """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
-    width = points.shape[-1]
-    values, columns = jax.lax.top_k(points, min(top_k, width))
+    width = embeddings.shape[-1]
+    values, columns = jax.lax.top_k(embeddings, min(top_k, width))
     columns = columns.astype(jnp.int32) + jax.lax.axis_index(axis) * width
     values, columns = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, columns))
     return jnp.take_along_axis(columns, _strongest(values, top_k), axis=1)
@@ -94,7 +94,7 @@ def take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
     axis = column_axis()
     if axis is None:
         return by_rows(_take, embeddings, columns)
-    return _take_spread(pad_columns(embeddings, axis), columns)
+    return _take_sharded(pad_columns(embeddings, axis), columns)
 
 
 def _take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
@@ -103,8 +103,8 @@ def _take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def _take_spread(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
-    """`take` of columns that are spread over the mesh."""
+def _take_sharded(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
+    """`take` of columns that are sharded over the mesh."""
     rows = _row_axes(len(embeddings)) or None
 
     def local(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
@@ -115,7 +115,7 @@ def _take_spread(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
 
 
 def _take_forward(embeddings: jax.Array, columns: jax.Array) -> tuple[jax.Array, Any]:
-    return _take_spread(embeddings, columns), (columns, embeddings.shape[-1])
+    return _take_sharded(embeddings, columns), (columns, embeddings.shape[-1])
 
 
 def _take_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:
@@ -124,16 +124,16 @@ def _take_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:
     rows = _row_axes(len(columns)) or None
 
     def local(grads: jax.Array, columns: jax.Array) -> jax.Array:
-        return spread_locally(grads, columns_here(columns, width, COLUMN_AXIS), width)
+        return dense_locally(grads, columns_here(columns, width, COLUMN_AXIS), width)
 
     return _on_devices(local, (P(rows), P(rows)), P(rows, COLUMN_AXIS))(grads, columns), None
 
 
-_take_spread.defvjp(_take_forward, _take_backward)
+_take_sharded.defvjp(_take_forward, _take_backward)
 
 
 def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> jax.Array:
-    """Rows [n, width] of compact ones, on each device its own rows and columns of them.
+    """Dense rows [n, width] of sparse ones, on each device its own rows and columns of them.
 
     Args:
       function: of `arrays` and `width`, to [n, width]; without collectives.
@@ -152,7 +152,7 @@ def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> 
     return _on_devices(local, rows, P(*rows, axis))(*arrays)[:, :width]
 
 
-def spread_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
+def dense_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
     """Rows [n, width] of their values and columns [n, K], -1 for none."""
     place = jnp.where(columns < 0, width, columns)
     index = jnp.arange(len(place))[:, None]
@@ -161,7 +161,7 @@ def spread_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Arr
 
 
 def _row_axes(rows: int) -> tuple[str, ...]:
-    """The mesh axes that rows are spread over; () where there are none, or they do not divide."""
+    """The mesh axes that rows are sharded over; () where there are none, or they do not divide."""
     mesh = jax.sharding.get_abstract_mesh().shape
     axes = tuple(axis for axis in ("data", "fsdp") if mesh.get(axis, 1) > 1)
     return axes if rows % math.prod(mesh[axis] for axis in axes) == 0 else ()

@@ -72,7 +72,7 @@ def in_slices(
 
 
 def _on_rows(x: jax.Array) -> jax.Array:
-    """Keeps [slices, microbatch, ...] spread over devices by its second axis."""
+    """Keeps [slices, microbatch, ...] sharded over devices by its second axis."""
     if jax.sharding.get_abstract_mesh().empty:
         return x
     return jax.lax.with_sharding_constraint(x, jax.sharding.PartitionSpec(None, *ROWS))

@@ -81,7 +81,7 @@ def integers(seed: int, *shape: int) -> np.ndarray:
         pytest.param(0, True, 1, marks=pytest.mark.slow),
     ],
 )
-def test_encoded_points_are_the_gated_dense_ones(
+def test_encoded_embeddings_are_the_gated_dense_ones(
     top_k: int | None, own: bool, devices: int
 ) -> None:
     """Of more texts than a batch holds, the last batch padded."""
@@ -99,10 +99,10 @@ def test_encoded_points_are_the_gated_dense_ones(
     np.testing.assert_array_equal(records, np.arange(19))
     assert encoder.columns("query") == COLUMNS
     dense = parts.model.apply({"params": params}, {"query": stack(TEXT, texts)})
-    whole: Any = np.asarray(dense.points["query"])[:, 0]  # type: ignore[union-attr]
+    whole: Any = np.asarray(dense.embeddings["query"])[:, 0]  # type: ignore[union-attr]
     expected = gated(whole, top_k, bags(texts) if own else None)
-    np.testing.assert_allclose(points.toarray(), expected, rtol=1e-5, atol=1e-6)
-    assert points.nnz == np.count_nonzero(expected)
+    np.testing.assert_allclose(embeddings.toarray(), expected, rtol=1e-5, atol=1e-6)
+    assert embeddings.nnz == np.count_nonzero(expected)
 
 
 @settings(max_examples=25, deadline=None)

@@ -43,7 +43,7 @@ def test_modes() -> None:
     for text, row in expected.items():
         found = in_mode(embeddings, parse_mode(text, KEY), "query", words)
         np.testing.assert_array_equal(found.toarray(), row, err_msg=text)
-    found = in_mode(points, parse_mode("top_k=all/1", KEY), "document", None)
+    found = in_mode(embeddings, parse_mode("top_k=all/1", KEY), "document", None)
     np.testing.assert_array_equal(found.toarray(), [[3, 0, 0, 0]])
 
 

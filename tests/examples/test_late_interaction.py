@@ -71,8 +71,8 @@ def loss(x: dict[str, jax.Array], how: Execution | None, valid: np.ndarray) -> j
             execution=how,
         )[0]
     logits = 5.0 * topology.score(query[valid], document[valid])
-    own = jnp.diag(logits)
-    each = jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0) - 2 * own
+    positive = jnp.diag(logits)
+    each = jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0) - 2 * positive
     return jnp.mean(each) / 2
 
 

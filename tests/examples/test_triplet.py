@@ -35,12 +35,14 @@ def dense(name: str, x: dict[str, jax.Array], extra: bool) -> jax.Array:
     topology = TOPOLOGIES[name]
     query, document = topology.project(x["query"])[VALID], topology.project(x["document"])[VALID]
     scores, count = topology.score(query, document), int(VALID.sum())
-    own, others = jnp.diag(scores), jnp.where(jnp.eye(count, dtype=bool), -jnp.inf, scores)
+    positive, others = jnp.diag(scores), jnp.where(jnp.eye(count, dtype=bool), -jnp.inf, scores)
     rivals = others
     if extra:
         more = topology.project(x["extra"])[VALID].reshape(-1, 3, 4)
         rivals = jnp.concatenate([others, topology.score(query, more)], axis=1)
-    hinges = jax.nn.relu(MARGIN + rivals.max(1) - own) + jax.nn.relu(MARGIN + others.max(0) - own)
+    hinges = jax.nn.relu(MARGIN + rivals.max(1) - positive) + jax.nn.relu(
+        MARGIN + others.max(0) - positive
+    )
     return jnp.sum(WEIGHT[VALID] * hinges)
 
 

@@ -58,11 +58,11 @@ def test_elu1p(case: Case) -> None:
 def test_gate(case: Case) -> None:
     width, k = case["emb"].shape[-1], int(case["k"])
     flat = jnp.asarray(case["emb"].reshape(-1, width))
-    found = jax.jit(gate.compact, static_argnums=1)(flat, k)
-    mask = jax.jit(gate.multi_hot, static_argnums=1)(found.columns, width)
+    found = jax.jit(gate.sparsify, static_argnums=1)(flat, k)
+    mask = jax.jit(gate.dense_mask, static_argnums=1)(found.columns, width)
     np.testing.assert_array_equal(mask, case["mask"].reshape(-1, width))
-    spread = jax.jit(gate.spread, static_argnums=1)(found, width)
-    np.testing.assert_array_equal(spread, case["sparse"].reshape(-1, width))
+    dense = jax.jit(gate.to_dense, static_argnums=1)(found, width)
+    np.testing.assert_array_equal(dense, case["sparse"].reshape(-1, width))
 
 
 @pytest.mark.golden("vdr", "bow.npz", **each_case)
@@ -192,16 +192,16 @@ def test_image_encoder(case: Case) -> None:
     @jax.jit
     def run(params: Any, pixels: Any) -> Any:
         def weighed(params: Any, pixels: Any) -> Any:
-            points = encoder(params, pixels)
-            found = gate.spread(gate.compact(points, top_k), width)
-            return jnp.sum(found * case["cotangent"]), (points, found)
+            embeddings = encoder(params, pixels)
+            found = gate.to_dense(gate.sparsify(embeddings, top_k), width)
+            return jnp.sum(found * case["cotangent"]), (embeddings, found)
 
         grads, found = jax.grad(weighed, (0, 1), has_aux=True)(params, pixels)
         return encoder.patches(params, pixels), *found, *grads
 
     patches, embeddings, found, of_params, of_pixels = run(params, pixels)
     close(patches, case["patch_states"], rtol=1e-4)
-    close(points, case["v_dense_l2"], rtol=1e-4)
+    close(embeddings, case["v_dense_l2"], rtol=1e-4)
     close(found, case[f"emb_top{top_k}"], rtol=1e-4)
     for name, k in tops_in(case).items():
         close(gated(embeddings, k, width), case[name], rtol=1e-4, name=name)
@@ -287,7 +287,7 @@ def test_loss(case: Case) -> None:
 @pytest.mark.golden("vdr", "vdr_loss_case*.npz")
 @pytest.mark.parametrize("form", ["ring", "slices", "gather"])
 def test_loss_in_other_forms(case: Case, form: str) -> None:
-    """Rows in slices on one device; slices, blocks, rows and columns spread over eight.
+    """Rows in slices on one device; slices, blocks, rows and columns sharded over eight.
 
     One mode each; tests/losses/test_vdr_loss.py has more, against a dense form.
     """
@@ -392,7 +392,7 @@ def matrices(operands: Mapping[str, Any], width: int) -> dict[str, tuple[Any, An
     """Both sides of each term as whole matrices, the passages with the hard negatives."""
     out = {}
     for name, (query, document, others) in operands.items():
-        query = gate.spread(query, width) if isinstance(query, gate.Compact) else query
+        query = gate.to_dense(query, width) if isinstance(query, gate.SparseRows) else query
         if others is not None:
             document = jnp.concatenate([document, others.reshape(-1, width)])
         out[name] = query, document
@@ -561,8 +561,8 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     assert str(case["explain_text0"]) == str(texts["texts"][0])
     encoder = TextEncoder(texts, "w/", tuple(chosen), normalise=True)
     ids = texts["input_ids"][:1]
-    points = encoder(encoder.params, ids, texts["attention_mask"][:1].astype(bool))
-    text = gated(points, top_k, width, columns_in(texts, ids, chosen))
+    embeddings = encoder(encoder.params, ids, texts["attention_mask"][:1].astype(bool))
+    text = gated(embeddings, top_k, width, columns_in(texts, ids, chosen))
     close(text, case["explain_text0_emb"], rtol=1e-4)
 
     found = listing.shared(np.asarray(text)[0], np.asarray(image)[0], words, top_k)

@@ -32,13 +32,13 @@ def close(
 @functools.partial(jax.jit, static_argnames=("k", "width"))
 def gated(embeddings: jax.Array, k: int, width: int, words: jax.Array | None = None) -> jax.Array:
     """The k largest columns of each row, and those of its words, [n, width]."""
-    return gate.spread(gate.compact(embeddings, k, words), width)
+    return gate.to_dense(gate.sparsify(embeddings, k, words), width)
 
 
 @functools.partial(jax.jit, static_argnames=("width", "normalise"))
 def bag(words: jax.Array, width: int, normalise: bool = False) -> jax.Array:
     """Bags of words, [n, width]."""
-    return gate.spread(gate.bag_of_words(words, normalise), width)
+    return gate.to_dense(gate.bag_of_words(words, normalise), width)
 
 
 def words_of(bow: np.ndarray) -> jax.Array:

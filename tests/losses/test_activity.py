@@ -53,14 +53,14 @@ def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> 
     embeddings, words, valid = arrays(seed)
     own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
     active = []
-    for row, mine in zip(points, own, strict=True):
+    for row, mine in zip(embeddings, own, strict=True):
         first = np.argsort(-row, kind="stable")[: WIDTH if top_k is None else top_k].tolist()
         kept = set(first) if top_k is None else set(first) | mine
         active.append({c for c in kept if row[c] > 0})
     active = [a for a, counts in zip(active, valid, strict=True) if counts]
     mine = [m for m, counts in zip(own, valid, strict=True) if counts]
-    given_bow = jnp.asarray(bow) if with_bow else None
-    found = activity(jnp.asarray(points), given_bow, jnp.asarray(valid), top_k)
+    given_words = jnp.asarray(words) if with_words else None
+    found = activity(jnp.asarray(embeddings), given_words, jnp.asarray(valid), top_k)
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
@@ -118,7 +118,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
     """Of both objectives: whatever these rows hold, loss and metrics are the same."""
     objective: Any = contrastive(query=0.2, document=0.1)
     if gated:
-        objective = VdrLoss(Vdr(top_k=2), SIDES, TEMPERATURE, False, True)
+        objective = VdrLoss(Vdr(top_k=2), SIDES, LOGIT_SCALE, False, True)
     valid = np.array([True, True, False, True, True])
     present = np.array([True, False, True, True, True])
     found = []
@@ -156,11 +156,11 @@ def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
 
 
-def metrics_of(points: np.ndarray, top_k: int | None = None) -> dict[str, float]:
+def metrics_of(embeddings: np.ndarray, top_k: int | None = None) -> dict[str, float]:
     """Of both sides, the document's healthy."""
     healthy = np.eye(len(embeddings), 40, dtype=np.float32) + np.eye(len(embeddings), 40, 5)
     out = {}
-    for side, x in (("query", points), ("document", healthy)):
+    for side, x in (("query", embeddings), ("document", healthy)):
         found = activity(jnp.asarray(x), None, jnp.ones(len(x), bool), top_k)
         out |= {f"{name}_{side}": float(value) for name, value in found.items()}
     return out
@@ -203,7 +203,7 @@ def test_no_warning_where_all_is_well() -> None:
 def test_no_warning_of_what_the_gate_itself_does() -> None:
     """One that leaves everything, or of images, which have no words, nothing."""
     rng = np.random.default_rng(0)
-    points = rng.exponential(size=(10, 40)).astype(np.float32) ** 3
-    assert not [*warnings(metrics_of(points, top_k=40), {"query": 40, "document": 40})]
-    assert not [*warnings(metrics_of(points, top_k=None), {"query": ALL, "document": ALL})]
-    assert not [*warnings(metrics_of(points, top_k=0), {"query": 0, "document": 0})]
+    embeddings = rng.exponential(size=(10, 40)).astype(np.float32) ** 3
+    assert not [*warnings(metrics_of(embeddings, top_k=40), {"query": 40, "document": 40})]
+    assert not [*warnings(metrics_of(embeddings, top_k=None), {"query": ALL, "document": ALL})]
+    assert not [*warnings(metrics_of(embeddings, top_k=0), {"query": 0, "document": 0})]

@@ -48,10 +48,10 @@ def compiled(loss: Any, rows: int, devices: int = 1, tokens: int = 1) -> Any:
         side = jax.ShapeDtypeStruct(shape, jnp.float32)
         return jax.jit(step).lower(side, side, t).compile()
     mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,))
-    spread, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
-    side = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=spread)
+    sharded, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    side = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharded)
     with jax.set_mesh(mesh):
-        out = (whole, (spread, spread, whole))
+        out = (whole, (sharded, sharded, whole))
         return jax.jit(step, out_shardings=out).lower(side, side, t).compile()
 
 

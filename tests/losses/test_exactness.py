@@ -154,28 +154,28 @@ def dense(kind: Kind, name: str, x: dict[str, Any], of: dict[str, np.ndarray]) -
     n, m = len(rows), document.shape[0]
     weight = of["weight"][rows].astype(np.float64) if kind.weighted else np.ones(n)
     s = jnp.exp(x["t"]) * TOP[name].score(query, document)  # [n, m]
-    own = np.eye(n, m, dtype=bool)
+    positive = np.eye(n, m, dtype=bool)
     queries = of["query_id"][rows]
     same_query = np.zeros((n, m), bool)
     same_query[:, :n] = (queries[:, None] == queries[None, :]) & (queries >= 0)[:, None]
     same_document = ids[:n, None] == ids[None, :]
-    known = (same_query | same_document) & ~own & (kind.false_negatives != "keep")
+    false_negative = (same_query | same_document) & ~positive & (kind.false_negatives != "keep")
     of_column = np.concatenate([weight, np.zeros(m - n)])
     weights = same_query * of_column[None, :] + same_document * weight[:, None]
-    weights = np.where(known, weights / np.maximum(same_query + 1.0 * same_document, 1), 0)
-    weights = np.where(own, weight[:, None], weights)
-    counts = ~known if kind.false_negatives == "mask" else np.ones((n, m), bool)
+    weights = np.where(false_negative, weights / np.maximum(same_query + 1.0 * same_document, 1), 0)
+    weights = np.where(positive, weight[:, None], weights)
+    counts = ~false_negative if kind.false_negatives == "mask" else np.ones((n, m), bool)
     if kind.absent:
         columns = np.concatenate([DOCUMENT_PRESENT[rows], np.ones(m - n, bool)])
         counts = counts & QUERY_PRESENT[rows][:, None] & columns[None, :]
         weights = weights * counts
     if kind.sigmoid:
         s = s + x["bias"]
-        negative = counts & ~known & ~own
+        negative = counts & ~false_negative & ~positive
         outer, inner = (weights > 0, weights) if kind.inside else (weights * counts, 1)
         cost = jnp.where(negative, jax.nn.softplus(s), 0) + outer * jax.nn.softplus(-inner * s)
         return jnp.sum(cost) / n
-    target = np.where(own, weight[:, None], 0) if kind.false_negatives == "mask" else weights
+    target = np.where(positive, weight[:, None], 0) if kind.false_negatives == "mask" else weights
     whole = np.diagonal(counts)  # pairs that are there
     total = n if kind.rows else (weight * whole).sum()
     weight = weight * whole
@@ -247,7 +247,7 @@ def test_value_and_gradients(kind: str, name: str, form: str) -> None:
 @pytest.mark.parametrize("kind", ["softmax", "all", "sigmoid_all"])
 @pytest.mark.parametrize("exchange", ["gather", "ring"])
 def test_features_over_the_tensor_axis(kind: str, exchange: str) -> None:
-    """A vocabulary spread over devices: blocks of scores are summed over them."""
+    """A vocabulary sharded over devices: blocks of scores are summed over them."""
     check(KINDS[kind], "product", Form(8, exchange), (2, 1, 4), "tensor")
 
 
@@ -274,10 +274,10 @@ def check(
         mesh = jax.make_mesh(shape, axes, devices=devices, axis_types=(AxisType.Auto,) * 3)
 
         def place(tree: dict[str, Any]) -> dict[str, Any]:
-            spread = NamedSharding(mesh, P(("data", "fsdp")))
+            sharded = NamedSharding(mesh, P(("data", "fsdp")))
             whole = NamedSharding(mesh, P())
             return {
-                key: jax.device_put(a, spread if a.ndim and len(a) == ROWS else whole)
+                key: jax.device_put(a, sharded if a.ndim and len(a) == ROWS else whole)
                 for key, a in tree.items()
             }
 

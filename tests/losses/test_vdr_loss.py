@@ -107,10 +107,11 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
         columns_kept = jnp.concatenate([kept, (kept[:, None] & NEGATIVES_VALID).reshape(-1)])
         scores = x["scale"] * (query @ both.T)
         scores = jnp.where(columns_kept[None, :], scores, -jnp.inf)
-        own = jnp.diagonal(scores[:, :ROWS])
-        by_row = jax.nn.logsumexp(scores, axis=1) - own
+        positive = jnp.diagonal(scores[:, :ROWS])
+        by_row = jax.nn.logsumexp(scores, axis=1) - positive
         by_column = (
-            jax.nn.logsumexp(jnp.where(kept[:, None], scores[:, :ROWS], -jnp.inf), axis=0) - own
+            jax.nn.logsumexp(jnp.where(kept[:, None], scores[:, :ROWS], -jnp.inf), axis=0)
+            - positive
         )
         both_ways = by_row if config.directions == "query" else by_row + by_column
         total += jnp.sum(jnp.where(kept, both_ways, 0)) / jnp.sum(kept)
@@ -148,8 +149,8 @@ def sown(bow: np.ndarray) -> np.ndarray:
     return (bow[:, :, None] == np.arange(WIDTH)).any(axis=1)
 
 
-def strongest(points: Any, top_k: int | None) -> Any:
-    order = jnp.argsort(jnp.argsort(-jax.lax.stop_gradient(points), axis=1), axis=1)
+def strongest(embeddings: Any, top_k: int | None) -> Any:
+    order = jnp.argsort(jnp.argsort(-jax.lax.stop_gradient(embeddings), axis=1), axis=1)
     return order < (WIDTH if top_k is None else top_k)
 
 
@@ -198,8 +199,8 @@ def run(
     rows = NamedSharding(mesh, P(("data", "fsdp")))
 
     def place(y: Any) -> Any:
-        spread = y.ndim and y.shape[0] == ROWS
-        return jax.device_put(y, rows if spread else NamedSharding(mesh, P()))
+        sharded = y.ndim and y.shape[0] == ROWS
+        return jax.device_put(y, rows if sharded else NamedSharding(mesh, P()))
 
     with jax.set_mesh(mesh):
         return jax.device_get(
@@ -212,9 +213,9 @@ def test_queries_are_sent_as_sparse_rows() -> None:
     rows, width, top_k, length = 64, 4096, 16, 8
     config = Vdr(top_k=top_k)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    spread = NamedSharding(mesh, P("data"))
-    embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=spread)
-    columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=spread)
+    sharded = NamedSharding(mesh, P("data"))
+    embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=sharded)
+    columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=sharded)
 
     def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)

@@ -238,7 +238,7 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     if not tied:
         assert places["kernel"].spec == P("tensor", "fsdp")
     with parallel.use(mesh):
-        spread = jax.device_put((hidden, mask, g), parallel.batch_sharding(mesh))
-        got = jax.device_get(jax.jit(step)(jax.device_put(params, places), table, *spread))
+        sharded = jax.device_put((hidden, mask, g), parallel.batch_sharding(mesh))
+        got = jax.device_get(jax.jit(step)(jax.device_put(params, places), table, *sharded))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.max(np.abs(b)))

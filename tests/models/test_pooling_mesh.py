@@ -89,7 +89,7 @@ def test_chosen_columns_on_a_mesh(shape: Any, columns: Any) -> None:
 
 
 def test_rows_and_widths_that_do_not_divide() -> None:
-    """3 rows stay whole on each device, and so does a width of 7; columns are spread."""
+    """3 rows stay whole on each device, and so does a width of 7; columns are sharded."""
     x = draw(3, 7, 7, 40)
     mesh = mesh_of((2, 2, 2))
     arrays = [np.float32(x[name]) for name in ("hidden", "kernel", "bias")]

@@ -212,10 +212,10 @@ def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
     variables = start(tower, x)
     expected, averages = train(tower, variables, x)
     mesh = parallel.make_mesh(tiny(**{f"mesh__{axis}": n for axis, n in shape.items()}))
-    spread = jax.device_put(variables, parallel.state_shardings(boxed, mesh))
+    sharded = jax.device_put(variables, parallel.state_shardings(boxed, mesh))
     rows = jax.device_put(x, parallel.batch_sharding(mesh))
     with parallel.use(mesh):
-        found, moved = train(tower, spread, rows)
+        found, moved = train(tower, sharded, rows)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     for path, value in flat(averages).items():
         np.testing.assert_allclose(flat(moved)[path], value, rtol=1e-5, atol=1e-5, err_msg=path)

@@ -76,7 +76,7 @@ def test_by_hand() -> None:
 
 
 def test_each_term_chooses_how_it_is_sent() -> None:
-    """Dense queries of a large batch go around a ring, their compact ones are gathered."""
+    """Dense queries of a large batch go around a ring, their sparse ones are gathered."""
     config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
     under_way, gathered = loss_cost.costs(config)[0].split()
     assert [each.name for each in under_way] == ["query", "query"]

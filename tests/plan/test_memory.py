@@ -72,10 +72,10 @@ def test_averages_and_fsdp_change_the_state() -> None:
     plain, averaged = sized(), sized(optimizer__averaging=ema(0.9))
     grown = memory.state_bytes(averaged)["optimiser"] - memory.state_bytes(plain)["optimiser"]
     assert grown == memory.state_bytes(plain)["parameters"]
-    spread = memory.state_bytes(sized(8, mesh__data=1, mesh__fsdp=8))
+    sharded = memory.state_bytes(sized(8, mesh__data=1, mesh__fsdp=8))
     whole = memory.state_bytes(plain)
-    assert spread["batch"] == whole["batch"] / 8
-    assert whole["parameters"] / 8 <= spread["parameters"] < whole["parameters"] / 6
+    assert sharded["batch"] == whole["batch"] / 8
+    assert whole["parameters"] / 8 <= sharded["parameters"] < whole["parameters"] / 6
 
 
 def activations(parts: BuiltModel, **changes: Any) -> dict[str, int]:
@@ -89,8 +89,8 @@ def test_slices_and_devices_divide_what_is_kept() -> None:
     assert slices["kept"] == pytest.approx(whole["kept"] / 4)
     assert slices["layer"] < whole["layer"] / 4  # and it takes over as much from the loss
     assert slices["gradients"] == whole["gradients"]
-    spread = sized(8, tower={"activation": "gelu", "remat": "block"})
-    assert activations(spread)["kept"] == pytest.approx(whole["kept"] / 8)
+    sharded = sized(8, tower={"activation": "gelu", "remat": "block"})
+    assert activations(sharded)["kept"] == pytest.approx(whole["kept"] / 8)
 
 
 def test_remat_keeps_less_and_depth_counts_linearly() -> None:
@@ -180,11 +180,11 @@ def loss_temp(rows: int, devices: int, exchange: Any, name: str) -> int:
     mesh = jax.make_mesh(
         (devices,), ("data",), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
     )
-    spread, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
-    side = jax.ShapeDtypeStruct((rows, 16, 32), jnp.float32, sharding=spread)
+    sharded, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    side = jax.ShapeDtypeStruct((rows, 16, 32), jnp.float32, sharding=sharded)
     step = jax.value_and_grad(loss, argnums=(0, 1, 2))
     with jax.set_mesh(mesh):
-        program = jax.jit(step, out_shardings=(whole, (spread, spread, whole)))
+        program = jax.jit(step, out_shardings=(whole, (sharded, sharded, whole)))
         analysis: Any = program.lower(side, side, t).compile().memory_analysis()
     return analysis.temp_size_in_bytes
 

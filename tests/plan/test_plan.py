@@ -176,7 +176,7 @@ def test_on_cpus_remat_needs_a_scan() -> None:
     assert "--config.towers.image.scan=True" in found.flags
 
 
-def test_parameters_are_spread_where_they_are_the_trouble() -> None:
+def test_parameters_are_sharded_where_they_are_the_trouble() -> None:
     parts = sized(8, batch_size=8, vocab_size=4096, tower={"remat": "block", "scan": True})
 
     def again(config: Config) -> BuiltModel:

@@ -16,7 +16,7 @@ from big_retrieval.sparse import gate
 
 ROWS, WIDTH, WORDS = 4, 9, 5
 TOPS = st.sampled_from([0, 1, 3, WIDTH - 1, WIDTH, WIDTH + 4])
-compact = jax.jit(gate.compact, static_argnums=1)
+sparsify = jax.jit(gate.sparsify, static_argnums=1)
 
 
 def arrays(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
@@ -36,14 +36,14 @@ def kept(row: np.ndarray, top_k: int, bow: np.ndarray) -> tuple[list[int], set[i
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), TOPS, st.booleans())
-def test_against_sets(seed: int, top_k: int, with_bow: bool) -> None:
-    points, bow = arrays(seed)
-    found = compact(jnp.asarray(points), top_k, jnp.asarray(bow) if with_bow else None)
+def test_against_sets(seed: int, top_k: int, with_words: bool) -> None:
+    embeddings, words = arrays(seed)
+    found = sparsify(jnp.asarray(embeddings), top_k, jnp.asarray(words) if with_words else None)
     first = min(top_k, WIDTH)
     assert found.columns.shape == found.values.shape == (ROWS, first + WORDS * with_bow)
     assert found.columns.dtype == jnp.int32
-    for n, (row, own) in enumerate(zip(points, bow, strict=True)):
-        strongest, mine = kept(row, top_k, own if with_bow else own[:0])
+    for n, (row, own) in enumerate(zip(embeddings, words, strict=True)):
+        strongest, mine = kept(row, top_k, own if with_words else own[:0])
         columns, values = np.asarray(found.columns[n]), np.asarray(found.values[n])
         assert columns[:first].tolist() == strongest  # exactly k, strongest first
         present = columns[columns >= 0]
@@ -55,14 +55,14 @@ def test_against_sets(seed: int, top_k: int, with_bow: bool) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), TOPS)
 def test_dense_again_and_csr(seed: int, top_k: int) -> None:
-    points, bow = arrays(seed)
-    found = jax.device_get(compact(jnp.asarray(points), top_k, jnp.asarray(bow)))
-    expected = np.zeros_like(points)
-    for n, (row, own) in enumerate(zip(points, bow, strict=True)):
+    embeddings, words = arrays(seed)
+    found = jax.device_get(sparsify(jnp.asarray(embeddings), top_k, jnp.asarray(words)))
+    expected = np.zeros_like(embeddings)
+    for n, (row, own) in enumerate(zip(embeddings, words, strict=True)):
         strongest, mine = kept(row, top_k, own)
         columns = [*strongest, *mine]
         expected[n, columns] = row[columns]
-    np.testing.assert_array_equal(gate.spread(found, WIDTH), expected)
+    np.testing.assert_array_equal(gate.to_dense(found, WIDTH), expected)
     sparse = gate.to_csr(found.values, found.columns, WIDTH)
     np.testing.assert_array_equal(sparse.toarray(), expected)
     assert sparse.nnz == np.count_nonzero(expected)  # no zero is stored
@@ -77,11 +77,11 @@ def test_bags_and_words(seed: int, normalise: bool) -> None:
     expected = np.zeros((ROWS, WIDTH), np.float32)
     for row, own in zip(expected, bow, strict=True):
         row[[word for word in own.tolist() if word >= 0]] = 1
-    np.testing.assert_array_equal(gate.multi_hot(jnp.asarray(bow), WIDTH), expected > 0)
+    np.testing.assert_array_equal(gate.dense_mask(jnp.asarray(words), WIDTH), expected > 0)
     if normalise:
         expected /= np.sqrt(np.maximum(expected.sum(1, keepdims=True), 1))
-    bag = gate.bag_of_words(jnp.asarray(bow), normalise)
-    np.testing.assert_allclose(gate.spread(bag, WIDTH), expected, rtol=1e-6)
+    bag = gate.bag_of_words(jnp.asarray(words), normalise)
+    np.testing.assert_allclose(gate.to_dense(bag, WIDTH), expected, rtol=1e-6)
     for columns in np.asarray(bag.columns):
         present = columns[columns >= 0].tolist()
         assert len(present) == len({*present})
@@ -92,12 +92,10 @@ def test_the_gate_has_no_gradient_but_its_values_have() -> None:
     embeddings, words = arrays(3)
 
     def total(x: jax.Array) -> jax.Array:
-        found = gate.compact(x, 2, jnp.asarray(bow))
-        return jnp.sum(jnp.square(gate.spread(found, WIDTH)))
+        found = gate.sparsify(x, 2, jnp.asarray(words))
+        return jnp.sum(jnp.square(gate.to_dense(found, WIDTH)))
 
-    opened = np.asarray(
-        gate.spread_words(compact(jnp.asarray(embeddings), 2, words).columns, WIDTH)
-    )
+    opened = np.asarray(gate.dense_mask(sparsify(jnp.asarray(embeddings), 2, words).columns, WIDTH))
     np.testing.assert_allclose(jax.grad(total)(jnp.asarray(embeddings)), 2 * embeddings * opened)
 
 
@@ -106,24 +104,24 @@ SHAPES = {"data": (8, 1, 1), "both": (2, 4, 1)}
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_device_treats_its_own_rows(shape: str) -> None:
-    """The same as without a mesh, spread alike, and nothing travels."""
+    """The same as without a mesh, sharded alike, and nothing is sent."""
     embeddings, words = arrays(5, rows=16)
     axes = ("data", "fsdp", "tensor")
     mesh = jax.make_mesh(SHAPES[shape], axes, axis_types=(AxisType.Auto,) * 3)
-    spread = NamedSharding(mesh, P(("data", "fsdp")))
+    sharded = NamedSharding(mesh, P(("data", "fsdp")))
 
-    def both(x: Any, bow: Any) -> Any:
-        found = gate.compact(x, 3, bow)
-        return found, gate.spread(found, WIDTH), gate.bag_of_words(bow, normalise=True)
+    def both(x: Any, words: Any) -> Any:
+        found = gate.sparsify(x, 3, words)
+        return found, gate.to_dense(found, WIDTH), gate.bag_of_words(words, normalise=True)
 
     expected = jax.jit(both)(embeddings, words)
     with jax.set_mesh(mesh):
-        inputs = jax.device_put((embeddings, words), spread)
+        inputs = jax.device_put((embeddings, words), sharded)
         program = jax.jit(both).lower(*inputs).compile()
         found = program(*inputs)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-        assert ours.sharding.is_equivalent_to(spread, ours.ndim)
+        assert ours.sharding.is_equivalent_to(sharded, ours.ndim)
     text = program.as_text() or ""
     for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"):
         assert word not in text
@@ -138,9 +136,9 @@ def test_spread_columns(shape: tuple[int, ...], top_k: int) -> None:
 
     def all_of_it(x: Any, bow: Any) -> Any:
         def total(x: Any) -> Any:
-            found = gate.compact(x, top_k, bow)
-            dense = gate.spread(found, WIDTH)
-            return jnp.sum(jnp.square(dense)), (found, dense, gate.multi_hot(bow, WIDTH))
+            found = gate.sparsify(x, top_k, words)
+            dense = gate.to_dense(found, WIDTH)
+            return jnp.sum(jnp.square(dense)), (found, dense, gate.dense_mask(words, WIDTH))
 
         return jax.value_and_grad(total, has_aux=True)(x)
 
@@ -159,7 +157,9 @@ def test_devices_send_their_largest_columns_only() -> None:
     embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=all_on)
     words = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_on)
     with jax.set_mesh(mesh):
-        program = jax.jit(lambda x, w: gate.compact(x, top_k, w)).lower(points, bow).compile()
+        program = (
+            jax.jit(lambda x, w: gate.sparsify(x, top_k, w)).lower(embeddings, words).compile()
+        )
     found = sorted((c.kind, c.bytes) for c in hlo.collectives(program.as_text() or ""))
     gathered = ("all-gather", rows // 2 * 4 * top_k * 4)
     assert found == [gathered, gathered, ("all-reduce", rows // 2 * (top_k + length) * 4)]
@@ -169,8 +169,8 @@ def test_rows_that_do_not_divide_over_the_devices() -> None:
     """Such as a mesh's own count of evaluation rows: the result is the same."""
     embeddings, words = arrays(6, rows=6)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    expected = compact(embeddings, 3, words)
+    expected = sparsify(embeddings, 3, words)
     with jax.set_mesh(mesh):
-        found = compact(embeddings, 3, words)
+        found = sparsify(embeddings, 3, words)
     np.testing.assert_array_equal(found.columns, expected.columns)
     np.testing.assert_array_equal(found.values, expected.values)

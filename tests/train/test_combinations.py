@@ -70,7 +70,7 @@ def lexical_beside_dense() -> Config:
         fields[f"fields__{name}_words"] = recipe.entry(field)
         fields[f"fields__{name}__head"] = dense
     sides: dict[str, Any] = {"query": ("text_words",), "document": ("image_words",)}
-    vdr = configs.Vdr(top_k=6, **sides, temperature=configs.Temperature(init=2.0))
+    vdr = configs.Vdr(top_k=6, **sides, logit_scale=configs.LogitScale(init=2.0))
     sides = {"query": ("text",), "document": ("image",)}
     changes = {"losses__main": recipe.entry(configs.Contrastive(**sides)), "topology": "sphere"}
     data = recipe.entry(configs.Scenes(split="test", count=20))

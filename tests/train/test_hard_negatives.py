@@ -108,12 +108,12 @@ def test_dpr_is_what_its_paper_says() -> None:
     kept = (EXTRA_VALID & VALID[:, None]).reshape(-1)
     extra = embeddings(parts, params, "text", given.negatives["text"])[kept]
     scores = 1.3 * query @ np.concatenate([text, extra]).T
-    own = np.diagonal(scores)
-    rows = np.logaddexp.reduce(scores, axis=1) - own
-    columns = np.logaddexp.reduce(scores[:, : len(own)], axis=0) - own
+    positive = np.diagonal(scores)
+    rows = np.logaddexp.reduce(scores, axis=1) - positive
+    columns = np.logaddexp.reduce(scores[:, : len(positive)], axis=0) - positive
     assert value(params, given)[0] == pytest.approx(np.mean(rows + columns) / 2, rel=1e-5)
     without = value(params, batch(present=None))[0]
-    plain = np.logaddexp.reduce(scores[:, : len(own)], axis=1) - own
+    plain = np.logaddexp.reduce(scores[:, : len(positive)], axis=1) - positive
     assert without == pytest.approx(np.mean(plain + columns) / 2, rel=1e-5)
     assert np.mean(rows) > np.mean(plain) + 0.1
 
