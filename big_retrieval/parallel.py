@@ -1,8 +1,8 @@
-"""Devices: the mesh, where each parameter and each row lives, and how rows get there.
+"""The device mesh, how parameters and rows are sharded over it, and how a batch gets onto it.
 
 Parameters carry logical axis names (`embed`, `heads`, `mlp`, ...); `RULES` maps those to the mesh
-axes data, fsdp and tensor. Towers run under jit with automatic sharding; nothing else in the
-codebase names a device.
+axes data, fsdp and tensor. Towers run under jit with automatic sharding. No other module names a
+device.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from big_retrieval.config.checks import mesh_shape
 from big_retrieval.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
-# What a batch may say of its rows besides the fields.
+# Optional arrays of a batch besides its fields.
 EXTRAS = ("query_id", "document_id", "weight", "negatives", "negatives_valid")
-ROWS = PartitionSpec(("data", "fsdp"))  # of a batch: its first axis
+ROWS = PartitionSpec(("data", "fsdp"))  # sharding of the rows of a batch, its first axis
 RULES: tuple[tuple[str, Any], ...] = (
     ("batch", ("data", "fsdp")),
     ("embed", "fsdp"),
@@ -55,13 +55,13 @@ def make_mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def use(mesh: Mesh) -> Iterator[None]:
-    """Makes the mesh and the rules known to the logical constraints inside the towers."""
+    """Sets the mesh and the rules that the logical constraints inside the towers read."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield
 
 
 def state_shardings(abstract: Any, mesh: Mesh) -> Any:
-    """Where each array of a state lives.
+    """The sharding of each array of a training state.
 
     Args:
       abstract: the state as `jax.eval_shape` gives it, leaves still boxed with their logical names.
@@ -84,7 +84,7 @@ def state_shardings(abstract: Any, mesh: Mesh) -> Any:
             if name is not None and name not in rules:
                 raise UserError(
                     f"a parameter of the shape {leaf.shape} has the logical axis {name!r}, which "
-                    f"is none of {', '.join(rules)}; a dimension that shall stay whole is None."
+                    f"is none of {', '.join(rules)}; use None for a dimension that stays whole."
                 )
             axis = rules.get(name) if name is not None else None
             fits = axis is not None and size % mesh.shape[axis] == 0

@@ -97,7 +97,7 @@ class Similarity(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class FlatProduct(Topology):
+class FlatProduct(Similarity):
     """Scores that are one matrix product of the flattened embeddings."""
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -153,11 +153,11 @@ class Product(FlatProduct):
         return _promote(x)
 
     def score(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.score`, with embeddings [rows, V] and [columns, V]."""
+        """See `Similarity.score`, with embeddings [rows, V] and [columns, V]."""
         return super().score(a[:, None], b[:, None])
 
     def paired(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """See `Topology.paired`, with embeddings [rows, V]."""
+        """See `Similarity.paired`, with embeddings [rows, V]."""
         return super().paired(a[:, None], b[:, None])
 
 
@@ -210,7 +210,7 @@ class ObliqueGeodesic(Similarity):
         return -_root_of_arcs(jnp.sum(a * b, axis=-1), axis=-1)  # [rows]
 
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
-        """See `Topology.numbers_per_score`: one per sub-sphere."""
+        """See `Similarity.numbers_per_score`: one per sub-sphere."""
         return shape[-2]
 
     def extra_operations(self, shape: tuple[int, ...]) -> int:
@@ -218,7 +218,7 @@ class ObliqueGeodesic(Similarity):
         return _ARC_OPERATIONS * shape[-2]
 
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
-        """See `Topology.combine`; every sub-sphere of the average gets norm 1 again."""
+        """See `Similarity.combine`; every sub-sphere of the average gets norm 1 again."""
         return self.project(super().combine(embeddings, weights))
 
 

@@ -68,8 +68,8 @@ class Runner:
 
     def run(self, weights: Any, say: Any = print, show: Any = None) -> dict[str, float]:
         """The numbers of these weights."""
-        documents, records = self.given.encode(weights, self.part.document)  # [n, M, N], [n]
-        queries, owners = self.given.encode(weights, self.part.query)  # several texts a record
+        documents, records = self.context.encode(weights, self.part.document)  # [n, M, N], [n]
+        queries, owners = self.context.encode(weights, self.part.query)  # several texts a record
         queries, documents = (_flat(embeddings) for embeddings in (queries, documents))
         place = np.searchsorted(records, owners)  # the document of each query
         apart = np.linalg.norm(queries - documents[place], axis=1)

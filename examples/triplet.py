@@ -24,8 +24,8 @@ from big_retrieval import config
 from big_retrieval.config import recipe
 from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
-from big_retrieval.losses.pairwise import Pairs, accuracy
-from big_retrieval.losses.tiles import EXCLUDED, Axes, Saved, Side, Tile, own_rows
+from big_retrieval.losses.pairwise import PairBatch, accuracy
+from big_retrieval.losses.tiles import EXCLUDED, Axes, SavedRows, SideRows, Tile, own_rows
 
 Stats = Mapping[str, jax.Array]
 
@@ -82,7 +82,7 @@ def triplet_loss(
       reduction: see `Triplet`.
       **given: further arguments of `PairBatch`: topology, valid rows, weights, hard negatives, ...
     """
-    pairs = Pairs(query, document, **given)
+    pairs = PairBatch(query, document, **given)
     found, positive = pairs.statistics(Hardest())
     counted = pairs.labels.pairs_counted()
     weights = jnp.where(counted, pairs.weights(positive), 0)
@@ -138,7 +138,9 @@ class Hardest:
         """What the loss reads."""
         return stats
 
-    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
+    def pull(
+        self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
+    ) -> jax.Array:
         """The gradient of a tile: that of each row goes to the entry of its hardest negative."""
         rows, columns = (x.astype(logits.dtype) for x in (tile.rows, tile.columns))
         of_rows = local.stats["place"][:, None] == columns[None, :]

@@ -70,7 +70,7 @@ def test_help_with_a_config_lists_its_keys(name: str) -> None:
     assert "--config.dtype=" in done.stdout
     assert "(float32 or bfloat16)" in done.stdout
     assert "of the towers' computations" in done.stdout  # a comment beside the key
-    assert "--config.losses.main.temperature.max=" in done.stdout
+    assert "--config.losses.main.logit_scale.max=" in done.stdout
     assert "--config.towers.image.width=" in done.stdout
 
 

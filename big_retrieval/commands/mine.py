@@ -126,7 +126,7 @@ def rows(
     found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
     for place, number in enumerate(asked.tolist()):
         present = found[place] >= 0
-        ranking = Found(
+        ranking = QueryResults(
             number,
             found[place][present].tolist(),
             scores[place][present].tolist(),

@@ -127,4 +127,4 @@ def stack_negatives(
     arrays = reader.stack(flat)  # [n * K, L]
     shaped = {name: x.reshape(len(values), count, -1) for name, x in arrays.items()}
     present = np.array([[item is not None for item in row] for row in padded], bool)
-    return {"negatives": {wanted.field: shaped}, "negatives_valid": present}
+    return {"negatives": {sampling.field: shaped}, "negatives_valid": present}

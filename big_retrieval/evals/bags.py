@@ -18,7 +18,7 @@ CHUNK = 4096  # texts tokenised at a time
 
 
 def in_mode(
-    embeddings: Embeddings, mode: Mode, side: Side, words: scipy.sparse.csr_array | None
+    embeddings: Embeddings, mode: Mode, side: Side, bow: scipy.sparse.csr_array | None
 ) -> scipy.sparse.csr_array:
     """The embeddings of a lexical field as a mode has them.
 
@@ -36,7 +36,7 @@ def in_mode(
             raise UserError(f"mode {mode.name!r} needs words on the {side} side, which has images.")
         return bow
     top_k = mode.top_k[side]
-    return embeddings if top_k is None else narrowed(embeddings, top_k, words)
+    return embeddings if top_k is None else narrowed(embeddings, top_k, bow)
 
 
 def fields_in_mode(
@@ -51,14 +51,14 @@ def fields_in_mode(
       bow: text field -> bags of words of the texts themselves.
     """
     embeddings = {
-        name: in_mode(found, mode, side, words.get(name))
+        name: in_mode(found, mode, side, bow.get(name))
         for name, found in encoded.embeddings.items()
     }
     return EncodedFields(embeddings, encoded.present)
 
 
 def narrowed(
-    embeddings: scipy.sparse.csr_array, top_k: int, words: scipy.sparse.csr_array | None = None
+    embeddings: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
     """Rows with their `top_k` largest entries, of equal ones the lower column, and those of `bow`.
 
@@ -111,17 +111,17 @@ def bags_of(
 
 
 def words_shared(
-    embeddings: scipy.sparse.csr_array, words: scipy.sparse.csr_array, count: int
+    embeddings: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int
 ) -> float:
     """The share of the strongest columns of each row that are among some words, on average.
 
     Args:
       embeddings: of images, CSR [n, V].
-      words: bags of the words of the texts that go with each, [n, V].
+      bow: bags of the words of the texts that go with each, [n, V].
       count: strongest columns of a row.
     """
     strongest = narrowed(embeddings, count)
     strongest.data[:] = 1
-    present: Any = strongest.multiply(words.astype(bool))
+    present: Any = strongest.multiply(bow.astype(bool))
     total = np.maximum(np.diff(strongest.indptr), 1)
     return float(np.mean(np.asarray(present.sum(axis=1)).ravel() / total))

@@ -283,7 +283,7 @@ def choose(
     return Direction(first, second, ranks, groups, scores, _words(first, second, encoder))
 
 
-def _words(first: Side, second: Side, encoder: Encoder) -> Sequence[str]:
+def _words(first: RetrievalSide, second: RetrievalSide, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical embeddings are called; () of dense ones."""
     columns = encoder.columns(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer

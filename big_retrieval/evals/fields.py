@@ -15,7 +15,7 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals.sides import encode_first
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def placed(embeddings: Embeddings, records: np.ndarray, rows: int) -> Embeddings
 
 
 def average(
-    topology: Topology,
+    topology: Similarity,
     embeddings: Mapping[str, Embeddings],
     weights: Mapping[str, float],
     present: Mapping[str, np.ndarray],

@@ -15,7 +15,7 @@ from big_retrieval.evals.fields import EncodedFields, average
 from big_retrieval.evals.graded_order import Ranked
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 SUMMED = 10  # documents whose grades are added up
 Readers = Mapping[str, FieldReader]

@@ -127,8 +127,8 @@ class RankingEvaluator:
         modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
         bow = self.bow(queries, "query", modes) | self.bow(documents, "document", modes)
         for mode in modes:
-            asking = fields_in_mode(queries, mode, "query", words)
-            found = fields_in_mode(documents, mode, "document", words)
+            asking = fields_in_mode(queries, mode, "query", bow)
+            found = fields_in_mode(documents, mode, "document", bow)
             embeddings = average(
                 self.topology, asking.embeddings, self.weights_of("query"), asking.present
             )

@@ -137,9 +137,9 @@ class RetrievalEvaluator:
         for text in c.modes:
             mode = parse_mode(text, "config.evals.<name>.modes")
             embeddings = {
-                c.query: in_mode(sides[c.query].embeddings, mode, "query", words.get(c.query)),
+                c.query: in_mode(sides[c.query].embeddings, mode, "query", bow.get(c.query)),
                 c.document: in_mode(
-                    sides[c.document].embeddings, mode, "document", words.get(c.document)
+                    sides[c.document].embeddings, mode, "document", bow.get(c.document)
                 ),
             }
             for first, second in ((c.document, c.query), (c.query, c.document)):

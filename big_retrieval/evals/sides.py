@@ -75,8 +75,8 @@ class RetrievalSide:
     """
 
     field: str
-    reader: Reader
-    source: Source
+    reader: FieldReader
+    source: RecordSource
     embeddings: Embeddings
     owners: np.ndarray
     items: np.ndarray
@@ -114,7 +114,7 @@ def encode_side(
         place = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
-    return Side(name, reader, source, embeddings, owners, items)
+    return RetrievalSide(name, reader, source, embeddings, owners, items)
 
 
 def group_numbers(source: RecordSource, column: str) -> np.ndarray:

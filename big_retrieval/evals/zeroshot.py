@@ -21,7 +21,7 @@ from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 
 CHUNK = 1024  # images scored at a time
 
@@ -175,7 +175,7 @@ class ZeroShotEvaluator:
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         reader = self.readers[c.text]
-        texts = Texts(filled(classes, prompts), column=reader.field.column)
+        texts = TextRecords(filled(classes, prompts), column=reader.field.column)
         text_embeddings, _ = encode_source(self.encoder, weights, texts, c.text, reader)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading

@@ -17,8 +17,8 @@ from big_retrieval.runtime import heartbeat
 from big_retrieval.sparse import gate
 from big_retrieval.sparse.terms import Columns
 
-# Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
-# Rows are taken of both alike.
+# Dense fields: an array [n, M, N]. Lexical fields: a scipy.sparse.csr_array [n, V].
+# Both are indexed by rows in the same way.
 Embeddings = Any
 
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
@@ -29,7 +29,7 @@ class Encoder:
 
     Attributes:
       batch_size: rows of a global batch that `embeddings` expects.
-      rows: the rows of it that this process has to bring, ascending int64 [b].
+      rows: the rows of a global batch that this process provides, ascending int64 [b].
     """
 
     def __init__(self, model: RetrievalModel, mesh: Mesh, batch_size: int) -> None:
@@ -50,8 +50,10 @@ class Encoder:
         self._inside = jax.jit(self._features, static_argnums=(2, 3), out_shardings=whole)
 
     def _embeddings(self, collections: Any, batch: Batch) -> Any:
-        """What comes from the devices: embeddings of every field, gated and sparse where it has a
-        lexical head with a gate; which rows count; and whose they are."""
+        """Embeddings of every field, which rows are valid, and their records.
+
+        Fields whose lexical head has a gate have gated sparse rows.
+        """
         reps: Any = self._model.apply(collections, batch.fields)
         embeddings = dict(reps.embeddings)
         for name in embeddings:
@@ -61,12 +63,12 @@ class Encoder:
             dense = embeddings[name][:, 0]  # [B, V]
             embeddings[name] = dense
             if head.top_k is not None:
-                words = reps.words.get(name) if head.keep_input_terms else None
-                embeddings[name] = gate.sparsify(dense, head.top_k, words)
+                bow = reps.bow.get(name) if head.keep_input_terms else None
+                embeddings[name] = gate.sparsify(dense, head.top_k, bow)
         return embeddings, batch.valid, batch.document_id
 
     def _features(self, collections: Any, batch: Batch, field: str, layer: str | int) -> Any:
-        """What a field's tower sows of a layer; which rows count; and whose they are."""
+        """What a field's tower sows for a layer, which rows are valid, and their records."""
         applied: Any = self._model.apply(collections, batch.fields, mutable=["intermediates"])
         sown = applied[1]
         inside: Any = sown.get("intermediates", {}).get(self._model.fields[field].tower, {})
@@ -91,7 +93,7 @@ class Encoder:
         batches: Iterable[Mapping[str, Any]],
         layer: str | int = "final",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What is inside of a field's tower, in front of the head.
+        """Activations of a layer of a field's tower, before the head.
 
         Args:
           weights: as `embeddings`.
@@ -127,7 +129,7 @@ class Encoder:
         return head is not None and head.normalise
 
     def _pools_padding(self, field: str) -> bool:
-        """Whether padding changes what comes out: a batch then keeps all of it."""
+        """Whether padding changes the embeddings: a batch then keeps all its padding."""
         head = lexical_head(self._model.fields, field)
         return head is not None and head.pool_padding
 
@@ -150,7 +152,7 @@ class Encoder:
         embeddings, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
-                # Several processes would have to agree on a length, so there nothing is cut.
+                # Several processes would have to agree on a length, so they cut no padding.
                 if not self._pools_padding(field) and jax.process_count() == 1:
                     arrays = {**arrays, field: self._model.fields[field].trimmed(arrays[field])}
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
@@ -189,7 +191,7 @@ class Encoder:
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     def row_multiple(self) -> int:
-        """What the number of rows in `map_rows` must be a multiple of."""
+        """The number of row groups; `map_rows` needs a multiple of it as its number of rows."""
         return self._mesh.shape["data"] * self._mesh.shape["fsdp"]
 
 

@@ -1,4 +1,4 @@
-"""Using a trained model: one checkpoint folder is all it takes."""
+"""Loads a trained model from its checkpoint folder, which holds everything that is needed."""
 
 import dataclasses
 import json
@@ -61,7 +61,8 @@ class TrainedModel:
           UserError: no texts, no such field, or titles where the field has none or of other number.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like ones share a batch
+        # Texts of like length share a batch.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         column = self._column(field)
         if titles and not getattr(self.config.fields[field], "title", ""):
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
@@ -75,8 +76,9 @@ class TrainedModel:
         return self._encode(ordered, field)[np.argsort(order)]
 
     def encode_images(self, images: Sequence[Any], field: str = "image") -> Embeddings:
-        """Embeddings of some images, as those of texts: files, PIL images or uint8 arrays [H, W,
-        3].
+        """Embeddings of images, in the form of `encode_texts`.
+
+        Images are files, PIL images or uint8 arrays [H, W, 3].
 
         Raises:
           UserError: no images, one that cannot be read, or no such field.
@@ -92,7 +94,7 @@ class TrainedModel:
         return self._encode(self._at_hand(values, field), field)
 
     def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
-        """What a field's tower has inside for some values, [n, ...]; see `Encoder.features`.
+        """Activations of a layer of a field's tower, [n, ...]; see `Encoder.features`.
 
         Raises:
           UserError: as `encode`, or the tower has no such layer.

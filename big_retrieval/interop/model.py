@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from big_retrieval.config import Bert, Config, Contrastive, ImageField, LogitScale, TextField
-from big_retrieval.config import Tokenizer as TokenizerConfig
-from big_retrieval.data.text.tokenizer import Tokenizer
+from big_retrieval.config import (
+    Bert,
+    Config,
+    Contrastive,
+    ImageField,
+    LogitScale,
+    TextField,
+    Tokenizer,
+)
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
@@ -204,7 +211,7 @@ def _field(source: CheckpointContents, field: Any) -> Any:
     return dataclasses.replace(field, tower="text", length=length, head=head)
 
 
-def _params(source: Source, config: Config) -> Flat:
+def _params(source: CheckpointContents, config: Config) -> Flat:
     logit_scale = source.logit_scale
     if logit_scale is None:
         logit_scale = np.log(LOSS.logit_scale.init)

@@ -12,7 +12,13 @@ from big_retrieval.interop.files import TORCH, read_arrays, weights_file
 from big_retrieval.interop.kinds import Kind
 from big_retrieval.interop.names import NameTable
 from big_retrieval.interop.settings import Pixels, Settings, read_settings
-from big_retrieval.interop.source import OUR_LOGIT_SCALE, Part, Source, below, understand
+from big_retrieval.interop.source import (
+    OUR_LOGIT_SCALE,
+    CheckpointContents,
+    CheckpointTower,
+    below,
+    understand,
+)
 from big_retrieval.io import hub, manifest
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.npz")

@@ -81,7 +81,7 @@ class CheckpointContents:
     """
 
     origin: str
-    parts: dict[str, Part]
+    parts: dict[str, CheckpointTower]
     logit_scale: np.ndarray | None
     unused: list[str]
     unknown: list[str]
@@ -128,7 +128,7 @@ def understand(
         parts["text"] = dataclasses.replace(text, tower=tower)
     logit_scale = next((name for name in LOGIT_SCALE if name in arrays), None)
     known = claimed | set(unused) | {logit_scale}
-    return Source(
+    return CheckpointContents(
         origin=origin,
         parts=parts,
         logit_scale=None if logit_scale is None else arrays[logit_scale].reshape(()),

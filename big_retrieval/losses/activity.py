@@ -15,28 +15,28 @@ WATCHED = ("active", "used", "neglected", "effective")
 
 
 def activity(
-    embeddings: jax.Array, words: jax.Array | None, valid: jax.Array, top_k: int | None
+    embeddings: jax.Array, bow: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
-    """What the gate leaves of one side of a batch.
+    """How many columns of one side of a batch are active behind the gate.
 
     Args:
       embeddings: dense V(x), [B, V].
-      words: int32 [B, L], columns of the rows' own words; None: they have none.
+      bow: int32 [B, L], columns of the rows' own words; None: they have none.
       valid: bool [B].
-      top_k: k of the gate; None: there is none, and a column above 0 is active.
+      top_k: k of the gate; None: there is no gate, and every column above 0 is active.
 
     Returns:
-      `active`, columns a row has active, on average; `used`, |T(B)|, columns that some row has
-      active; `neglected`, all others; `effective`, how many columns V(x) is spread over without a
-      gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike; `expansion`,
-      of texts, the share of active columns that are no terms of the text itself.
+      `active`, the mean number of active columns of a row; `used`, |T(B)|, the columns that some
+      row has active; `neglected`, all other columns; `effective`, how many columns V(x) is spread
+      over without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike;
+      `expansion`, of texts, the share of active columns that are no own words.
     """
     embeddings = jax.lax.stop_gradient(embeddings)
     width = embeddings.shape[1]
     if top_k is None:
         active = embeddings > 0
     else:
-        active = gate.dense_mask(gate.sparsify(embeddings, top_k, words).columns, width) & (
+        active = gate.dense_mask(gate.sparsify(embeddings, top_k, bow).columns, width) & (
             embeddings > 0
         )
     active &= valid[:, None]
@@ -47,8 +47,8 @@ def activity(
     squares = jnp.maximum(jnp.sum(jnp.square(embeddings), axis=1), 1e-30)
     covered = jnp.square(jnp.sum(embeddings, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, covered, 0)) / rows
-    if words is not None:
-        own = jnp.sum((active & gate.dense_mask(words, width)).astype(jnp.float32))
+    if bow is not None:
+        own = jnp.sum((active & gate.dense_mask(bow, width)).astype(jnp.float32))
         out["expansion"] = 1 - own / jnp.maximum(total, 1)
     return out
 
@@ -60,7 +60,7 @@ def flops(embeddings: jax.Array, valid: jax.Array) -> jax.Array:
 
     Args:
       embeddings: V(x), [B, V].
-      valid: bool [B]; the mean is over rows that are.
+      valid: bool [B]; the mean is over valid rows.
     """
     kept = jnp.where(valid[:, None], jnp.abs(embeddings), 0)
     return jnp.sum(jnp.square(jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(valid), 1)))
@@ -71,7 +71,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
 
     Args:
       metrics: `activity` of a step, by `<name>_<side>`.
-      gates: k of the gate of each side; a side that is not there has none.
+      gates: k of the gate of each side; a side without a gate is left out.
     """
     for side in ("query", "document"):
         if f"active_{side}" in metrics:

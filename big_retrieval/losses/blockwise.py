@@ -21,7 +21,7 @@ from big_retrieval.losses.tiles import (
     Tile,
     classify,
 )
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.sharded import columns_here, dense_locally
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
@@ -90,7 +90,9 @@ class _Block:
         )
 
 
-def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | None = None) -> int:
+def block_size(
+    topology: Similarity, embeddings: tuple[int, ...], platform: str | None = None
+) -> int:
     """Rows and columns of a tile: the power of two whose scores fill the bytes above.
 
     Args:
@@ -105,9 +107,9 @@ def block_size(topology: Topology, embeddings: tuple[int, ...], platform: str | 
 
 
 def forward(
-    sweep: Sweep,
-    local: Side,
-    rotating: Side,
+    sweep: SweepSettings,
+    local: SideRows,
+    rotating: SideRows,
     logit_scale: Any,
     bias: Any,
     stats: tuple[Stats, Stats],
@@ -148,7 +150,7 @@ def forward(
 
 
 def _scores(
-    sweep: Sweep, local: jax.Array, rotating: jax.Array, columns: jax.Array | None
+    sweep: SweepSettings, local: jax.Array, rotating: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
     """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
     if columns is not None:
@@ -161,7 +163,7 @@ def _scores(
 def paired_scores(
     sweep: SweepSettings, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
 ) -> jax.Array:
-    """`Topology.paired`, also of sparse queries [n, K] with documents [n, V]."""
+    """`Similarity.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if columns is None:
         return sweep.topology.paired(documents, queries)
     columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)
@@ -170,7 +172,7 @@ def paired_scores(
 
 
 def _tile(
-    sweep: Sweep, scores: jax.Array, r: Side, t: Side, logit_scale: Any, bias: Any
+    sweep: SweepSettings, scores: jax.Array, r: SideRows, t: SideRows, logit_scale: Any, bias: Any
 ) -> tuple[jax.Array, Tile]:
     """The logits [R, T] of summed scores, and what each counts as."""
     logits = logit_scale * scores if bias is None else logit_scale * scores + bias
@@ -183,9 +185,9 @@ def summed(scores: jax.Array, axis: str | None) -> jax.Array:
 
 
 def backward(
-    sweep: Sweep,
-    local: Side,
-    rotating: Side,
+    sweep: SweepSettings,
+    local: SideRows,
+    rotating: SideRows,
     logit_scale: Any,
     bias: Any,
     saved: tuple[SavedRows, SavedRows],

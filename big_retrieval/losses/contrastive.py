@@ -16,9 +16,17 @@ import jax.numpy as jnp
 
 from big_retrieval.config import FalseNegatives
 from big_retrieval.losses.function import Result
-from big_retrieval.losses.pairwise import AUTO, Execution, Negatives, Pairs, Present, accuracy, mean
-from big_retrieval.losses.tiles import Sigmoid, Softmax, positive_cost
-from big_retrieval.similarity import Topology
+from big_retrieval.losses.pairwise import (
+    AUTO,
+    Execution,
+    Negatives,
+    PairBatch,
+    Present,
+    accuracy,
+    mean,
+)
+from big_retrieval.losses.tiles import SigmoidReduction, SoftmaxReduction, positive_cost
+from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
 
 
@@ -26,7 +34,7 @@ def contrastive_loss(
     query: jax.Array | SparseRows,
     document: jax.Array,
     *,
-    topology: Topology,
+    topology: Similarity,
     logit_scale: jax.Array | float,
     weight: jax.Array | None = None,
     valid: jax.Array | None = None,
@@ -85,13 +93,13 @@ def contrastive_loss(
       UserError: sides of different shapes; ids that are missing; rows that do not divide over the
         devices of the mesh.
     """
-    pairs = Pairs(
+    pairs = PairBatch(
         query, document, topology, logit_scale, weight=weight, valid=valid, present=present,
         negatives=negatives, query_id=query_id, document_id=document_id,
         false_negatives=false_negatives, execution=execution,
     )  # fmt: skip
     shared_target = false_negatives == "positives"
-    found, positive = pairs.statistics(Softmax(shared_target))
+    found, positive = pairs.statistics(SoftmaxReduction(shared_target))
     weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     sides = ("query", "document") if directions == "both" else ("query",)
     losses = [_entropy(found[side], positive, weights, shared_target) for side in sides]
@@ -124,7 +132,7 @@ def sigmoid_loss(
     query: jax.Array,
     document: jax.Array,
     *,
-    topology: Topology,
+    topology: Similarity,
     logit_scale: jax.Array | float,
     bias: jax.Array | float,
     weight: jax.Array | None = None,
@@ -172,11 +180,11 @@ def sigmoid_loss(
     Raises:
       UserError: see `contrastive_loss`.
     """
-    pairs = Pairs(
+    pairs = PairBatch(
         query, document, topology, logit_scale, bias, weight, valid, present, negatives, query_id,
         document_id, false_negatives, execution,
     )  # fmt: skip
-    found, positive = pairs.statistics(Sigmoid(weight_inside))
+    found, positive = pairs.statistics(SigmoidReduction(weight_inside))
     weights, counted = pairs.weights(positive), pairs.labels.pairs_counted()
     cost = found["query"]["cost"] + jnp.where(
         counted, positive_cost(positive, weights, weight_inside), 0

@@ -11,15 +11,15 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.config import Exchange
 from big_retrieval.errors import UserError
-from big_retrieval.losses.blockwise import Sweep
-from big_retrieval.losses.tiles import Axes, Side
+from big_retrieval.losses.blockwise import SweepSettings
+from big_retrieval.losses.tiles import Axes, SideRows
 
 ROW_AXES = ("data", "fsdp")
 GATHER_BYTES = 2**28  # "auto": largest rotating side that every device holds whole
 
 
 @flax.struct.dataclass
-class Inputs:
+class BlockwiseInputs:
     """What the logits of a batch depend on.
 
     Attributes:
@@ -104,7 +104,7 @@ class BlockwiseCore:
         rows = (self.axes or None) if sharded else None
         return P(rows, *(None,) * (ndim - 2), self.sweep.feature_axis)
 
-    def inputs_spec(self, inputs: Inputs, labels: Labels) -> Inputs:
+    def inputs_spec(self, inputs: BlockwiseInputs, labels: Labels) -> BlockwiseInputs:
         """How inputs and their gradients are laid out; sparse queries are whole on each device."""
         spec = jax.tree.map(lambda x: self.embeddings_spec(x.ndim) if x.ndim else P(), inputs)
         return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
@@ -159,7 +159,7 @@ def make_core(
     size = inputs.queries.size * inputs.queries.dtype.itemsize
     if sweep.feature_axis is not None and inputs.queries.shape == inputs.documents.shape:
         size //= mesh.shape[sweep.feature_axis]  # sparse ones are whole on every device
-    return Core(sweep, axes, devices, chosen(exchange, size) == "ring")
+    return BlockwiseCore(sweep, axes, devices, chosen(exchange, size) == "ring")
 
 
 def chosen(exchange: Exchange, size: int) -> Exchange:

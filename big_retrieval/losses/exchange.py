@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses import blockwise
-from big_retrieval.losses.core import Core, Inputs, Labels
-from big_retrieval.losses.tiles import Saved, Side
+from big_retrieval.losses.core import BlockwiseCore, BlockwiseInputs, Labels
+from big_retrieval.losses.tiles import SavedRows, SideRows
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
+def statistics(core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels) -> dict[str, Any]:
     """Statistics of every row of the batch over its logits with all rows but its positive.
 
     Args:
@@ -35,7 +35,7 @@ def statistics(core: Core, inputs: Inputs, labels: Labels) -> dict[str, Any]:
 
     Returns:
       `document` and `query`, the reduction's finished statistics [B] of both sides, and `positive`
-      [B], `Topology.paired` of the pairs, not yet scaled. Rows that are not valid hold finite
+      [B], `Similarity.paired` of the pairs, not yet scaled. Rows that are not valid hold finite
       numbers that mean nothing.
     """
     return _forward(core, inputs, labels)[0]
@@ -101,7 +101,9 @@ def _or(x: jax.Array | None, default: jax.Array) -> jax.Array:
     return default if x is None else x
 
 
-def _positive(core: Core, inputs: Inputs, labels: Labels) -> Callable[..., jax.Array]:
+def _positive(
+    core: BlockwiseCore, inputs: BlockwiseInputs, labels: Labels
+) -> Callable[..., jax.Array]:
     """This device's part of the positives' scores [b], as a function of both sides' embeddings."""
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
@@ -175,8 +177,8 @@ def _local_backward(
     _, pull = jax.vjp(_positive(core, inputs, labels), inputs.documents, inputs.queries)
     d_local, d_queries = pull(grads["positive"])
     extra = local.embeddings.shape[0] - d_local.shape[0]  # nothing asked for their statistics
-    of_rows = Saved(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
-    of_queries = Saved(of_queries, grads["query"])
+    of_rows = SavedRows(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
+    of_queries = SavedRows(of_queries, grads["query"])
     zero = jnp.zeros_like(inputs.logit_scale)
     found = (_pad(d_local, extra), zero, zero)
     if core.gathers:
@@ -204,7 +206,7 @@ def _local_backward(
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)
     rows = labels.valid.shape[0]
     negatives = inputs.negatives
-    return Inputs(
+    return BlockwiseInputs(
         documents=d_local[:rows],
         queries=d_queries,
         negatives=None if negatives is None else d_local[rows:].reshape(negatives.shape),

@@ -1,8 +1,8 @@
-"""Sides of several fields, and the terms of a loss over them.
+"""Averages the fields of the query and of the document, and lists the terms of a loss.
 
 "Generalized contrastive learning", Eq. 5: with m fields of the query and n of the document a loss
 has m n + 1 terms, one for the averages of both sides and one for every pair of fields. The terms
-read the fields' embeddings where they are; nothing is stacked.
+read the fields' embeddings as they are, without a stacked copy.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Term:
 
 @dataclasses.dataclass(frozen=True)
 class QueryAndDocumentFields:
-    """The fields of both sides.
+    """The query fields and the document fields that a loss compares.
 
     Attributes:
       topology: averages embeddings.
@@ -46,7 +46,8 @@ class QueryAndDocumentFields:
       query: names of the query's fields.
       document: names of the document's.
       renormalise: whether an average is brought back onto the topology.
-      from_raw: whether embeddings are projected here, as the run's topology is another.
+      from_raw: whether raw embeddings are projected here, because the loss has another topology
+        than the run.
     """
 
     topology: Similarity
@@ -61,7 +62,7 @@ class QueryAndDocumentFields:
         return self.topology.project(reps.raw[name]) if self.from_raw else reps.embeddings[name]
 
     def terms(self, which: Terms) -> tuple[Term, ...]:
-        """The terms of a loss, the average's first; one only where each side has one field."""
+        """The terms of a loss, the average first; a single term where each side has one field."""
         pairs = itertools.product(self.query, self.document)
         single = [Term(f"{q}_{d}", (q,), (d,)) for q, d in pairs]
         if len(single) == 1:
@@ -72,12 +73,12 @@ class QueryAndDocumentFields:
     def embeddings(self, reps: Reps, batch: Batch, fields: Sequence[str]) -> Embeddings:
         """The weighted average of some fields of a side, or the one field itself.
 
-        A field that a row lacks has no part in it; the weights of the others are divided by their
-        sum. A row without any of the fields is absent.
+        A field that a row lacks does not count for the row; the weights of its other fields are
+        divided by their sum. A row without any of the fields is absent.
 
         Args:
           reps: embeddings by field.
-          batch: `fields[name]["present"]`, bool [B], says where an optional field is.
+          batch: `fields[name]["present"]`, bool [B], says which rows have an optional field.
           fields: their names, of one side.
         """
         present = [batch.fields[name].get("present") for name in fields]

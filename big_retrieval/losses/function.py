@@ -1,6 +1,6 @@
-"""What a loss is to the training step: the base class of all of them, and what they are given.
+"""The base class of all losses, and the context that a loss is computed from.
 
-A loss never sees a tower, an optimizer or a mesh. `big_retrieval.config.Loss.build` makes one.
+A loss never sees a tower, an optimizer or a mesh. `big_retrieval.config.Loss.build` makes a loss.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,10 +22,10 @@ class Context:
 
     Attributes:
       reps: embeddings of all fields of the global batch, B rows; under `extra`, by the name of a
-        loss, what its module made of them.
-      batch: what is known of the rows, and the fields themselves.
+        loss, the outputs of its module.
+      batch: ids, weights and masks of the rows, and the fields themselves.
       scalars: the learned scalars of this loss.
-      step: steps that are done, for what is warmed up; int32 [].
+      step: number of finished steps, for factors that are warmed up; int32 [].
     """
 
     reps: Reps
@@ -35,14 +35,14 @@ class Context:
 
 
 class LossFunction:
-    """The base of what losses build. All methods are pure."""
+    """The base class of losses. All methods are pure."""
 
     def __call__(self, context: Context) -> Result:
         """The loss [] of a global batch, and metrics [] by name."""
         raise NotImplementedError
 
     def scalars(self) -> dict[str, float]:
-        """The learned scalars with their starts; parameters `scalars/<loss>/<name>`."""
+        """The learned scalars and their initial values; parameters `scalars/<loss>/<name>`."""
         return {}
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
@@ -55,12 +55,12 @@ class LossFunction:
         It is called as `module(reps, fields, train=bool, rows=int32 [b])` with the embeddings and
         fields of b rows and returns arrays [b, ...], which the loss finds in
         `context.reps.extra[<name of the loss>]`. Its parameters are `losses/<name>/...`. It works
-        row by row: under `config.microbatch` b is a slice of the batch. A loss over several
-        rows belongs into `__call__`, which sees all of them.
+        row by row: under `config.microbatch` b is a slice of the batch. What compares
+        several rows belongs in `__call__`, which sees all rows.
         """
         return None
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
-        """What a user should hear about the loss's metrics of a step."""
+        """Warnings for the user that follow from the loss's metrics of a step."""
         del metrics
         yield from ()

@@ -1,4 +1,4 @@
-"""Losses of lexical representations: VDR's as a part, and the regulariser of sparse ones."""
+"""Losses of lexical representations: VDR's loss and the FLOPS regulariser."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,29 +20,29 @@ from big_retrieval.sparse.sharded import column_axis
 def lexical_side(
     sides: QueryAndDocumentFields, reps: Reps, batch: Batch, side: str
 ) -> tuple[LexicalBatch, jax.Array | None]:
-    """One side as dense representations with bow, and which rows have it.
+    """One side's dense representations with their words, and which rows have any.
 
     Of several fields: their weighted average, and all of their words.
 
     Args:
       sides: the fields of both sides and their weights.
       reps: embeddings and words by field.
-      batch: says where optional fields are.
+      batch: says which rows have optional fields.
       side: "query" or "document".
     """
     names = sides.query if side == "query" else sides.document
     embeddings, present = sides.embeddings(reps, batch, names)
-    words = [reps.words[name] for name in names if name in reps.words]
+    bow = [reps.bow[name] for name in names if name in reps.bow]
     flat = embeddings.reshape(len(embeddings), -1)  # [B, V]
-    return Lexical(flat, jnp.concatenate(words, axis=1) if words else None), present
+    return LexicalBatch(flat, jnp.concatenate(bow, axis=1) if bow else None), present
 
 
 def _active(
-    name: str, side: Lexical, batch: Batch, present: jax.Array | None, top_k: int | None
+    name: str, side: LexicalBatch, batch: Batch, present: jax.Array | None, top_k: int | None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`activity` of a side under its name, and which rows count, bool [B]."""
     valid = batch.valid if present is None else batch.valid & present
-    found = activity.activity(side.embeddings, side.words, valid, top_k)
+    found = activity.activity(side.embeddings, side.bow, valid, top_k)
     return {f"{metric}_{name}": value for metric, value in found.items()}, valid
 
 
@@ -118,4 +118,4 @@ class VdrLoss(PairLossFunction[Vdr]):
         if name not in self.sides.document:
             return None
         flat = embeddings.reshape(*embeddings.shape[:2], -1)
-        return Lexical(flat, reps.negatives.words.get(name))
+        return LexicalBatch(flat, reps.negatives.bow.get(name))

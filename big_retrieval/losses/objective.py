@@ -29,7 +29,7 @@ class Objective:
     Attributes:
       losses: by name.
       weights: of the losses that are no constraints.
-      constraints: of the others.
+      constraints: settings of the losses that are constraints.
     """
 
     losses: Mapping[str, LossFunction]
@@ -37,7 +37,7 @@ class Objective:
     constraints: Mapping[str, Constraint]
 
     def scalars(self) -> dict[str, dict[str, float]]:
-        """Loss -> its learned scalars with their starts; a loss without any is not there."""
+        """Loss -> its learned scalars and their initial values; losses without any are left out."""
         found = {name: loss.scalars() for name, loss in self.losses.items()}
         return {name: scalars for name, scalars in found.items() if scalars}
 
@@ -46,7 +46,7 @@ class Objective:
         return {name: self.losses[name].bound(own) for name, own in scalars.items()}
 
     def modules(self) -> dict[str, nn.Module]:
-        """Loss -> the module that it owns, of those that own one."""
+        """Loss -> its module, of the losses that own one."""
         found = {name: loss.module() for name, loss in self.losses.items()}
         return {name: module for name, module in found.items() if module is not None}
 
@@ -65,15 +65,15 @@ class Objective:
         """The total [] and metrics [] of a global batch; pure.
 
         Args:
-          reps: embeddings of all fields, and what the modules of losses made of them.
-          batch: what is known of its rows.
+          reps: embeddings of all fields, and the outputs of the losses' modules.
+          batch: ids, weights and masks of its rows.
           scalars: the learned ones, by loss.
-          step: steps that are done.
+          step: number of finished steps.
           multipliers: of the constraints; None: there are none.
 
         Returns:
-          With several losses `<loss>/loss` is L of each, and metrics have `<loss>/` in front; those
-          of a single loss have nothing.
+          With several losses `<loss>/loss` is L of each, and metrics are named
+          `<loss>/<metric>`; metrics of a single loss have no prefix.
         """
         parts, metrics = [], {}
         for name, loss in self.losses.items():
@@ -92,7 +92,7 @@ class Objective:
     def ascend(
         self, multipliers: Mapping[str, Multiplier], metrics: Mapping[str, jax.Array]
     ) -> tuple[dict[str, Multiplier], dict[str, jax.Array]]:
-        """The multipliers after a step, and what is logged of them as `<loss>/<metric>`.
+        """The multipliers after a step, and their metrics `<loss>/<metric>`.
 
         Args:
           multipliers: as the step read them.
@@ -106,14 +106,14 @@ class Objective:
         return states, found
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
-        """What a user should hear about the metrics of a step."""
+        """Warnings for the user that follow from the metrics of a step."""
         for name, loss in self.losses.items():
             prefix = self._prefix(name)
             own = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
             yield from loss.warnings(own)
 
     def _prefix(self, name: str) -> str:
-        """What the names of a loss's metrics begin with: nothing where it is the only one."""
+        """Prefix of the names of a loss's metrics; empty where it is the only loss."""
         return f"{name}/" if len(self.losses) > 1 or name in self.constraints else ""
 
 

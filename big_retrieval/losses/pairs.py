@@ -1,4 +1,4 @@
-"""What the losses over all pairs of a batch share: one comparison, or several fields' terms."""
+"""The base class of losses over all pairs of a batch, with one or several fields a side."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ P = TypeVar("P", bound=PairLoss)
 
 @dataclass(frozen=True)
 class PairLossFunction(LossFunction, Generic[P]):
-    """What the losses over all pairs read and learn.
+    """The base class of losses over all pairs of a batch.
 
     Attributes:
       part: the part of the configuration.
@@ -34,14 +34,14 @@ class PairLossFunction(LossFunction, Generic[P]):
     """
 
     part: P
-    sides: Sides
+    sides: QueryAndDocumentFields
     logit_scale: LearnedLogitScale
     normalise: bool
     lexical: bool
 
     @classmethod
     def make(cls, part: P, config: Config) -> Self:
-        """The function of a part of a checked config."""
+        """Builds the loss of one part of a checked config."""
         sides, logit_scale = make_sides(config, part), LearnedLogitScale(part.logit_scale)
         return cls(part, sides, logit_scale, config.labels.normalise, part.lexical(config))
 
@@ -50,7 +50,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         return self.logit_scale.scalars()
 
     def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
-        """The logit scale within its bounds; other scalars have none."""
+        """Clips the logit scale to its bounds; other scalars have no bounds."""
         return self.logit_scale.bound(scalars)
 
     def warnings(self, metrics: Mapping[str, float]) -> Iterator[str]:
@@ -62,7 +62,7 @@ class PairLossFunction(LossFunction, Generic[P]):
     ) -> Result:
         """A loss summed over the terms that the fields make (GCL, Eq. 5).
 
-        The metrics are those of the first term, and `loss_<term>` of each where there are several.
+        The metrics are those of the first term; of several terms also `loss_<term>` of each.
         """
         part, batch, reps = self.part, context.batch, context.reps
         axis = column_axis() if self.lexical else None
@@ -94,7 +94,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         return functools.reduce(jnp.add, values.values()), metrics
 
     def _negatives(self, reps: Reps, valid: Any) -> Negatives | None:
-        """The hard negatives that came with the rows; documents then have one field."""
+        """The hard negatives of the rows, if any; documents then have one field."""
         if reps.negatives is None:
             return None
         (name,) = reps.negatives.embeddings

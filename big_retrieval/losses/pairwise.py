@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from big_retrieval.config import Exchange, FalseNegatives
 from big_retrieval.errors import UserError
 from big_retrieval.losses import blockwise, exchange
-from big_retrieval.losses.core import Inputs, Labels, make_core
+from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
-from big_retrieval.similarity import Topology
+from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
 from big_retrieval.sparse.sharded import pad_columns
 
@@ -88,7 +88,7 @@ class PairBatch:
 
     query: jax.Array | SparseRows
     document: jax.Array
-    topology: Topology
+    topology: Similarity
     logit_scale: jax.Array | float = 1.0
     bias: jax.Array | float | None = None
     weight: jax.Array | None = None
@@ -147,7 +147,7 @@ class PairBatch:
         dtype, bias = jnp.promote_types(jnp.result_type(query, document), jnp.float32), self.bias
         axis = self.execution.feature_axis
         dense = not isinstance(self.query, SparseRows)
-        inputs = Inputs(
+        inputs = BlockwiseInputs(
             documents=pad_columns(document.astype(dtype), axis),
             queries=pad_columns(query.astype(dtype), axis if dense else None),
             negatives=None

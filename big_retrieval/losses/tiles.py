@@ -3,7 +3,7 @@
 A tile is a block of the matrix of logits of the global batch. Its rows are local (documents, which
 stay on their device), its columns rotating (queries, which visit all devices); a logit is
 logit_scale * score (+ bias). The positives, on the diagonal of the matrix, do not count in tiles:
-the losses add them from `Topology.paired`. A `Reduction` says what a loss reads of tiles:
+the losses add them from `Similarity.paired`. A `Reduction` says what a loss reads of tiles:
 statistics of each row that merge in any order, so the order of tiles, devices and hops of a ring
 does not matter.
 """
@@ -70,7 +70,7 @@ class Tile:
     share: jax.Array | None = None
 
 
-def classify(local: Side, rotating: Side, false_negatives: FalseNegatives) -> Tile:
+def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegatives) -> Tile:
     """Sorts the entries of a tile into negatives, false negatives and those that do not count.
 
     An entry of two different pairs is a false negative by id where both pairs have the same query
@@ -110,7 +110,7 @@ def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
 class Reduction(Protocol):
     """How a loss reads tiles. All methods are pure and know of no other tile, device or hop."""
 
-    def start(self, side: Side) -> Stats:
+    def start(self, side: SideRows) -> Stats:
         """Statistics [n] of rows before the first tile."""
         ...
 
@@ -130,7 +130,9 @@ class Reduction(Protocol):
         """What the loss reads of the statistics."""
         ...
 
-    def pull(self, logits: jax.Array, tile: Tile, local: "Saved", rotating: "Saved") -> jax.Array:
+    def pull(
+        self, logits: jax.Array, tile: Tile, local: "SavedRows", rotating: "SavedRows"
+    ) -> jax.Array:
         """The gradient of a tile's logits, [R, T], from those of the finished statistics."""
         ...
 
@@ -144,7 +146,7 @@ class SavedRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Softmax:
+class SoftmaxReduction:
     """Log-sum-exp over the logits of a row.
 
     Finished: `others`, the log-sum-exp of all counted logits; `best`, the
@@ -205,7 +207,9 @@ class Softmax:
         out = {"others": others, "best": stats["best" if self.positives else "max"]}
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
-    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
+    def pull(
+        self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
+    ) -> jax.Array:
         """See `Reduction.pull`."""
         counted = jnp.where(tile.counted, logits, EXCLUDED)
         r, t = local, rotating
@@ -219,12 +223,12 @@ class Softmax:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sigmoid:
+class SigmoidReduction:
     """The sum over a rotating row of softplus(logit) and share * softplus(-logit).
 
     The first is a negative's cost -log sigmoid(-logit), the second that of a false negative which
     counts as a positive. Finished:
-    `cost` (of rotating rows only, so every logit counts once) and `best` as in `Softmax`.
+    `cost` (of rotating rows only, so every logit counts once) and `best` as in `SoftmaxReduction`.
 
     Attributes:
       inside: the latter costs softplus(-share * logit) instead.
@@ -260,7 +264,9 @@ class Sigmoid:
         """See `Reduction.finish`."""
         return stats
 
-    def pull(self, logits: jax.Array, tile: Tile, local: Saved, rotating: Saved) -> jax.Array:
+    def pull(
+        self, logits: jax.Array, tile: Tile, local: SavedRows, rotating: SavedRows
+    ) -> jax.Array:
         """See `Reduction.pull`."""
         del local
         slope = jnp.where(tile.negative, jax.nn.sigmoid(logits), 0)

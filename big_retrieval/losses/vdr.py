@@ -11,10 +11,11 @@ the denominators of the queries.
 The second term is the nonparametric entry. Queries of the first two are sparse, and are sent so
 where that is smaller.
 
-The contrastive mask (section 3.3) shares the columns that no row has active out among the rows of
-the batch: row b of B gets every inactive column v with v mod B = b. In its query they become
-active (the gate is G OR mask), in its own document inactive, so that a column has at least one
-positive in each batch.
+The contrastive mask (section 3.3) distributes the columns that no row of the batch has active among
+its rows: row b of B gets every inactive column v with v mod B = b. In the query of row b these
+columns become active (the gate is G OR mask), in its document inactive, so that every column has at
+least one positive in each batch. `shared_out` logs how many columns are distributed: with hundreds
+of active columns a query and thousands of rows almost none are left.
 """
 
 import dataclasses
@@ -40,11 +41,11 @@ class LexicalBatch:
 
     Attributes:
       embeddings: dense V(x), [B, V].
-      words: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
+      bow: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
     """
 
     embeddings: jax.Array
-    words: jax.Array | None = None
+    bow: jax.Array | None = None
 
     @property
     def width(self) -> int:
@@ -53,8 +54,8 @@ class LexicalBatch:
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
         """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
-        words = [each for each in (self.words, more) if each is not None]
-        together = jnp.concatenate(words, axis=1) if words else None
+        bow = [each for each in (self.bow, more) if each is not None]
+        together = jnp.concatenate(bow, axis=1) if bow else None
         return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
 
     def bag(self, normalise: bool) -> SparseRows:
@@ -88,8 +89,8 @@ def vdr_loss(
 
     Returns:
       The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
-      that of search without a network; `loss_<term>` of each term, as it is summed; and with a mask
-      `shared_out`, the columns that it gives to queries.
+      the accuracy of search by bag-of-words queries; `loss_<term>`, what each term adds to the
+      loss; and with a mask `shared_out`, the number of columns that the mask gives to queries.
     """
     terms = Terms(config, query, document, negatives)
     operands = terms.operands()

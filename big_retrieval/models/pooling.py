@@ -1,8 +1,8 @@
 """Pooled vocabulary logits without the [B, L, V] array, forward or backward.
 
-All positions are projected onto one block of columns at a time, pooled, and forgotten. The last
-block starts early enough to be whole, so the kernel is never padded or copied; the columns that it
-shares with the block before do not count twice.
+One block of columns at a time, all positions are projected onto it and pooled; the logits of the
+block are not kept. The last block starts early enough to be whole, so the kernel is never padded or
+copied; the columns that it shares with the block before do not count twice.
 
 Under a mesh (`jax.set_mesh`) rows lie on the axes data and fsdp, columns on tensor. The kernel is
 gathered over fsdp as it enters; its gradient is summed over data and fsdp, that of the positions
@@ -38,7 +38,7 @@ class PoolingOptions:
       backward: derivative of max pooling, "sparse" or "dense" (see `pooling_rules`); "auto" is
         sparse on a CPU and dense elsewhere.
       row_axes: mesh axes over which the batch is sharded; a mesh may lack any of these axes.
-      width_axis: the one of them over which the kernel's D is sharded as well.
+      width_axis: the one of the row axes over which the kernel's D is sharded as well.
       column_axis: mesh axis over which V is sharded.
     """
 
@@ -201,7 +201,7 @@ def block_size(positions: int, platform: str | None = None) -> int:
     return 1 << min(max((TILE_BYTES // (4 * positions)).bit_length() - 1, 7), 12)
 
 
-def _sharded(inputs: Inputs, chosen: Sequence[int], more: int) -> Inputs:
+def _sharded(inputs: PoolingInputs, chosen: Sequence[int], more: int) -> PoolingInputs:
     """With a kernel of the chosen columns alone, and `more` of zeros, so that the axis of columns
     divides them."""
     kernel = inputs.kernel

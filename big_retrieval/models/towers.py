@@ -27,9 +27,9 @@ class RetrievalModel(nn.Module):
       fields: field name -> its configuration.
       topology: name of the topology that embeddings belong to.
       vocab_size: rows of the text towers' word table, where their config leaves it open.
-      columns: field with a lexical head of its own -> which word pieces that has.
+      columns: field whose lexical head is not shared -> the word pieces that its columns stand for.
       dtype: of the towers' computations; parameters are float32.
-      keep_raw: give what the topology projects, too, for losses with another topology.
+      keep_raw: also return raw embeddings, for losses with another topology than the run.
     """
 
     towers: Mapping[str, Tower]
@@ -48,17 +48,17 @@ class RetrievalModel(nn.Module):
         train: bool = False,
         rows: jax.Array | None = None,
     ) -> Reps:
-        """Encodes the fields that are given, one side or both.
+        """Encodes the given fields, of one side or of both.
 
         Args:
           inputs: field name -> arrays, as in `Batch.fields`.
-          train: whether dropout is on and batch norms go by the batch.
+          train: whether dropout is on and batch norms use the statistics of the batch.
           rows: int32 [B], the rows' numbers in the global batch, which their random bits depend
             on; None: 0 to B - 1.
 
         Returns:
           Reps with embeddings [B, M, N], float32, of every given field; [B, 1, V] of lexical ones,
-          with the words of texts.
+          with the bow (term ids) of texts.
         """
         run, products = similarity.topology(self.topology), similarity.topology("inner")
         towers = {
@@ -66,8 +66,8 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        embeddings, words, raws = {}, {}, {}
-        for name in sorted(inputs.keys() & self.fields.keys()):  # targets are the losses'
+        embeddings, bow, raws = {}, {}, {}
+        for name in sorted(inputs.keys() & self.fields.keys()):  # targets are read by losses only
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
             given = field.inputs(arrays, self.dtype)
@@ -81,8 +81,8 @@ class RetrievalModel(nn.Module):
             raws |= {name: raw} if self.keep_raw else {}
             if owner in self.columns and "ids" in arrays:
                 table = jnp.asarray(self.columns[owner].table)
-                words[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
-        return Reps(embeddings=embeddings, words=words, raw=raws)
+                bow[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
+        return Reps(embeddings=embeddings, bow=bow, raw=raws)
 
     @nn.nowrap
     def _read_by(self, tower: str) -> list[Field]:

@@ -72,7 +72,7 @@ def _slices(config: Config) -> int:
     return config.batch_size // (config.microbatch or config.batch_size)
 
 
-def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
+def _parameters(parts: BuiltModel, config: Config) -> list[tuple[str, float]]:
     """What gradients and sharded parameters send."""
     mesh, slices = parts.mesh.shape, _slices(config)
     data, fsdp, tensor, rows_over = mesh["data"], mesh["fsdp"], mesh["tensor"], groups(parts)
@@ -96,7 +96,7 @@ def _parameters(parts: Model, config: Config) -> list[tuple[str, float]]:
     return out
 
 
-def _activations(parts: Model, config: Config) -> list[tuple[str, float]]:
+def _activations(parts: BuiltModel, config: Config) -> list[tuple[str, float]]:
     """What layers that are sharded over the tensor axis send."""
     tensor = parts.mesh.shape["tensor"]
     if tensor == 1:

@@ -113,7 +113,7 @@ def _remat(base: _Candidate, platform: str) -> _Candidate | None:
     return base._replace(config=_with(base.config, towers=towers), flags=[*base.flags, *flags])
 
 
-def _sharded(base: _Candidate, parts: Model) -> _Candidate | None:
+def _sharded(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
     """Parameters over all devices that rows are sharded over."""
     rows_over = memory.groups(parts)
     if parts.mesh.shape["fsdp"] == rows_over:

@@ -96,14 +96,14 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     """
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
-        embeddings, words = {}, {}
+        embeddings, bow = {}, {}
         for name in fields:
             field = config.fields[name]
             shape = (*rows, *embedding_shape(config, name, vocab_size))
             embeddings[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
             if field.head.lexical and field.modality == "text":
-                words[name] = jnp.zeros((*rows, field.length), jnp.int32)
-        return Reps(embeddings=embeddings, words=words, raw=embeddings)
+                bow[name] = jnp.zeros((*rows, field.length), jnp.int32)
+        return Reps(embeddings=embeddings, bow=bow, raw=embeddings)
 
     found, hard = reps(config.encoded, config.batch_size), negatives_field(config)
     if hard:

@@ -59,7 +59,7 @@ def arrays_bytes(tree: Any) -> int:
     )
 
 
-def groups(parts: Model) -> int:
+def groups(parts: BuiltModel) -> int:
     """Devices that rows are sharded over."""
     return parts.mesh.shape["data"] * parts.mesh.shape["fsdp"]
 

@@ -82,7 +82,7 @@ class DenseIndex:
 
     def __init__(self, folder: Path, about: About, *, engine: str = "exact"):
         self.folder, self.about, self.stamp = folder, about, folders.stamp(folder)
-        self.ids = Texts(folder, "ids")
+        self.ids = StoredTexts(folder, "ids")
         self.embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = similarity.topology(about.topology)
         if len(self.embeddings) != about.documents or len(self.ids) != about.documents:

@@ -30,7 +30,7 @@ class SparseRows:
     columns: jax.Array
 
 
-def sparsify(embeddings: jax.Array, top_k: int, words: jax.Array | None = None) -> SparseRows:
+def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) -> SparseRows:
     """The gated representations E(x) of dense ones V(x), as sparse rows.
 
     Args:
@@ -44,9 +44,9 @@ def sparsify(embeddings: jax.Array, top_k: int, words: jax.Array | None = None) 
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
     columns = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
-    if words is not None:
-        with_words = functools.partial(_with_words, width=embeddings.shape[-1])
-        columns = by_rows(with_words, columns, words)  # [n, k + L]
+    if bow is not None:
+        with_bow = functools.partial(_with_bow, width=embeddings.shape[-1])
+        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
     return SparseRows(sharded.take(embeddings, columns), columns)
 
 
@@ -59,7 +59,7 @@ def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
     return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
 
 
-def bag_of_words(words: jax.Array, normalise: bool = False) -> SparseRows:
+def bag_of_words(bow: jax.Array, normalise: bool = False) -> SparseRows:
     """Binary bags of words, counts ignored, as sparse rows.
 
     Args:
@@ -78,13 +78,13 @@ def to_dense(rows: SparseRows, width: int) -> jax.Array:
     return sharded.wide(sharded.dense_locally, width, rows.values, rows.columns)
 
 
-def dense_mask(words: jax.Array, width: int) -> jax.Array:
+def dense_mask(bow: jax.Array, width: int) -> jax.Array:
     """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
-    return sharded.wide(_dense_mask, width, words)
+    return sharded.wide(_dense_mask, width, bow)
 
 
-def _dense_mask(words: jax.Array, width: int) -> jax.Array:
-    place = jnp.where(words < 0, width, words)
+def _dense_mask(bow: jax.Array, width: int) -> jax.Array:
+    place = jnp.where(bow < 0, width, bow)
     index = jnp.arange(len(place))[:, None]
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
 

@@ -182,7 +182,7 @@ def ranked(
     bow = {side: evaluator.bow(encoded[side], side, modes[side]) for side in SIDES}
 
     def rows(side: Side, mode: Mode) -> Embeddings:
-        part = fields_in_mode(encoded[side], mode, side, words[side])
+        part = fields_in_mode(encoded[side], mode, side, bow[side])
         weighed = evaluator.weights_of(side)
         return average(evaluator.topology, part.embeddings, weighed, part.present)[kept[side]]
 
@@ -193,7 +193,7 @@ def ranked(
     for each, reader in readers.items():
         present = asked[encoded["query"].present[each][asked]]
         samples[each] = _texts(source.queries, reader, [(record, 0) for record in present.tolist()])
-    return Subject(
+    return System(
         title=name,
         topology=config.topology,
         gates=gates,
@@ -219,7 +219,7 @@ def paired(
     weights: Any,
     config: Config,
     gates: Mapping[Side, Sequence[Gate]],
-) -> Subject:
+) -> System:
     """The embeddings of a retrieval evaluator's query field against those of its document field."""
     c, encoded = evaluator.config, evaluator.encode(weights)
     sides = {"query": encoded[c.query], "document": encoded[c.document]}
@@ -231,7 +231,7 @@ def paired(
     }
 
     def rows(side: Side, mode: Mode) -> Embeddings:
-        return in_mode(sides[side].embeddings, mode, side, words.get(side))
+        return in_mode(sides[side].embeddings, mode, side, bow.get(side))
 
     asking = sides["query"]
     return System(

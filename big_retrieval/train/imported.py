@@ -14,7 +14,13 @@ from big_retrieval.errors import UserError
 from big_retrieval.interop import agree
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
-from big_retrieval.interop.source import OUR_LOGIT_SCALE, Flat, Part, Source, below
+from big_retrieval.interop.source import (
+    OUR_LOGIT_SCALE,
+    CheckpointContents,
+    CheckpointTower,
+    Flat,
+    below,
+)
 
 WHOLE = "model"  # the name in config.init that stands for all towers and the logit scale
 
@@ -159,7 +165,7 @@ def _heads(
 
 
 def _logit_scale(
-    config: Config, source: Source, shapes: Mapping[str, Any], params: Flat
+    config: Config, source: CheckpointContents, shapes: Mapping[str, Any], params: Flat
 ) -> list[str]:
     """The checkpoint's multiplier; over M class tokens scores are sums, so it is divided by M."""
     if source.logit_scale is None:

@@ -78,10 +78,10 @@ class Preset(Encoder):
         return self.made[field], records
 
 
-def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> Side:
+def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> RetrievalSide:
     """A side of which nothing is read."""
     items = np.stack([owners, np.zeros_like(owners)], axis=1)
-    return Side(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
+    return RetrievalSide(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
 
 
 # ---- Which queries

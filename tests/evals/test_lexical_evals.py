@@ -93,7 +93,7 @@ def test_encoded_embeddings_are_the_gated_dense_ones(
     texts = CAPTIONS[:19]
     encoder = Encoder(parts.model, mesh, 8)
     embeddings, records = encode_source(
-        encoder, params, Texts(texts, column="captions"), "query", TEXT
+        encoder, params, TextRecords(texts, column="captions"), "query", TEXT
     )
     assert scipy.sparse.issparse(embeddings)
     np.testing.assert_array_equal(records, np.arange(19))

@@ -32,7 +32,7 @@ def test_narrowed(seed: int, top_k: int, with_bow: bool) -> None:
 
 
 def test_modes() -> None:
-    embeddings, words = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
+    embeddings, bow = sparse([[3, 0, 2, 1]]), sparse([[0, 1, 0, 1]])
     expected = {
         "bag": [[0, 1, 0, 1]],
         "binary": [[3, 0, 2, 1]],
@@ -41,7 +41,7 @@ def test_modes() -> None:
         "top_k=all/1": [[3, 0, 2, 1]],
     }
     for text, row in expected.items():
-        found = in_mode(embeddings, parse_mode(text, KEY), "query", words)
+        found = in_mode(embeddings, parse_mode(text, KEY), "query", bow)
         np.testing.assert_array_equal(found.toarray(), row, err_msg=text)
     found = in_mode(embeddings, parse_mode("top_k=all/1", KEY), "document", None)
     np.testing.assert_array_equal(found.toarray(), [[3, 0, 0, 0]])
@@ -60,5 +60,5 @@ def test_images_have_no_bags() -> None:
 
 def test_words_shared() -> None:
     embeddings = sparse([[5, 4, 3, 2], [0, 0, 0, 9], [0, 0, 0, 0]])
-    words = sparse([[1, 0, 1, 1], [0, 0, 0, 2], [1, 1, 1, 1]])
-    assert words_shared(embeddings, words, 2) == pytest.approx((1 / 2 + 1 + 0) / 3)
+    bow = sparse([[1, 0, 1, 1], [0, 0, 0, 2], [1, 1, 1, 1]])
+    assert words_shared(embeddings, bow, 2) == pytest.approx((1 / 2 + 1 + 0) / 3)

@@ -122,7 +122,7 @@ def test_multi_field_loss(case: Case, precision: str) -> None:
             weight=jnp.asarray(case["weights"], scale.dtype),
         )  # type: ignore
         reps: Any = Reps(embeddings={name: unit(x) for name, x in inputs.items()})  # type: ignore
-        sides = Sides(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
+        sides = QueryAndDocumentFields(SPHERE, gammas, names["lhs"], names["rhs"], renormalise)
         logit_scale = LearnedLogitScale(LogitScale(max=None))
         config = Contrastive(divide_by="rows")
         run = ContrastiveLoss(config, sides, logit_scale, PairLabels().normalise, False)

@@ -451,8 +451,8 @@ def test_training(case: Case) -> None:
         q = encoders["q"](params["q"], q_ids, q_ids != 0)
         p = encoders["p"](params["p"], p_ids, p_ids != 0)
         others = [x[n:].reshape(n, len(x) // n - 1, x.shape[1]) for x in (p, p_words)]
-        negatives = Lexical(*others) if others[0].size else None
-        sides = Lexical(q, q_words), Lexical(p[:n], p_words[:n]), negatives
+        negatives = LexicalBatch(*others) if others[0].size else None
+        sides = LexicalBatch(q, q_words), LexicalBatch(p[:n], p_words[:n]), negatives
         value, metrics = vdr_loss(config, *sides, logit_scale=1.0)
         return value, (metrics, q, p)
 

@@ -52,7 +52,7 @@ def run(
 
 
 def embeddings(
-    part: Part, inputs: tuple[Any, ...], params: Any = None, head: Any = None
+    part: CheckpointTower, inputs: tuple[Any, ...], params: Any = None, head: Any = None
 ) -> jax.Array:
     """The projected token of a two-tower model, [B, N]."""
     kernel = part.head["kernel"] if head is None else head
@@ -132,7 +132,9 @@ def test_gradients_of_both_towers() -> None:
     inputs = {"image": (jnp.asarray(expected["pixels"]),), "text": text_inputs(expected)}
     for side, part in source.parts.items():
 
-        def loss(params: Any, kernel: jax.Array, side: str = side, part: Part = part) -> jax.Array:
+        def loss(
+            params: Any, kernel: jax.Array, side: str = side, part: CheckpointTower = part
+        ) -> jax.Array:
             found = embeddings(part, inputs[side], params, kernel)
             return jnp.sum(found * expected[f"{side}_weights"])
 

@@ -42,16 +42,16 @@ def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Embeddings with zeros and ties, words with -1 and repetitions, and which rows count."""
     rng = np.random.default_rng(seed)
     embeddings = rng.integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
-    words = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
-    return embeddings, words, rng.random(ROWS) < 0.7
+    bow = rng.integers(-1, WIDTH, (ROWS, WORDS)).astype(np.int32)
+    return embeddings, bow, rng.random(ROWS) < 0.7
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
 def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> None:
     """A loop over rows that holds the active columns of each as a set."""
-    embeddings, words, valid = arrays(seed)
-    own = [{w for w in row.tolist() if w >= 0} if with_words else set() for row in words]
+    embeddings, bow, valid = arrays(seed)
+    own = [{w for w in row.tolist() if w >= 0} if with_bow else set() for row in bow]
     active = []
     for row, mine in zip(embeddings, own, strict=True):
         first = np.argsort(-row, kind="stable")[: WIDTH if top_k is None else top_k].tolist()
@@ -59,8 +59,8 @@ def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> 
         active.append({c for c in kept if row[c] > 0})
     active = [a for a, counts in zip(active, valid, strict=True) if counts]
     mine = [m for m, counts in zip(own, valid, strict=True) if counts]
-    given_words = jnp.asarray(words) if with_words else None
-    found = activity(jnp.asarray(embeddings), given_words, jnp.asarray(valid), top_k)
+    given_bow = jnp.asarray(bow) if with_bow else None
+    found = activity(jnp.asarray(embeddings), given_bow, jnp.asarray(valid), top_k)
     total = sum(map(len, active))
     used = len(set().union(*active))
     expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
@@ -81,12 +81,14 @@ def batch(valid: np.ndarray, present: np.ndarray | None) -> Any:
     return Batch(fields=fields, valid=jnp.asarray(valid), document_id=jnp.arange(len(valid)))  # type: ignore
 
 
-def reps(query: np.ndarray, title: np.ndarray, words: Any = None) -> Reps:
+def reps(query: np.ndarray, title: np.ndarray, bow: Any = None) -> Reps:
     embeddings = {"query": jnp.asarray(query)[:, None], "title": jnp.asarray(title)[:, None]}
-    return Reps(embeddings=embeddings, words=jax.tree.map(jnp.asarray, words or {}))
+    return Reps(embeddings=embeddings, bow=jax.tree.map(jnp.asarray, bow or {}))
 
 
-SIDES = Sides(topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",))
+SIDES = QueryAndDocumentFields(
+    topology("inner"), {"query": 1.0, "title": 1.0}, ("query",), ("title",)
+)
 LOGIT_SCALE = LearnedLogitScale(LogitScale())
 
 
@@ -126,8 +128,8 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
         query, bow, _ = arrays(2)
         title, others, _ = arrays(3)
         query[~valid], title[~(valid & present)] = filling, filling
-        words[~valid], others[~(valid & present)] = (-1, 6) if filling else (0, -1)
-        given_reps = reps(query, title, {"query": words, "title": others})
+        bow[~valid], others[~(valid & present)] = (-1, 6) if filling else (0, -1)
+        given_reps = reps(query, title, {"query": bow, "title": others})
         loss, metrics = objective(Context(given_reps, batch(valid, present), SCALARS))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -136,24 +138,22 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:
     """And the average of their embeddings; a field that a row lacks has no part in it."""
-    of = Sides(
+    of = QueryAndDocumentFields(
         topology("inner"), {"query": 1.0, "title": 3.0, "text": 1.0}, ("query",), ("title", "text")
     )
     title, first, _ = arrays(4)
     text, second, _ = arrays(5)
     present = np.array([True, False, True, True, False])
     embeddings = {"title": jnp.asarray(title)[:, None], "text": jnp.asarray(text)[:, None]}
-    words = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
+    bow = {"title": jnp.asarray(first), "text": jnp.asarray(second)}
     fields: Any = {"title": {}, "text": {"present": jnp.asarray(present)}}
     given_batch = Batch(fields=fields, valid=jnp.ones(ROWS, bool), document_id=jnp.arange(ROWS))
-    side, anything = lexical_side(
-        of, Reps(embeddings=embeddings, words=words), given_batch, "document"
-    )
+    side, anything = lexical_side(of, Reps(embeddings=embeddings, bow=bow), given_batch, "document")
     assert anything is None
     shares = np.where(present, 0.25, 0.0)[:, None]
     np.testing.assert_allclose(side.embeddings, (1 - shares) * title + shares * text, rtol=1e-6)
-    assert side.words is not None
-    np.testing.assert_array_equal(side.words, np.concatenate([first, second], axis=1))
+    assert side.bow is not None
+    np.testing.assert_array_equal(side.bow, np.concatenate([first, second], axis=1))
 
 
 def metrics_of(embeddings: np.ndarray, top_k: int | None = None) -> dict[str, float]:

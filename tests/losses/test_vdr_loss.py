@@ -99,8 +99,8 @@ def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
     """From the matrices of each term, over the whole matrix of scores."""
     embeddings = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
     documents = jnp.concatenate([embeddings["document"], embeddings["negatives"]])
-    their_words = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
-    operands = matrices(config, embeddings["query"], columns["query"], documents, their_words)
+    their_bow = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, embeddings["query"], columns["query"], documents, their_bow)
     kept = jnp.asarray(VALID)
     total = 0.0
     for query, both in operands:
@@ -220,7 +220,7 @@ def test_queries_are_sent_as_sparse_rows() -> None:
     def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)
         return vdr_loss(
-            config, Lexical(q, words), Lexical(p), logit_scale=1.0, execution=execution
+            config, LexicalBatch(q, bow), LexicalBatch(p), logit_scale=1.0, execution=execution
         )[0]
 
     with jax.set_mesh(mesh):

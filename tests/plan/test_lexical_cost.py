@@ -112,15 +112,15 @@ def test_columns_on_the_tensor_axis(name: str) -> None:
     rows = NamedSharding(parts.mesh, P("data"))
     columns = NamedSharding(parts.mesh, P("data", None, "tensor"))
     embeddings = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=columns)
-    words = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
+    bow = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
 
-    def value(embeddings: Any, words: Any, batch: Any) -> Any:
-        return objective(Reps(embeddings, words), batch, objective.scalars())
+    def value(embeddings: Any, bow: Any, batch: Any) -> Any:
+        return objective(Reps(embeddings, bow), batch, objective.scalars())
 
     with jax.set_mesh(parts.mesh):
         step = jax.jit(jax.value_and_grad(value, has_aux=True))
         names = ("query", "document")
-        program = step.lower(dict.fromkeys(names, embeddings), dict.fromkeys(names, words), batch)
+        program = step.lower(dict.fromkeys(names, embeddings), dict.fromkeys(names, bow), batch)
         text = program.compile().as_text() or ""
     found, formula = hlo.by_kind(hlo.collectives(text)), loss_cost.loss_wire(config, 2, 4)
     for kind in formula:

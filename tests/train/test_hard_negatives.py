@@ -87,7 +87,7 @@ def close(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest)
 
 
-def embeddings(parts: Model, params: Any, field: str, texts: Any) -> np.ndarray:
+def embeddings(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.ndarray:
     """Embeddings of texts one at a time, float64 [n, D]."""
     weights = {"params": {name: part for name, part in params.items() if name != "scalars"}}
     apply = jax.jit(lambda x: parts.model.apply(weights, {field: x}))

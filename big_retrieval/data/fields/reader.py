@@ -158,7 +158,7 @@ class FieldReader:
         raise NotImplementedError
 
 
-def stack(reader: Reader, values: Sequence[Any]) -> dict[str, np.ndarray]:
+def stack(reader: FieldReader, values: Sequence[Any]) -> dict[str, np.ndarray]:
     """`Reader.stack`; with `present` bool [n] of an optional field: False where a value is None."""
     arrays = reader.stack(values)
     if reader.field.optional:
