@@ -6,8 +6,8 @@
 The step is that of configs/emoji_gcl.py (query; title and image as the document) on generated
 judged scenes, against the same model with documents of an image alone and of a title alone. The
 evaluation ranks random documents for random queries as `evals.ranking.RankingEvaluator` does, about
-twenty random judgements a query; "top_k" is the device's part of it, "rank" adds ties, averages and
-the lookup of grades, "metrics" are nDCG, ERR and the others from these.
+twenty random qrels a query; "top_k" is the device's part of it, "rank" adds ties, averages and
+the lookup of relevance, "metrics" are nDCG, ERR and the others from these.
 """
 
 import argparse
@@ -103,12 +103,12 @@ def time_steps(args: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Judged:
-    """Random judgements of records without content, which are never read."""
+    """Random qrels of records without content, which are never read."""
 
     def __init__(self, queries: int, documents: int) -> None:
         import numpy as np
 
-        from big_retrieval.data.judged.qrels import Judgements
+        from big_retrieval.data.judged.qrels import Qrels
 
         rng = np.random.default_rng(0)
         counts = np.minimum(rng.poisson(JUDGED - 1, queries) + 1, documents)
@@ -116,7 +116,7 @@ class _Judged:
         scores = rng.integers(1, 101, counts.sum()).astype(np.float64)
         numbers = np.repeat(np.arange(queries, dtype=np.int32), counts)
         self.queries, self.documents = range(queries), range(documents)
-        self.judgements = Judgements(numbers, np.concatenate(judged).astype(np.int32), scores)
+        self.qrels = Qrels(numbers, np.concatenate(judged).astype(np.int32), scores)
 
 
 def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:

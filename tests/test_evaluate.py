@@ -144,17 +144,18 @@ def test_bm25_writes_the_same_names(
         ({"UNTRAINED": True, "TOKENIZER": "x"}, "--tokenizer, --pool and --head go with --init"),
         ({"BM25": True, "config": None}, "--config is missing: with --bm25 its"),
         ({"UNTRAINED": True, "config": None}, "--config is missing: with --untrained its"),
-        ({}, "leave it out, or say --init, --untrained or --bm25"),
-        ({"BM25": True, "workdir": "run"}, "is a run; give another folder with --bm25"),
-        ({"UNTRAINED": True, "workdir": "run"}, "is a run; give another folder with --untrained"),
+        ({"RUN": "x"}, "leave it out, or say --init, --untrained or --bm25"),
+        ({}, "--run is missing"),
+        ({"BM25": True, "RUN": "x"}, "--run and --bm25 are both given"),
+        ({"BM25": True, "out": "run"}, "run is a run, and something else is evaluated"),
+        ({"UNTRAINED": True, "out": "run"}, "run is a run, and something else is evaluated"),
     ],
 )
 def test_flags_that_do_not_go_together(
     command: Any, tmp_path: Path, flags: dict[str, Any], words: str
 ) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    where = tmp_path / flags.get("workdir", "out")
-    given = {"config": graded(), **flags, "workdir": where}
+    given = {"config": graded(), **flags, "out": tmp_path / flags.get("out", "out")}
     with pytest.raises(UserError) as problem:
         command(**given)
     assert words in str(problem.value)

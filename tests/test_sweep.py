@@ -404,7 +404,8 @@ def test_a_killed_sweep_leaves_no_process(tmp_path: Path) -> None:
 def test_a_parent_that_ended_before_it_was_watched(tmp_path: Path) -> None:
     stub = ["tests.sweep_stub", f"--workdir={tmp_path}", "--config.mode=quit", "--config.seed=0"]
     for parent, status in ((os.getpid(), 0), (os.getppid(), -signal.SIGKILL)):
-        assert subprocess.run(command("sweep.child", str(parent), *stub)).returncode == status
+        child = [sys.executable, "-m", "big_retrieval.sweep.child", str(parent), *stub]
+        assert subprocess.run(child).returncode == status
 
 
 @pytest.mark.parametrize("begun", [True, False])

@@ -26,7 +26,7 @@ class Source(Part):
     Attributes:
       generated: whether the records are made up, so that opening it needs no files.
       graded: whether they are judged pairs, whose documents evaluations rank for each query
-        (`data.judgements.JudgedSource`).
+        (`data.judged.qrels.JudgedSource`).
       same_ids: whether a query and a document may have the same id because they are the same text,
         so that rankings leave the document out (`Ranking.same_id`).
       has_negatives: whether records may bring hard negatives.

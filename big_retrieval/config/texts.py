@@ -125,8 +125,8 @@ class Triples(TextSource):
 class Beir(TextSource):
     """Judged pairs in BEIR's form: corpus.jsonl, queries.jsonl, qrels/<split>.tsv in one folder.
 
-    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A grade below 0
-    counts as 0.
+    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A
+    relevance below 0 counts as 0.
     """
 
     graded: ClassVar[bool] = True
@@ -135,8 +135,8 @@ class Beir(TextSource):
     type: Literal["beir"] = "beir"
     path: str = ""  # the folder
     split: str = "test"
-    least: float = 0.0  # pairs of lower grades are left out; 1 keeps what fits, to train on
-    # of a pair that is there with different grades: an error, or which one counts
+    least: float = 0.0  # pairs of lower relevance are left out; 1 keeps what fits, to train on
+    # of a pair that is there with different relevance: an error, or which one counts
     twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
     how_to_get: str = ""

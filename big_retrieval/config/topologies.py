@@ -55,7 +55,7 @@ def check_topology(name: str, path: str) -> Iterator[str]:
 
 @register("topology")
 @dataclass(frozen=True)
-class SphereInnerProduct(Topology):
+class Sphere(Topology):
     """Cosine of the whole vectors."""
 
     type: Literal["sphere"] = "sphere"
@@ -69,7 +69,7 @@ class SphereInnerProduct(Topology):
 
 @register("topology")
 @dataclass(frozen=True)
-class EuclideanDistance(Topology):
+class Euclidean(Topology):
     """Negative distance of the vectors as they are."""
 
     type: Literal["euclidean"] = "euclidean"

@@ -23,7 +23,7 @@ from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.images.transforms import resize
-from big_retrieval.data.judged.inspection import describe_judgements
+from big_retrieval.data.judged.inspection import describe_qrels
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
 from big_retrieval.data.pipeline import train_batches
@@ -160,7 +160,7 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
                 f"  part      {name}: {size:,} records, {share:.1%} of the examples, "
                 f"{passes:.2f} passes an epoch"
             )
-    lines += describe_judgements(source)
+    lines += describe_qrels(source)
     bad = sum(sample.damaged.values())
     reasons = "; ".join(f"{n} x {why}" for why, n in sample.damaged.most_common(8))
     lines.append(

@@ -15,7 +15,7 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.bm25 import bm25_rankings
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import grades_of
+from big_retrieval.evals.graded_order import relevance_of
 from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
 from big_retrieval.evals.ranking import chosen_queries
 from big_retrieval.evals.rankings import open_rankings
@@ -88,11 +88,13 @@ class Bm25Evaluator:
         depth = min(depth_with_own(c.depth, own), len(documents))
         found, scores = bm25_rankings(queries, documents, depth)
         found, scores = without_own(found, scores, own, c.depth)
-        ids, grades = self.source.judgements.of(asked)  # [q, J] each
-        values = graded_metrics(grades_of(found, ids, grades), grades, c.metrics, c.err_gain)
+        ids, relevance = self.source.qrels.of(asked)  # [q, J] each
+        values = graded_metrics(
+            relevance_of(found, ids, relevance), relevance, c.metrics, c.err_gain
+        )
         say(
             f"{len(asked):,} queries against {len(documents):,} documents by BM25, "
-            f"{len(self.source.judgements):,} judgements{_lacking(found, queries, documents)}"
+            f"{len(self.source.qrels):,} qrels{_lacking(found, queries, documents)}"
             f"{left_out(own)}"
         )
         if rankings is not None:

@@ -1,7 +1,7 @@
-"""Metrics of rankings whose documents have grades, in float64.
+"""Metrics of rankings of judged documents, in float64.
 
-They see, per query, the grades of the documents in the order of the ranking and the grades of all
-judged documents. Who comes first of documents with equal scores: `graded_order`.
+They see, for each query, the relevance of the ranked documents, in the order of the ranking, and
+that of all judged documents. Who comes first of documents with equal scores: `graded_order`.
 """
 
 import difflib
@@ -66,29 +66,29 @@ def parse_metric(name: str) -> Metric:
 
 
 def graded_metrics(
-    grades: np.ndarray,
+    relevance: np.ndarray,
     judged: np.ndarray,
     metrics: Sequence[str],
     err_gain: Gain = "exponential",
 ) -> dict[str, np.ndarray]:
     """Metrics of every query.
 
-    With s_r the grade at rank r, s_max the best grade among all that were judged for the query, and
-    K the ranks that count:
+    With s_r the relevance at rank r, s_max the best relevance among all documents judged for the
+    query, and K the ranks that count:
 
     - nDCG@k: sum_r s_r / log2(r + 1), divided by that of the best order of the judged documents.
     - ERR: sum_r R_r / r prod_{i<r} (1 - R_i), where R_r = (2^s_r - 1) / 2^s_max as GCL's code has
       it, or s_r / (s_max + 1) as its text has it (`err_gain` linear).
     - RBP@p: (1 - p) sum_r s_r / s_max p^(r - 1).
-    - MRR: 1 / the first rank with a grade above 0.
-    - MAP: sum of the precisions at the ranks with a grade above 0, divided by how many were judged.
-    - R@k, P@k: documents with a grade above 0 among the first k, divided by all of them, or by k.
+    - MRR: 1 / the first rank with a relevance above 0.
+    - MAP: sum of the precisions at the relevant ranks (above 0), divided by how many were judged.
+    - R@k, P@k: documents of relevance above 0 among the first k, divided by all of them, or by k.
 
-    A query without any grade above 0 has 0 everywhere, as in trec_eval; so has one whose ranking is
-    empty, that is all 0.
+    A query without any relevance above 0 has 0 everywhere, as in trec_eval; so has one whose
+    ranking is empty, that is all 0.
 
     Args:
-      grades: [Q, depth], of the ranked documents in rank order; 0: not judged, or no document.
+      relevance: [Q, depth], of the ranked documents in rank order; 0: not judged, or no document.
       judged: [Q, J], of the judged documents, ranked or not, in any order; filled up with 0.
       metrics: names.
       err_gain: of ERR.
@@ -97,12 +97,12 @@ def graded_metrics(
       Name -> float64 [Q].
 
     Raises:
-      UserError: an unknown name, shapes that do not fit, grades that are negative, NaN or infinite,
-        or a ranked grade above all judged ones.
+      UserError: an unknown name, shapes that do not fit, relevance that is negative, NaN or
+        infinite, or a ranked document of higher relevance than all judged ones.
     """
-    grades, judged = np.asarray(grades, np.float64), np.asarray(judged, np.float64)
-    _check(grades, judged)
-    return {name: _values(parse_metric(name), grades, judged, err_gain) for name in metrics}
+    relevance, judged = np.asarray(relevance, np.float64), np.asarray(judged, np.float64)
+    _check(relevance, judged)
+    return {name: _values(parse_metric(name), relevance, judged, err_gain) for name in metrics}
 
 
 def mean_metrics(
@@ -133,53 +133,58 @@ def mean_metrics(
     return out
 
 
-def ndcg(scores: np.ndarray, grades: np.ndarray, k: int, gain: Gain = "exponential") -> np.ndarray:
+def ndcg(
+    scores: np.ndarray, relevance: np.ndarray, k: int, gain: Gain = "exponential"
+) -> np.ndarray:
     """nDCG of the first k documents of every query, from the scores of all; ties count against it.
 
-    Gains are 2^grade - 1, or the grade itself; the one at rank r counts 1 / log2(r + 1). The best
-    order of all documents of the query gives 1.
+    Gains are 2^relevance - 1, or the relevance itself; the one at rank r counts
+    1 / log2(r + 1). The best order of all documents of the query gives 1.
 
     Args:
       scores: [queries, documents], higher is better; NaN is an error.
-      grades: [queries, documents], 0 and more; 0 where nobody judged.
+      relevance: [queries, documents], 0 and more; 0 where nobody judged.
       k: ranks that count.
-      gain: of a grade.
+      gain: of a relevance.
 
     Returns:
-      [queries], NaN for queries without a document of a grade above 0.
+      [queries], NaN for queries without a document of relevance above 0.
 
     Raises:
-      UserError: shapes that differ, NaN among the scores, or negative grades.
+      UserError: shapes that differ, NaN among the scores, or negative relevance.
     """
-    if scores.shape != grades.shape or scores.ndim != 2:
-        raise UserError(f"scores {scores.shape} and grades {grades.shape} must be one 2-D shape.")
-    if np.isnan(scores).any() or not (grades >= 0).all():
-        raise UserError("scores must not be NaN, grades not negative.")
-    gains = np.exp2(grades) - 1 if gain == "exponential" else np.asarray(grades, float)
-    found = _dcg(np.take_along_axis(gains, order(scores, grades)[:, :k], 1))
+    if scores.shape != relevance.shape or scores.ndim != 2:
+        raise UserError(
+            f"scores {scores.shape} and relevance {relevance.shape} must be one 2-D shape."
+        )
+    if np.isnan(scores).any() or not (relevance >= 0).all():
+        raise UserError("scores must not be NaN, relevance not negative.")
+    gains = np.exp2(relevance) - 1 if gain == "exponential" else np.asarray(relevance, float)
+    found = _dcg(np.take_along_axis(gains, order(scores, relevance)[:, :k], 1))
     best = _dcg(-np.sort(-gains, axis=1)[:, :k])
     return np.divide(found, best, out=np.full(len(best), np.nan), where=best > 0)
 
 
-def _check(grades: np.ndarray, judged: np.ndarray) -> None:
-    if grades.ndim != 2 or judged.ndim != 2 or len(grades) != len(judged):
+def _check(relevance: np.ndarray, judged: np.ndarray) -> None:
+    if relevance.ndim != 2 or judged.ndim != 2 or len(relevance) != len(judged):
         raise UserError(
-            f"grades {grades.shape} and judged {judged.shape} must be 2-D, a row for each query."
+            f"relevance {relevance.shape} and judged {judged.shape} must be 2-D, a row for each "
+            "query."
         )
-    for name, values in (("grades", grades), ("judged", judged)):
+    for name, values in (("relevance", relevance), ("judged", judged)):
         if not ((values >= 0) & (values < np.inf)).all():
-            raise UserError(f"{name} must be finite and not negative; correct the judgements.")
-    above = grades.max(1, initial=0) > judged.max(1, initial=0)
+            raise UserError(f"{name} must be finite and not negative; correct the qrels.")
+    above = relevance.max(1, initial=0) > judged.max(1, initial=0)
     if above.any():
         raise UserError(
-            f"query {int(np.argmax(above))} has a ranked document with a higher grade than all "
-            "judged ones; `judged` must hold every judgement of the query."
+            f"query {int(np.argmax(above))} has a ranked document of higher relevance than all "
+            "judged ones; `judged` must hold all qrels of the query."
         )
 
 
-def _values(metric: Metric, grades: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
+def _values(metric: Metric, relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
     """One metric of all queries, [Q]."""
-    cut = grades[:, : metric.k]  # [Q, K]
+    cut = relevance[:, : metric.k]  # [Q, K]
     if metric.kind == "nDCG":
         best = -np.sort(-judged, axis=1)[:, : metric.k]
         return _share(_dcg(cut), _dcg(best))
@@ -198,16 +203,16 @@ def _values(metric: Metric, grades: np.ndarray, judged: np.ndarray, gain: Gain) 
     return _share(right.sum(1), rights) if metric.kind == "R" else right.sum(1) / (metric.k or 1)
 
 
-def _dcg(grades: np.ndarray) -> np.ndarray:
-    return grades @ (1 / np.log2(np.arange(grades.shape[1]) + 2))
+def _dcg(relevance: np.ndarray) -> np.ndarray:
+    return relevance @ (1 / np.log2(np.arange(relevance.shape[1]) + 2))
 
 
-def _err(grades: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
+def _err(relevance: np.ndarray, judged: np.ndarray, gain: Gain) -> np.ndarray:
     """Expected reciprocal rank, [Q]."""
     top = judged.max(1, initial=0)[:, None]  # [Q, 1]
-    # not (2^s - 1) / 2^top, which would be inf / inf from a grade of 1024 on
-    chapelle = np.exp2(grades - top) - np.exp2(-top)
-    stops = grades / (top + 1) if gain == "linear" else chapelle
+    # not (2^s - 1) / 2^top, which would be inf / inf from a relevance of 1024 on
+    chapelle = np.exp2(relevance - top) - np.exp2(-top)
+    stops = relevance / (top + 1) if gain == "linear" else chapelle
     reached = np.cumprod(1 - stops, axis=1)
     reached = np.concatenate([np.ones_like(top), reached[:, :-1]], axis=1)[:, : stops.shape[1]]
     return (stops * reached) @ (1 / np.arange(1, stops.shape[1] + 1))

@@ -1,4 +1,4 @@
-"""Examples of graded rankings for the report: queries, what was found, grades and their sums."""
+"""Examples of graded rankings for the report: queries, what was found, relevance and their sums."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
 
-SUMMED = 10  # documents whose grades are added up
+SUMMED = 10  # documents whose relevance is added up
 Readers = Mapping[str, FieldReader]
 Matched = Callable[[int, int], list[list[Any]]]  # of the numbers of a query and a document
 
@@ -63,7 +63,7 @@ def describe(
         "answer": "document",
         "queries": len(ranked.queries),
         "answers": len(source.documents),
-        "failed": int(np.sum(ranked.grades[:, 0] <= 0)) if ranked.grades.size else 0,
+        "failed": int(np.sum(ranked.relevance[:, 0] <= 0)) if ranked.relevance.size else 0,
         "groups": [
             {"name": name, "how": how, "examples": [example(p) for p in places.tolist()]}
             for name, how, places in groups
@@ -114,22 +114,22 @@ def _example(
     place: int,
     numbers: Mapping[str, float],
 ) -> dict[str, Any]:
-    grades, judged = ranked.grades[place], ranked.judged[place]
-    right = np.flatnonzero(grades > 0)
+    relevance, judged = ranked.relevance[place], ranked.judged[place]
+    right = np.flatnonzero(relevance > 0)
     found = ranked.found[place]
     answers = []
     for rank in range(min(TOP, int(np.sum(found >= 0)))):
         item = _item(source.documents, readers["document"], int(found[rank]))
-        grade = float(grades[rank])
+        value = float(relevance[rank])
         score = round(float(ranked.scores[place, rank]), 6)
-        answers.append({**item, "score": score, "right": grade > 0, "grade": grade})
+        answers.append({**item, "score": score, "right": value > 0, "relevance": value})
     return {
         "place": int(ranked.queries[place]),
         "query": _item(source.queries, readers["query"], int(ranked.queries[place])),
         "rank": int(right[0]) + 1 if len(right) else None,
         "right_answers": int(np.sum(judged > 0)),
         "metrics": dict(numbers),
-        "sum": float(np.sum(grades[:SUMMED])),
+        "sum": float(np.sum(relevance[:SUMMED])),
         "best_sum": float(np.sum(-np.sort(-judged)[:SUMMED])),
         "summed": SUMMED,
         "answers": answers,

@@ -21,7 +21,7 @@ from big_retrieval.evals import examples, graded_examples
 from big_retrieval.evals.bags import bags_of, fields_in_mode
 from big_retrieval.evals.fields import EncodedFields, average, encode_fields, placed
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import Ranked, grades_of
+from big_retrieval.evals.graded_order import Ranked, relevance_of
 from big_retrieval.evals.modes import Mode, Side, parse_mode
 from big_retrieval.evals.own import depth_with_own, left_out, own_documents, without_own
 from big_retrieval.evals.rankings import OptionalRankings, Rankings, open_rankings
@@ -38,9 +38,9 @@ QUERIES = 4096  # whose rankings are held at a time
 class RankingEvaluator:
     """nDCG, ERR, RBP and their kin, for the config's weights of fields and for others.
 
-    Every judged query is asked against all documents of its source. What nobody judged has grade 0;
-    ties count against the model; a query or document without any of the fields is never found, nor,
-    where the config says so, the document with the query's own id.
+    Every judged query is asked against all documents of its source. What nobody judged has
+    relevance 0; ties count against the model; a query or document without any of the fields is
+    never found, nor, where the config says so, the document with the query's own id.
 
     Attributes:
       config: the evaluator's configuration.
@@ -94,7 +94,7 @@ class RankingEvaluator:
         documents = self.encode(weights, "document")
         say(
             f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
-            f"{len(self.source.judgements):,} judgements{_lacking(queries, documents)}"
+            f"{len(self.source.qrels):,} qrels{_lacking(queries, documents)}"
             f"{left_out(self.own[asked])}"
         )
         ways = {"": self.weights_of("document")} | self._ways()
@@ -177,7 +177,7 @@ class RankingEvaluator:
     def metrics(self, ranked: Ranked) -> dict[str, np.ndarray]:
         """Metric -> its value for each of some queries, [q]."""
         c = self.config
-        return graded_metrics(ranked.grades, ranked.judged, c.metrics, c.err_gain)
+        return graded_metrics(ranked.relevance, ranked.judged, c.metrics, c.err_gain)
 
     def encode(self, weights: Any, side: Side) -> EncodedFields:
         """The fields of all queries, or of all documents, by the model's parameters."""
@@ -221,12 +221,12 @@ class RankingEvaluator:
         sayable = queries.any(self.weights_of("query"))
         rows, own = len(self.source.documents), self.own
 
-        def row(q: int, ids: np.ndarray, grades: np.ndarray) -> np.ndarray:
-            return _row(ids[q], grades[q], rows)[present]
+        def row(q: int, ids: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+            return _row(ids[q], relevance[q], rows)[present]
 
         for start in range(0, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
-            ids, grades = self.source.judgements.of(part)  # [q, J] each
+            ids, relevance = self.source.qrels.of(part)  # [q, J] each
             found, scores = best(
                 embeddings[part],
                 findable,
@@ -234,11 +234,11 @@ class RankingEvaluator:
                 encoder=self.encoder,
                 depth=depth_with_own(self.config.depth, own),
                 chunk=self.config.chunk,
-                grades=partial(row, ids=ids, grades=grades),
+                relevance=partial(row, ids=ids, relevance=relevance),
             )
             found = np.where(sayable[part][:, None], present[found], -1)
             found, scores = without_own(found, scores, own[part], self.config.depth)
-            yield Ranked(part, found, scores, grades_of(found, ids, grades), grades)
+            yield Ranked(part, found, scores, relevance_of(found, ids, relevance), relevance)
 
     def _examples(
         self, ranked: Ranked, embeddings: Any, documents: EncodedFields
@@ -296,10 +296,10 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
     return out
 
 
-def _row(ids: np.ndarray, grades: np.ndarray, documents: int) -> np.ndarray:
-    """The grades of all documents for one query, [D]."""
+def _row(ids: np.ndarray, relevance: np.ndarray, documents: int) -> np.ndarray:
+    """The relevance of all documents for one query, [D]."""
     out = np.zeros(documents)
-    out[ids[ids >= 0]] = grades[ids >= 0]
+    out[ids[ids >= 0]] = relevance[ids >= 0]
     return out
 
 

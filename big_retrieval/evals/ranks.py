@@ -162,12 +162,13 @@ def best(
     encoder: Encoder,
     depth: int,
     chunk: int,
-    grades: Callable[[int], np.ndarray] | None = None,
+    relevance: Callable[[int], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best documents of each query, best first.
 
-    Ties: without grades, the document with the lower number first; with them, the one of the lower
-    grade, also among those that do not fit into the depth any more. A score of NaN is the lowest.
+    Ties: without relevance, the document with the lower number first; with it, the one of lower
+    relevance, also among those that do not fit into the depth any more. A score of NaN is the
+    lowest.
 
     Args:
       queries: embeddings [Q, M, N], or CSR [Q, V].
@@ -176,14 +177,14 @@ def best(
       encoder: knows the devices.
       depth: documents of a query, at most.
       chunk: queries at a time.
-      grades: of the documents [D] for a query's number, to break ties against the model.
+      relevance: of the documents [D] for a query's number, to break ties against the model.
 
     Returns:
       int32 [Q, min(depth, D)] and their scores.
     """
     depth = min(depth, documents.shape[0])
     how: Any = {"score": score, "encoder": encoder, "depth": depth, "chunk": chunk}
-    return best_of_whole(queries, on_devices(documents, encoder), **how, grades=grades)
+    return best_of_whole(queries, on_devices(documents, encoder), **how, relevance=relevance)
 
 
 def best_of_whole(
@@ -194,7 +195,7 @@ def best_of_whole(
     encoder: Encoder,
     depth: int,
     chunk: int,
-    grades: Callable[[int], np.ndarray] | None = None,
+    relevance: Callable[[int], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `best`, of documents that `on_devices` has laid out, for queries that come in parts.
 
@@ -205,7 +206,7 @@ def best_of_whole(
       encoder: knows the devices.
       depth: documents of a query, at most as many as there are.
       chunk: queries at a time.
-      grades: as of `best`.
+      relevance: as of `best`.
 
     Returns:
       int32 [Q, depth] and their scores.
@@ -213,7 +214,7 @@ def best_of_whole(
     how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
     ids = np.arange(queries.shape[0], dtype=np.int32)
     found, scores, alike = by_chunks(partial(best_of, depth=depth), queries, ids, whole, **how)
-    if grades is None:
+    if relevance is None:
         return found, scores
     found, scores = np.array(found), np.array(scores)
     tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
@@ -221,6 +222,6 @@ def best_of_whole(
         part = tied[start : start + chunk]
         rows = by_chunks(_all, queries[part], ids[part], whole, **how)  # [C, D]
         for query, row in zip(part.tolist(), rows, strict=True):
-            first = order(row[None], grades(query)[None])[0, :depth]
+            first = order(row[None], relevance(query)[None])[0, :depth]
             found[query], scores[query] = first, row[first]
     return found, scores

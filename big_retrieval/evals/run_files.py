@@ -1,4 +1,4 @@
-"""Metrics of a run file against judgements: those of trec_eval, for every judged query."""
+"""Metrics of a run file against qrels: those of trec_eval, for every judged query."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,16 +21,17 @@ from big_retrieval.evals.graded_order import order
 from big_retrieval.evals.trec import Run
 
 NAMES = ("query", "document", "score")
-Qrels = dict[str, dict[str, float]]  # query -> document -> grade
+FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
 
 
-def read_qrels(path: Path, twice: Twice = "refuse") -> Qrels:
-    """The judgements of a file: TREC's qrels, three columns, or BEIR's with their header line.
+def read_qrels(path: Path, twice: Twice = "refuse") -> FileQrels:
+    """The qrels of a file: TREC's qrels, three columns, or BEIR's with their header line.
 
-    A grade below 0 counts 0.
+    A relevance below 0 counts 0.
 
     Raises:
-      UserError: it is no such file, or judges a pair twice with different grades that are refused.
+      UserError: it is no such file, or judges a pair twice with different relevance that `twice`
+        refuses.
     """
     try:
         lines: Any = judged_lines(path, *NAMES)
@@ -48,27 +49,27 @@ def read_qrels(path: Path, twice: Twice = "refuse") -> Qrels:
         twice=twice,
     )
     sides = pairing.sides(None, None)
-    out: Qrels = {}
+    out: FileQrels = {}
     ids = (found.texts[name].take(sides.pairs).to_pylist() for name in NAMES[:2])
-    for query, document, grade in zip(*ids, sides.judgements.score.tolist(), strict=True):
-        out.setdefault(query, {})[document] = grade
+    for query, document, value in zip(*ids, sides.qrels.score.tolist(), strict=True):
+        out.setdefault(query, {})[document] = value
     return out
 
 
 def _with_header(path: Path) -> Table:
-    """A tab-separated file whose first line names the columns of query, document and grade."""
+    """A tab-separated file whose first line names the columns of query, document and relevance."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = file.readline().rstrip("\r\n").split("\t")
     if len(names) not in (3, 4):
         raise UserError(
-            f"{path} holds no judgements: its lines need query, document and grade, or TREC's "
-            "query, 0, document and grade."
+            f"{path} holds no qrels: its lines need query, document and relevance, or TREC's "
+            "query, 0, document and relevance."
         )
     return Renamed(Csv(path, "\t"), dict(zip((names[0], *names[-2:]), NAMES, strict=True)))
 
 
 def values_of_run(
-    run: Run, qrels: Qrels, metrics: Sequence[str]
+    run: Run, qrels: FileQrels, metrics: Sequence[str]
 ) -> tuple[list[str], dict[str, np.ndarray]]:
     """Metrics of every judged query; one that the run lacks has 0.
 
@@ -77,7 +78,7 @@ def values_of_run(
 
     Args:
       run: query -> documents and scores.
-      qrels: the judgements.
+      qrels: the qrels.
       metrics: names such as `nDCG@10`.
 
     Returns:
@@ -87,12 +88,12 @@ def values_of_run(
       UserError: an unknown metric, or no judged query in the run.
     """
     if not qrels.keys() & run.keys():
-        raise UserError("no query of the run is judged: run and judgements name other queries.")
+        raise UserError("no query of the run is judged: run and qrels name other queries.")
     found = {document for ranking in run.values() for document, _ in ranking}
     if found and not any(found & judged.keys() for judged in qrels.values()):
         one, other = min(found), next(iter(next(iter(qrels.values()))))
         warn(
-            f"no document of the run is judged for any query: is {one!r} named as the judgements "
+            f"no document of the run is judged for any query: is {one!r} named as the qrels "
             f"name theirs, such as {other!r}?"
         )
     queries = sorted(qrels)
@@ -103,12 +104,12 @@ def values_of_run(
 def _values(
     found: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
 ) -> dict[str, float]:
-    grades = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
+    relevance = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
     with np.errstate(over="ignore"):  # trec_eval, too, holds what is beyond float32 as infinite
         scores = np.array([[score for _, score in found]]).astype(np.float32)
     if found:
         ids = np.array([[document for document, _ in found]])
-        grades = np.take_along_axis(grades, order(scores, grades, ids), 1)
+        relevance = np.take_along_axis(relevance, order(scores, relevance, ids), 1)
     whole = np.array([list(judged.values())])
-    made = partial(graded_metrics, grades.reshape(1, -1), whole, metrics)
+    made = partial(graded_metrics, relevance.reshape(1, -1), whole, metrics)
     return {name: float(value[0]) for name, value in made().items()}

@@ -79,13 +79,15 @@ class Task:
 
 
 def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader) -> Task:
-    """The task of judged pairs: documents with a grade above 0 are right."""
+    """The task of judged pairs: documents with a relevance above 0 are right."""
     count = len(source.queries)
     right: list[Sequence[int]] = []
     for start in range(0, count, 4096):
         numbers = np.arange(start, min(start + 4096, count))
-        documents, scores = source.judgements.of(numbers)  # [q, J] each
-        right += [row[grades > 0].tolist() for row, grades in zip(documents, scores, strict=True)]
+        documents, scores = source.qrels.of(numbers)  # [q, J] each
+        right += [
+            row[relevance > 0].tolist() for row, relevance in zip(documents, scores, strict=True)
+        ]
     return Task(source.queries, source.documents, right, query, document, judged=True)
 
 

@@ -204,20 +204,20 @@ def _first_right(example: Found) -> str:
 
 
 def _graded_facts(example: Found) -> str:
-    """What is said of a query whose documents have grades."""
-    nothing = "nothing of a grade above 0 was found"
+    """What is said of a query with graded documents."""
+    nothing = "no relevant document was found"
     rank = nothing if _whole(example.get("rank")) is None else _first_right(example)
-    sums = _grade(example.get("sum")), _grade(example.get("best_sum"))
+    sums = _relevance(example.get("sum")), _relevance(example.get("best_sum"))
     count = number(_whole(example.get("summed")))
     metrics = _dict(example.get("metrics")).items()
     said = [f"{name} {number(value, 3)}" for name, value in metrics if is_number(value)]
-    total = f"grades of the first {count} add up to {sums[0]} of {sums[1]}"
+    total = f"relevance of the first {count} adds up to {sums[0]} of {sums[1]}"
     judged = number(_whole(example.get("right_answers")))
-    return " · ".join([*said, total, rank, f"{judged} documents with a grade"])
+    return " · ".join([*said, total, rank, f"{judged} relevant documents"])
 
 
-def _grade(value: Any) -> str:
-    """A grade or a sum of grades: whole ones without decimals."""
+def _relevance(value: Any) -> str:
+    """A relevance or a sum of them: whole numbers without decimals."""
     whole = is_number(value) and float(value).is_integer()
     return number(int(value) if whole else value, 4)
 
@@ -234,14 +234,14 @@ def _answers(example: Found) -> Html:
 
 def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
     right = bool(answer.get("right"))
-    grade = answer.get("grade")
+    value = answer.get("relevance")
     verdict = "✓ right" if right else "✗ wrong"
-    if is_number(grade):
-        verdict = f"✓ grade {_grade(grade)}" if right else "✗ no grade"
+    if is_number(value):
+        verdict = f"✓ relevance {_relevance(value)}" if right else "✗ not relevant"
     mark = tag("span", verdict, class_="mark")
     score = answer.get("score")
     shown = number(float(score), 4) if is_number(score) else "NaN"
-    wide = " wide" if is_number(grade) and "picture" in answer else ""
+    wide = " wide" if is_number(value) and "picture" in answer else ""
     return tag(
         "li",
         tag("span", place, class_="place"),

@@ -55,7 +55,7 @@ def make_bm25_subject(config: Config, name: str) -> System:
     documents = side_texts(source.documents, columns["document"])
     index = Bm25(documents)
     found = {"query": index.counts(queries), "document": index.weights()}
-    judged, grades = source.judgements.of(asked)
+    judged, relevance = source.qrels.of(asked)
     own = own_documents(ev, source)[asked]
 
     def rows(side: Side, mode: Mode) -> Embeddings:
@@ -68,7 +68,7 @@ def make_bm25_subject(config: Config, name: str) -> System:
         gates={side: [Gate(BM25, side, everything)] for side in SIDES},
         rows=rows,
         judge=GradedScorer(
-            ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, grades, own
+            ev, np.arange(len(documents)), np.ones(len(asked), bool), judged, relevance, own
         ),
         metrics=metrics_of(ev),
         depth=depth_with_own(depth_of(ev), own),

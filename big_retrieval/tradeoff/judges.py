@@ -7,7 +7,7 @@ import numpy as np
 
 from big_retrieval.config import Ranking
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import grades_of, order
+from big_retrieval.evals.graded_order import order, relevance_of
 from big_retrieval.evals.own import without_own
 
 
@@ -27,8 +27,8 @@ class GradedScorer:
       config: the evaluator's.
       findable: the document of each row of the index, [D].
       sayable: bool [Q]; other queries find nothing.
-      judged: documents with grades of each query, [Q, J], filled up with -1.
-      grades: theirs, [Q, J].
+      judged: judged documents of each query, [Q, J], filled up with -1.
+      relevance: theirs, [Q, J].
       own: the document of each query that is left out, [Q]; -1: none.
     """
 
@@ -36,17 +36,17 @@ class GradedScorer:
     findable: np.ndarray
     sayable: np.ndarray
     judged: np.ndarray
-    grades: np.ndarray
+    relevance: np.ndarray
     own: np.ndarray
 
     def metrics(self, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-        """Means over the queries; of documents found with equal scores, lower grades go first."""
+        """Means over the queries; among equal scores, lower relevance goes first."""
         present = (found >= 0) & self.sayable[:, None]
         documents = np.where(present, self.findable[found], -1)
         documents, scores = without_own(documents, scores, self.own, self.config.depth)
-        grades = _against(grades_of(documents, self.judged, self.grades), scores)
+        relevance = _against(relevance_of(documents, self.judged, self.relevance), scores)
         c = self.config
-        return mean_metrics(graded_metrics(grades, self.grades, c.metrics, c.err_gain))
+        return mean_metrics(graded_metrics(relevance, self.relevance, c.metrics, c.err_gain))
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ class Paired:
         return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in self.recall_at}
 
 
-def _against(grades: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Grades in rank order [Q, depth], of documents with equal scores the lower grade first."""
-    return np.take_along_axis(grades, order(scores, grades), axis=1)
+def _against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Relevance in rank order [Q, depth]; among equal scores, lower relevance goes first."""
+    return np.take_along_axis(relevance, order(scores, relevance), axis=1)

@@ -186,7 +186,7 @@ def ranked(
         weighed = evaluator.weights_of(side)
         return average(evaluator.topology, part.embeddings, weighed, part.present)[kept[side]]
 
-    own, (judged, grades) = evaluator.own[asked], source.judgements.of(asked)
+    own, (judged, relevance) = evaluator.own[asked], source.qrels.of(asked)
     sayable = encoded["query"].any(evaluator.weights_of("query"))[asked]
     readers = {n: evaluator.readers[n] for n in side_fields(config, c)["query"]}
     samples = {}
@@ -198,7 +198,7 @@ def ranked(
         topology=config.topology,
         gates=gates,
         rows=rows,
-        judge=GradedScorer(c, findable, sayable, judged, grades, own),
+        judge=GradedScorer(c, findable, sayable, judged, relevance, own),
         metrics=metrics_of(c),
         depth=depth_with_own(depth_of(c), own),
         samples=samples,

@@ -11,7 +11,7 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import OneOf, picture
-from big_retrieval.data.judged.inspection import describe_judgements, histogram
+from big_retrieval.data.judged.inspection import describe_qrels, histogram
 from big_retrieval.errors import Damaged, UserError
 
 QUERIES = [
@@ -65,13 +65,13 @@ def pair(query, document, score=1, **more):
 
 
 def judged(found):
-    """The judgements as {(query, document): score}."""
+    """The qrels as {(query, document): score}."""
     return {
         (found.queries.id(q), found.documents.id(d)): s
         for q, d, s in zip(
-            found.judgements.query.tolist(),
-            found.judgements.document.tolist(),
-            found.judgements.score.tolist(),
+            found.qrels.query.tolist(),
+            found.qrels.document.tolist(),
+            found.qrels.score.tolist(),
             strict=True,
         )
     }
@@ -285,9 +285,9 @@ def test_columns_of_the_pairs_that_a_file_has_too_are_told_apart(folder):
 
 
 def test_a_look_at_judged_pairs(folder):
-    text = "\n".join(describe_judgements(source(folder)))
+    text = "\n".join(describe_qrels(source(folder)))
     assert "3 pairs of 2 queries and 4 documents (3 of them judged); 1.5 a query, 1 to 2" in text
     assert "0.5 to 100, median 7; 0.5: 1, 7: 1, 100: 1" in text
     assert "left out  1 of 3 queries of queries are not judged" in text
     assert histogram(np.arange(1.0, 21)).startswith("to 2.9: 2, to 4.8: 2")
-    assert describe_judgements(make_source(config.Scenes(count=1))) == []
+    assert describe_qrels(make_source(config.Scenes(count=1))) == []

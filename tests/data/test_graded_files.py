@@ -140,7 +140,7 @@ def test_a_pair_is_found_in_its_file(folder, form):
         ("a.json", "{}", "holds nothing"),
         ("a.json", '{"q": {"d": 1, "d": 2}}', "the key 'd' is there twice"),
         ("a.json", '{"q": {"d": 1}, "q": {}}', "the key 'q' is there twice"),
-        ("a.json", '{"q": 3}', "holds no judgements, such as"),
+        ("a.json", '{"q": 3}', "holds no qrels, such as"),
         ("a.json", '{"q": {"d": "x"}}', "a.json, query 'q': 'score' is 'x', not a number"),
         ("a.json", '{"q1": {"10": 1}, "q2": {}}', "1 of 2 pairs have no document_id, .*'q2';"),
         ("a.json", "[3]", "holds neither rows by id"),

@@ -46,9 +46,9 @@ def test_splits_are_disjoint_as_they_are_named(splits):
         assert any(word in text for text in queries(source) for word in RELATIONS)
 
 
-def test_judgements_are_graded_and_as_many_as_said(splits):
+def test_qrels_are_graded_and_as_many_as_said(splits):
     for source in splits.values():
-        counts, score = source.judgements.counts(), source.judgements.score
+        counts, score = source.qrels.counts(), source.qrels.score
         assert len(counts) == len(source.queries)
         assert LEAST <= counts.min() <= counts.max() <= MOST
         assert 1 <= score.min() <= 20
@@ -67,9 +67,9 @@ def words(source, document):
 def test_the_best_score_is_for_scenes_where_all_of_the_query_holds(splits):
     source = splits["in_domain"]
     seen = 0
-    for index in np.flatnonzero(source.judgements.score == 100).tolist():
+    for index in np.flatnonzero(source.qrels.score == 100).tolist():
         record = source[index]
-        names, relation, title = words(source, int(source.judgements.document[index]))
+        names, relation, title = words(source, int(source.qrels.document[index]))
         if record["kind"] == "object":
             assert any(record["query"] in name for name in names)
             assert record["query"] in title
@@ -94,8 +94,8 @@ def test_an_exact_scene_is_never_left_out_for_a_worse_one(splits):
         text = source.queries.texts(query, "query")[0]
         if any(word in text for word in RELATIONS):
             continue
-        judged = source.judgements.query == query
-        here = set(source.judgements.document[judged].tolist())
+        judged = source.qrels.query == query
+        here = set(source.qrels.document[judged].tolist())
         exact = {i for i in range(len(source.documents)) if text in words(source, i)[2]}
         assert exact <= here or len(here) == MOST
 
@@ -120,7 +120,7 @@ def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
 
 def test_more_documents_are_judged_in_proportion():
     large = graded_scenes("in_domain", size=16, count=2000)
-    counts, score = large.judgements.counts(), large.judgements.score
+    counts, score = large.qrels.counts(), large.qrels.score
     assert MOST < counts.max() <= 5 * MOST
     assert (score == 100).mean() < 0.3
     assert large[0]["document_id"].startswith("scenes-a-")
@@ -129,7 +129,7 @@ def test_more_documents_are_judged_in_proportion():
 def test_few_documents_and_mistakes():
     tiny = make_source(config.GradedScenes(count=3, size=16))
     assert len(tiny.documents) == 3
-    assert (tiny.judgements.counts() == 3).all()
+    assert (tiny.qrels.counts() == 3).all()
     for keys, message in [
         ({"split": "test"}, "split 'test' is unknown; known: in_domain"),
         ({"split": "zero_shot", "count": 0}, "count 0 leaves no documents"),

@@ -1,11 +1,11 @@
-"""Judgements as arrays: doubles, ranks, clicks, and what was judged for a query."""
+"""Qrels as arrays: doubles, ranks, clicks, and what was judged for a query."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.data.judged.qrels import Judgements, distinct, ranks_of_clicks, scores_of_ranks
+from big_retrieval.data.judged.qrels import Qrels, distinct, ranks_of_clicks, scores_of_ranks
 from big_retrieval.errors import UserError
 
 
@@ -29,8 +29,8 @@ def test_distinct_keeps_the_first_and_refuses_two_scores(pairs):
             distinct(query, document, np.arange(len(pairs)), str, "refuse")
 
 
-def test_judgements_of_some_queries_are_padded_best_first():
-    found = Judgements(
+def test_qrels_of_some_queries_are_padded_best_first():
+    found = Qrels(
         np.array([1, 0, 1, 1], np.int32), np.array([5, 6, 7, 8], np.int32), np.array([2.0, 1, 9, 2])
     )
     assert found.counts().tolist() == [1, 3]

@@ -270,11 +270,11 @@ def test_passages_of_wikipedia_have_a_header_and_quotes(tmp_path: Path) -> None:
     assert table.first_cells().to_pylist() == ["1", "2"]
 
 
-def folder(root: Path, grades: str) -> str:
+def folder(root: Path, relevance: str) -> str:
     corpus = [{"_id": f"d{i}", "title": f"T{i}" * (i % 2), "text": f"text {i}"} for i in range(5)]
     write(root / "corpus.jsonl", *corpus)
     write(root / "queries.jsonl", *({"_id": f"q{i}", "text": f"query {i}"} for i in range(4)))
-    write(root / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n", grades)
+    write(root / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n", relevance)
     return str(root)
 
 
@@ -283,7 +283,7 @@ def test_beir(tmp_path: Path) -> None:
     of: Any = make_source(Beir(path=path))
     assert isinstance(of, JudgedSource)
     assert (len(of), len(of.queries), len(of.documents)) == (4, 2, 5)
-    assert of.judgements.score.tolist() == [2, 0, 0, 1]
+    assert of.qrels.score.tolist() == [2, 0, 0, 1]
     names = ("query_id", "document_id", "query", "title", "text", "score")
     assert [of[0][name] for name in names] == ["q0", "d1", "query 0", "T1", "text 1", 2.0]
     assert of.queries.texts(1, "query") == ("query 2",)
@@ -305,7 +305,7 @@ def test_beir_without_a_header_and_with_two_grades_of_a_pair(tmp_path: Path) -> 
         make_source(Beir(path=path))
     for twice, score in (("max", 3), ("min", 1), ("mean", 2), ("first", 2)):
         of: Any = make_source(Beir(path=path, twice=twice))  # type: ignore
-        assert of.judgements.score.tolist() == [score, 1]
+        assert of.qrels.score.tolist() == [score, 1]
     qrels = tmp_path / "qrels" / "test.tsv"
     qrels.write_text("q0\t0\td1\t2\n")
     of = make_source(Beir(path=path))
@@ -321,7 +321,7 @@ def test_of_several_ranks_the_better_one_counts(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "q\td\tr\n", "a\tx\t3\n", "a\tx\t1\n")
     keys = {"path": path, "query": "q", "document": "d", "score": "r", "text": ("q",)}
     of: Any = make_source(Graded(**keys, score_from="rank", s_max=10, twice="max"))
-    assert of.judgements.score.tolist() == [10]
+    assert of.qrels.score.tolist() == [10]
 
 
 def test_renamed_columns(tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> N
     documents = rng.integers(-2, 3, (40, 1, 2)).astype(np.float32)  # with ties
     queries = rng.integers(-2, 3, (11, 1, 2)).astype(np.float32)
     queries[3], documents[5] = 0, np.nan
-    grades = rng.integers(0, 3, (11, 40))
+    relevance = rng.integers(0, 3, (11, 40))
     score = similarity.topology("inner").score
     how = {"score": score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
     if graded:
-        how["grades"] = lambda query: grades[query]
+        how["relevance"] = lambda query: relevance[query]
     found, scores = best(queries, documents, **how)
     table = queries[:, 0] @ documents[:, 0].T
     table[np.isnan(table)] = -np.inf
-    second = grades if graded else np.tile(np.arange(40), (11, 1))
+    second = relevance if graded else np.tile(np.arange(40), (11, 1))
     expected = np.lexsort((second, -table), axis=1)[:, :depth]
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(table, expected, 1))

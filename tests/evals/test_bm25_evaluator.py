@@ -35,7 +35,7 @@ BRAND = TextField(side="document", column="brand", prefix="circle red ")
 
 
 def judged(folder: Path) -> configs.Graded:
-    """The files of these judgements."""
+    """The files of these qrels."""
     tables = {
         "queries": [{"query_id": key, "query": text} for key, text in QUERIES.items()],
         "documents": [{"document_id": key, **row} for key, row in DOCUMENTS.items()],
@@ -81,7 +81,7 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
         "P@1": 1 / 4,
     }
     assert found == pytest.approx({f"ranking/test/{name}": x for name, x in expected.items()})
-    assert "4 queries against 5 documents by BM25, 8 judgements" in said
+    assert "4 queries against 5 documents by BM25, 8 qrels" in said
     assert "1 queries without text, 1 documents without text, 3 queries without any result" in said
 
 

@@ -8,24 +8,24 @@ import pytrec_eval
 
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import Metric, graded_metrics, mean_metrics, ndcg, parse_metric
-from big_retrieval.evals.graded_order import grades_of, order
+from big_retrieval.evals.graded_order import order, relevance_of
 
 ALL = ["nDCG@3", "nDCG", "ERR", "ERR@2", "RBP@0.9", "MRR", "MRR@1", "MAP", "MAP@4", "R@3", "P@3"]
 
 
 def by_hand(ranked: list[float], judged: list[float]) -> dict[str, float]:
-    def dcg(grades: list[float]) -> float:
-        return sum(g / math.log2(r + 1) for r, g in enumerate(grades, 1))
+    def dcg(relevance: list[float]) -> float:
+        return sum(g / math.log2(r + 1) for r, g in enumerate(relevance, 1))
 
-    def err(grades: list[float]) -> float:
+    def err(relevance: list[float]) -> float:
         total, reached = 0.0, 1.0
-        for rank, grade in enumerate(grades, 1):
-            stop = (2**grade - 1) / 2 ** max(judged)
+        for rank, value in enumerate(relevance, 1):
+            stop = (2**value - 1) / 2 ** max(judged)
             total, reached = total + reached * stop / rank, reached * (1 - stop)
         return total
 
-    def rr(grades: list[float]) -> float:
-        return next((1 / r for r, g in enumerate(grades, 1) if g > 0), 0.0)
+    def rr(relevance: list[float]) -> float:
+        return next((1 / r for r, g in enumerate(relevance, 1) if g > 0), 0.0)
 
     def precision(k: int) -> float:
         return sum(g > 0 for g in ranked[:k]) / k
@@ -77,12 +77,12 @@ def test_linear_err_and_grades_that_overflow() -> None:
     np.testing.assert_allclose(huge, [1 / 3])
 
 
-def trec(ranked: np.ndarray, scores: np.ndarray, judged: np.ndarray, grades: np.ndarray) -> list:
+def trec(ranked: np.ndarray, scores: np.ndarray, judged: np.ndarray, relevance: np.ndarray) -> list:
     """What trec_eval says of the same run; document ids are texts of different lengths."""
     qrel, run = {}, {}
     for query in range(len(judged)):
-        pairs = zip(judged[query], grades[query], strict=True)
-        qrel[str(query)] = {f"d{doc}": int(grade) for doc, grade in pairs if doc >= 0}
+        pairs = zip(judged[query], relevance[query], strict=True)
+        qrel[str(query)] = {f"d{doc}": int(value) for doc, value in pairs if doc >= 0}
         pairs = zip(ranked[query], scores[query], strict=True)
         run[str(query)] = {f"d{doc}": float(score) for doc, score in pairs if doc >= 0}
     measures = {"ndcg_cut.3,10", "ndcg", "recip_rank", "map", "map_cut.5", "recall.3,10", "P.3,10"}
@@ -95,7 +95,7 @@ def test_trec_eval_says_the_same(ties) -> None:
     rng = np.random.default_rng(int(ties))
     ranked = np.stack([rng.permutation(200)[:40] for _ in range(60)])
     judged = np.stack([rng.permutation(200)[:30] for _ in range(60)])
-    grades = rng.integers(0, 5, judged.shape) * (rng.random(judged.shape) < 0.7)
+    relevance = rng.integers(0, 5, judged.shape) * (rng.random(judged.shape) < 0.7)
     scores = rng.integers(0, 12 if ties else 10**6, ranked.shape) / 8
     judged[:20, 20:] = -1
     ranked[5:30, 15:], scores[5:30, 15:] = -1, -np.inf
@@ -104,11 +104,11 @@ def test_trec_eval_says_the_same(ties) -> None:
         "MAP": "map", "MAP@5": "map_cut_5", "R@3": "recall_3", "R@10": "recall_10", "P@3": "P_3",
         "P@10": "P_10",
     }  # fmt: skip
-    theirs = trec(ranked, scores, judged, grades)
-    found = grades_of(ranked, judged, grades)
+    theirs = trec(ranked, scores, judged, relevance)
+    found = relevance_of(ranked, judged, relevance)
     keys = np.array([[f"d{doc}" for doc in row] for row in ranked])
     found = np.take_along_axis(found, order(scores, found, keys), 1)
-    ours = graded_metrics(found, np.where(judged >= 0, grades, 0), list(names))
+    ours = graded_metrics(found, np.where(judged >= 0, relevance, 0), list(names))
     for name, measure in names.items():
         expected = [each[measure] for each in theirs]
         assert np.ptp(expected) > 0, name
@@ -117,17 +117,17 @@ def test_trec_eval_says_the_same(ties) -> None:
 
 def test_ties_count_against_the_model_unless_asked_otherwise() -> None:
     scores = np.array([[1.0, 2.0, 2.0, 2.0, 1.0, -np.inf]])
-    grades = np.array([[9.0, 3.0, 0.0, 5.0, 0.0, 0.0]])
-    assert order(scores, grades).tolist() == [[2, 1, 3, 4, 0, 5]]
-    assert order(scores, grades, "given").tolist() == [[1, 2, 3, 0, 4, 5]]
+    relevance = np.array([[9.0, 3.0, 0.0, 5.0, 0.0, 0.0]])
+    assert order(scores, relevance).tolist() == [[2, 1, 3, 4, 0, 5]]
+    assert order(scores, relevance, "given").tolist() == [[1, 2, 3, 0, 4, 5]]
     names = np.array([["a", "d10", "d9", "d1", "b", ""]])
-    assert order(scores, grades, names).tolist() == [[2, 1, 3, 4, 0, 5]]
-    assert order(scores, grades, -np.arange(6.0)[None]).tolist() == [[1, 2, 3, 0, 4, 5]]
+    assert order(scores, relevance, names).tolist() == [[2, 1, 3, 4, 0, 5]]
+    assert order(scores, relevance, -np.arange(6.0)[None]).tolist() == [[1, 2, 3, 0, 4, 5]]
     nan = np.array([[np.nan, 1.0, np.nan]])
     assert order(nan, np.array([[2.0, 1.0, 0.0]])).tolist() == [[2, 1, 0]]
 
 
-def test_the_same_ndcg_as_from_dense_grades() -> None:
+def test_the_same_ndcg_as_from_dense_relevance() -> None:
     rng = np.random.default_rng(5)
     scores, dense = rng.integers(0, 9, (20, 30)) / 4, rng.integers(0, 4, (20, 30))
     found = np.take_along_axis(dense, order(scores, dense), 1)
@@ -136,12 +136,12 @@ def test_the_same_ndcg_as_from_dense_grades() -> None:
 
 
 def test_grades_are_found_by_the_documents_numbers() -> None:
-    judged, grades = np.array([[4, 0, -1], [-1, -1, -1]]), np.array([[3, 1, 7], [0, 0, 0]])
+    judged, relevance = np.array([[4, 0, -1], [-1, -1, -1]]), np.array([[3, 1, 7], [0, 0, 0]])
     documents = np.array([[0, 4, -1, 2], [4, 0, 1, -1]])
-    assert grades_of(documents, judged, grades).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
-    assert grades_of(documents, judged[1:].repeat(2, 0), grades).tolist() == [[0] * 4] * 2
+    assert relevance_of(documents, judged, relevance).tolist() == [[1, 3, 0, 0], [0, 0, 0, 0]]
+    assert relevance_of(documents, judged[1:].repeat(2, 0), relevance).tolist() == [[0] * 4] * 2
     with pytest.raises(UserError, match="judged twice"):
-        grades_of(documents, np.array([[4, 4], [1, 2]]), np.ones((2, 2)))
+        relevance_of(documents, np.array([[4, 4], [1, 2]]), np.ones((2, 2)))
 
 
 def test_means_count_queries_without_a_ranking() -> None:
@@ -183,18 +183,18 @@ def test_unknown_names(name, message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grades", "judged", "message"),
+    ("relevance", "judged", "message"),
     [
         (np.zeros((2, 3)), np.zeros((3, 3)), "must be 2-D, a row for each query"),
         (np.zeros(3), np.zeros(3), "must be 2-D"),
         (np.zeros((1, 3)), -np.ones((1, 3)), "judged must be finite and not negative"),
-        (np.full((1, 3), np.nan), np.ones((1, 3)), "grades must be finite"),
-        (np.full((1, 3), 2.0), np.ones((1, 3)), "query 0 has a ranked document with a higher"),
+        (np.full((1, 3), np.nan), np.ones((1, 3)), "relevance must be finite"),
+        (np.full((1, 3), 2.0), np.ones((1, 3)), "query 0 has a ranked document of higher"),
     ],
 )
-def test_what_cannot_be_measured(grades, judged, message) -> None:
+def test_what_cannot_be_measured(relevance, judged, message) -> None:
     with pytest.raises(UserError, match=message):
-        graded_metrics(grades, judged, ["nDCG"])
+        graded_metrics(relevance, judged, ["nDCG"])
 
 
 def test_shapes_of_an_order() -> None:

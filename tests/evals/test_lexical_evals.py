@@ -125,12 +125,12 @@ def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None
 @given(st.integers(0, 2**31), st.booleans(), st.sampled_from([1, 4, 30]))
 def test_best_of_sparse_embeddings(seed: int, graded: bool, depth: int) -> None:
     queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
-    grades = np.random.default_rng(seed).integers(0, 3, (7, 12))
+    relevance = np.random.default_rng(seed).integers(0, 3, (7, 12))
     how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
-    how["grades"] = (lambda query: grades[query]) if graded else None
+    how["relevance"] = (lambda query: relevance[query]) if graded else None
     found, scores = best(sparse(queries), sparse(documents), **how)
     table = queries @ documents.T
-    second = grades if graded else np.tile(np.arange(12), (7, 1))
+    second = relevance if graded else np.tile(np.arange(12), (7, 1))
     expected = np.lexsort((second, -table), axis=1)[:, :depth]
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(table, expected, 1))

@@ -9,8 +9,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import ndcg
 
 
-def by_hand(scores: list[float], grades: list[int], k: int, exponential: bool) -> float:
-    gains = [2**g - 1 if exponential else g for g in grades]
+def by_hand(scores: list[float], relevance: list[int], k: int, exponential: bool) -> float:
+    gains = [2**g - 1 if exponential else g for g in relevance]
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], gains[i]))[:k]
     found = sum(gains[i] / math.log2(rank + 2) for rank, i in enumerate(order))
     best = sum(g / math.log2(r + 2) for r, g in enumerate(sorted(gains, reverse=True)[:k]))
@@ -22,20 +22,20 @@ def by_hand(scores: list[float], grades: list[int], k: int, exponential: bool) -
 def test_ndcg(gain, k) -> None:
     rng = np.random.default_rng(k)
     scores = rng.integers(0, 6, (20, 30)) / 4  # with ties
-    grades = rng.integers(0, 4, (20, 30)) * (rng.random((20, 30)) < 0.2)
-    grades[3] = 0
+    relevance = rng.integers(0, 4, (20, 30)) * (rng.random((20, 30)) < 0.2)
+    relevance[3] = 0
     expected = [
         by_hand(list(s), list(g), k, gain == "exponential")
-        for s, g in zip(scores, grades, strict=True)
+        for s, g in zip(scores, relevance, strict=True)
     ]
-    np.testing.assert_allclose(ndcg(scores, grades, k, gain), expected, rtol=1e-12)
+    np.testing.assert_allclose(ndcg(scores, relevance, k, gain), expected, rtol=1e-12)
     assert np.isnan(expected[3])
 
 
 def test_a_model_that_scores_all_alike_is_not_good() -> None:
-    grades = np.zeros((1, 100))
-    grades[0, :5] = 3
-    assert ndcg(np.zeros((1, 100)), grades, 10)[0] == 0
+    relevance = np.zeros((1, 100))
+    relevance[0, :5] = 3
+    assert ndcg(np.zeros((1, 100)), relevance, 10)[0] == 0
 
 
 def test_what_cannot_be_ranked() -> None:

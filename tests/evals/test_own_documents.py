@@ -40,7 +40,7 @@ def task(folder: Path, **changes: Any) -> Ranking:
     for name, texts in (("corpus", CORPUS), ("queries", QUERIES)):
         rows = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()]
         (folder / f"{name}.jsonl").write_text("".join(rows))
-    pairs = [f"{q}\t{d}\t{grade}\n" for q, found in QRELS.items() for d, grade in found.items()]
+    pairs = [f"{q}\t{d}\t{value}\n" for q, found in QRELS.items() for d, value in found.items()]
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(pairs))
     data = Beir(path=str(folder))

@@ -12,7 +12,7 @@ from big_retrieval import parallel
 from big_retrieval.config import ImageField, Ranking, TextField
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.data.judged.qrels import JudgedSource, Judgements
+from big_retrieval.data.judged.qrels import JudgedSource, Qrels
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
@@ -52,11 +52,11 @@ def source() -> Any:
     ]
     pairs = rng.permutation(QUERIES * DOCUMENTS)[:80]
     score = rng.integers(1, 101, 80).astype(float)
-    judged = Judgements((pairs // DOCUMENTS).astype(int), (pairs % DOCUMENTS).astype(int), score)
+    judged = Qrels((pairs // DOCUMENTS).astype(int), (pairs % DOCUMENTS).astype(int), score)
     return SimpleNamespace(
         queries=Records(Rows(texts, "queries"), image=(), text=""),
         documents=Records(Rows(documents, "documents"), image=("image",), text=""),
-        judgements=judged,
+        qrels=judged,
     )
 
 
@@ -101,16 +101,14 @@ def expected(table: dict[str, np.ndarray], weights: dict[str, float]) -> dict[st
             )
             if np.any(mixed):
                 scores[d] = table["query"][q, 0] @ (mixed / np.linalg.norm(mixed))
-        grades = {
+        relevance = {
             int(d): s
-            for n, d, s in zip(
-                of.judgements.query, of.judgements.document, of.judgements.score, strict=True
-            )
+            for n, d, s in zip(of.qrels.query, of.qrels.document, of.qrels.score, strict=True)
             if n == q
         }
         order = sorted(scores, key=lambda d, s=scores: -s[d])[:12]
-        row = np.array([[grades.get(d, 0.0) for d in order]])
-        judged = np.array([[*grades.values(), 0.0]])
+        row = np.array([[relevance.get(d, 0.0) for d in order]])
+        judged = np.array([[*relevance.values(), 0.0]])
         values.append(graded_metrics(row, judged, METRICS))
     return {name: float(np.mean([v[name][0] for v in values])) for name in METRICS}
 
@@ -144,7 +142,7 @@ def test_a_model_that_finds_all_alike_gets_nothing_but_chance() -> None:
 
 def test_ties_at_the_end_of_the_ranking() -> None:
     scores = np.array([[3.0, 1.0, 1.0, 1.0, 2.0, 1.0]])
-    grades = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
+    relevance = np.array([0.0, 0.0, 9.0, 4.0, 5.0, 0.0])
     devices: Any = SimpleNamespace(
         whole=np.asarray,
         row_multiple=lambda: 1,
@@ -152,10 +150,10 @@ def test_ties_at_the_end_of_the_ranking() -> None:
     )
     how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
     embeddings = scores[:, None].astype(np.float32), np.eye(6, dtype=np.float32)[:, None]
-    found, values = best(*embeddings, depth=4, grades=lambda q: grades, **how)
+    found, values = best(*embeddings, depth=4, relevance=lambda q: relevance, **how)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
     np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
-    found, _ = best(*embeddings, depth=6, grades=lambda q: grades, **how)
+    found, _ = best(*embeddings, depth=6, relevance=lambda q: relevance, **how)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5, 3, 2]])
 
 
@@ -168,7 +166,9 @@ def test_nan_comes_last() -> None:
     how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
     queries = np.array([[[np.nan, 1.0]]], np.float32)
     documents = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)
-    found, scores = best(queries, documents, depth=2, grades=lambda q: np.array([5.0, 0.0]), **how)
+    found, scores = best(
+        queries, documents, depth=2, relevance=lambda q: np.array([5.0, 0.0]), **how
+    )
     np.testing.assert_array_equal(found, [[1, 0]])  # all NaN: the better one last
     assert np.isneginf(scores).all()
 
@@ -192,7 +192,7 @@ def test_only_the_chosen_queries_are_asked() -> None:
     test = evaluator(encoder, queries="test").run({}, lines.append)
     for name in METRICS:
         assert (3 * dev[name] + 10 * test[name]) / 13 == pytest.approx(whole[name])
-    assert lines[0].startswith("13 queries against 30 documents, 80 judgements (3 without image")
+    assert lines[0].startswith("13 queries against 30 documents, 80 qrels (3 without image")
     assert lines[1].startswith("3 queries")
 
 
@@ -222,16 +222,14 @@ def test_examples_show_grades_and_their_sums() -> None:
     for example in direction["groups"][0]["examples"]:
         judged = {
             int(d): s
-            for q, d, s in zip(
-                of.judgements.query, of.judgements.document, of.judgements.score, strict=True
-            )
+            for q, d, s in zip(of.qrels.query, of.qrels.document, of.qrels.score, strict=True)
             if q == example["place"]
         }
         assert example["query"]["text"] == f"query {example['place']}"
         assert example["best_sum"] == sum(sorted(judged.values(), reverse=True)[:10])
         assert example["right_answers"] == len(judged)
         for answer in example["answers"]:
-            assert answer["grade"] == judged.get(answer["record"], 0.0)
+            assert answer["relevance"] == judged.get(answer["record"], 0.0)
             assert ("picture" in answer) == (answer["record"] not in NO_IMAGE)
             assert ("text" in answer) == (answer["record"] not in NO_TITLE)
 

@@ -15,7 +15,7 @@ from big_retrieval.commands import compare
 from big_retrieval.config import Ranking
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
-from big_retrieval.data.judged.qrels import Judgements
+from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals import paired
@@ -36,10 +36,10 @@ MEASURES = {
 
 
 def judged() -> Any:
-    """The pairs of the evaluator's tests, with grades that trec_eval takes."""
+    """The pairs of the evaluator's tests, with relevance that trec_eval takes."""
     of = source()
-    found = of.judgements
-    of.judgements = Judgements(found.query, found.document, np.ceil(found.score / 30) - 1)
+    found = of.qrels
+    of.qrels = Qrels(found.query, found.document, np.ceil(found.score / 30) - 1)
     return of
 
 
@@ -58,7 +58,7 @@ def trec(qrels: Any, run: Any) -> dict[str, dict[str, float]]:
 
 def qrels_of(of: Any) -> dict[str, dict[str, int]]:
     out: dict[str, dict[str, int]] = {}
-    j = of.judgements
+    j = of.qrels
     for q, d, s in zip(j.query.tolist(), j.document.tolist(), j.score.tolist(), strict=True):
         out.setdefault(str(q), {})[str(d)] = int(s)
     return out
@@ -123,7 +123,7 @@ def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) 
     of: Any = SimpleNamespace(
         queries=Named(Rows([{"query": "word2 common"}], "q"), image=(), text=""),
         documents=Named(Rows(documents, "d"), image=(), text=""),
-        judgements=Judgements(np.array([0]), np.array([2]), np.array([1.0])),
+        qrels=Qrels(np.array([0]), np.array([2]), np.array([1.0])),
     )
     task = Ranking(metrics=("MRR",), rankings=True)
     columns = {"query": ("query",), "document": ("text",)}
@@ -188,7 +188,7 @@ def test_a_run_with_other_ids_of_documents_is_said(capsys: pytest.CaptureFixture
     values_of_run({"q1": [("d2", 1.0)]}, qrels, ["MRR"])  # it finds nothing right, but knows ids
     assert capsys.readouterr().err == ""
     assert values_of_run({"q1": [("corpus-1", 1.0)]}, qrels, ["MRR"])[1]["MRR"].tolist() == [0, 0]
-    assert "is 'corpus-1' named as the judgements name theirs" in capsys.readouterr().err
+    assert "is 'corpus-1' named as the qrels name theirs" in capsys.readouterr().err
 
 
 def test_paired_tests() -> None:
@@ -249,7 +249,7 @@ def test_folders_without_a_metric_in_common(command: Any, tmp_path: Path) -> Non
         command(a, b)
 
 
-def test_run_files_are_compared_by_their_judgements(
+def test_run_files_are_compared_by_their_qrels(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, scores in (("a", (1, 2)), ("b", (2, 1))):

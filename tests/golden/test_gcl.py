@@ -19,7 +19,7 @@ from big_retrieval.config import Contrastive, LogitScale, PairLabels
 from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.fields import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import grades_of, order
+from big_retrieval.evals.graded_order import order, relevance_of
 from big_retrieval.evals.ranks import best
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields
@@ -219,9 +219,9 @@ def test_score_to_weight(case: Case) -> None:
     np.testing.assert_array_equal(ours, case["constant"] / case["constant_c"])
 
 
-def run_grades(case: Case, trec_ties: bool) -> np.ndarray:
-    """The grades of a run in rank order, [Q, depth]."""
-    found = grades_of(case["run_docs"], case["qrel_docs"], case["qrel_rels"])
+def run_relevance(case: Case, trec_ties: bool) -> np.ndarray:
+    """The relevance of a run in rank order, [Q, depth]."""
+    found = relevance_of(case["run_docs"], case["qrel_docs"], case["qrel_rels"])
     scores = np.where(case["run_docs"] < 0, -np.inf, case["run_scores"])
     names = np.array([[f"d{doc:04d}" for doc in row] for row in case["run_docs"]])
     places = order(scores, found, names if trec_ties else "given")
@@ -236,7 +236,7 @@ def test_metrics(case: Case) -> None:
     np.testing.assert_array_equal(missing, (case["run_docs"] < 0).all(axis=1))
     assert np.isnan(case["run_scores"][case["run_docs"] < 0]).all()
 
-    stable = run_grades(case, trec_ties=False)
+    stable = run_relevance(case, trec_ties=False)
     names = {"err": "ERR", "rbp7": "RBP@0.7", "rbp8": "RBP@0.8", "rbp9": "RBP@0.9"}
     ours = graded_metrics(stable, judged, list(names.values()))
     means = mean_metrics(ours, ~missing)
@@ -247,7 +247,7 @@ def test_metrics(case: Case) -> None:
     linear = graded_metrics(stable, judged, ["ERR"], "linear")["ERR"]
     np.testing.assert_allclose(linear, case["err_paper_text_per_query"], rtol=1e-9)
 
-    trec, over_run = run_grades(case, trec_ties=True), ~missing
+    trec, over_run = run_relevance(case, trec_ties=True), ~missing
     ours = graded_metrics(trec, judged, [f"{name}@{k}" for name in BEIR.values() for k in ks])
     mrr = graded_metrics(stable, judged, [f"MRR@{k}" for k in ks])
     means = mean_metrics(ours, over_run, "run") | mean_metrics(mrr, over_run)

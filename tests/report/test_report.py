@@ -310,10 +310,10 @@ def test_the_last_value_of_a_metric_counts(tmp_path: Path) -> None:
 
 
 def graded(best: float) -> dict[str, Any]:
-    """Examples of one query, whose documents have grades."""
+    """Examples of one query, whose documents have relevance."""
     answers = [
-        {**folders.answer("wine glass", 0.9, True), "grade": best, "picture": folders.PICTURE},
-        {**folders.answer("ox", 0.8, False), "grade": 0.0},
+        {**folders.answer("wine glass", 0.9, True), "relevance": best, "picture": folders.PICTURE},
+        {**folders.answer("ox", 0.8, False), "relevance": 0.0},
     ]
     example = {
         "place": 7, "query": {"record": 7, "text": "booze glass"}, "rank": 1, "right_answers": 12,
@@ -337,9 +337,10 @@ def test_documents_with_grades_side_by_side(tmp_path: Path) -> None:
     found = page.write(*runs)
     checker, text = check(found), text_of(found)
     for words in (
-        "A nDCG@10 0.875 · ERR 0.500 · grades of the first 10 add up to 92 of 900",
-        "B nDCG@10 0.875 · ERR 0.500 · grades of the first 10 add up to 45.50 of 900",
-        "12 documents with a grade", "✓ grade 92", "✓ grade 45.50", "✗ no grade", "wine glass",
+        "A nDCG@10 0.875 · ERR 0.500 · relevance of the first 10 adds up to 92 of 900",
+        "B nDCG@10 0.875 · ERR 0.500 · relevance of the first 10 adds up to 45.50 of 900",
+        "12 relevant documents",
+        "✓ relevance 92", "✓ relevance 45.50", "✗ not relevant", "wine glass",
     ):  # fmt: skip
         assert words in text, words
     assert checker.pictures >= 2

@@ -127,9 +127,9 @@ def test_what_is_not_found_and_what_ties() -> None:
     task = configs.Ranking(metrics=("MRR",))
     found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
     scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
-    judged, grades = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
+    judged, relevance = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
     judge = GradedScorer(
-        task, np.array([4, 5, 6]), np.array([True, True, False]), judged, grades, np.full(3, -1)
+        task, np.array([4, 5, 6]), np.array([True, True, False]), judged, relevance, np.full(3, -1)
     )
     # The first's right document ties with a wrong one; the third query has no text.
     assert judge.metrics(found, scores)["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)

@@ -126,7 +126,7 @@ def test_it_learns_to_rank(tmp_path: Path) -> None:
     traffic = 0.8 * last["ranking/in_domain/ERR"] + 0.2 * last["ranking/zero_shot/ERR"]
     assert last["ranking/traffic/ERR"] == pytest.approx(traffic)
     report = (tmp_path / "run" / "report.html").read_text()
-    assert "grades of the first 10 add up to" in report
+    assert "relevance of the first 10 adds up to" in report
 
 
 SIXTEEN = {

@@ -1,4 +1,4 @@
-"""Files that are read as a whole: JSON objects and lists, and judgements without a header line.
+"""Files that are read as a whole: JSON objects and lists, and qrels without a header line.
 
 {query: {document: score}}            pairs, such as the *_gt_dev.json of Marqo-GS-10M
 {id: {column: value}}, {id: "text"}   rows with an id, such as its corpus_1.json
@@ -126,7 +126,7 @@ def judged_objects(path: Path, query: str, document: str, score: str) -> ArrowCo
     if isinstance(whole, list):
         return objects(path, "")
     if not all(isinstance(judged, dict) for judged in whole.values()):
-        raise UserError(f'{path} holds no judgements, such as {{"q1": {{"d1": 3, "d2": 1}}}}.')
+        raise UserError(f'{path} holds no qrels, such as {{"q1": {{"d1": 3, "d2": 1}}}}.')
     queries: list[str] = []
     documents: list[str | None] = []
     scores: list[Any] = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from big_retrieval.data.formats.picked import Picked
 from big_retrieval.data.formats.tables import Table
-from big_retrieval.data.judged.qrels import Judgements
+from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record, as_texts
 from big_retrieval.errors import UserError
@@ -28,7 +28,7 @@ class GradedPairs:
     Args:
       queries: a record for each judged query.
       documents: a record for each document, judged or not.
-      judgements: the pairs, by the numbers of both.
+      qrels: the pairs, by the numbers of both.
       names: what columns are called.
       score: the name of the score.
       table: the pairs' file; None: pairs have no columns of their own.
@@ -44,7 +44,7 @@ class GradedPairs:
         self,
         queries: SideRecords,
         documents: SideRecords,
-        judgements: Judgements,
+        qrels: Qrels,
         *,
         names: Names,
         score: str,
@@ -54,7 +54,7 @@ class GradedPairs:
         notes: Sequence[str] = (),
     ):
         self.name, self.notes = name, tuple(notes)
-        self.queries, self.documents, self.judgements = queries, documents, judgements
+        self.queries, self.documents, self.qrels = queries, documents, qrels
         self._names, self._score = names, score
         self._table, self._rows = table, rows
         self._found = {name: ("pair", own) for own, name in names.pair.items()}
@@ -62,7 +62,7 @@ class GradedPairs:
         self._found |= {name: ("document", own) for own, name in names.document.items()}
 
     def __len__(self) -> int:
-        return len(self.judgements)
+        return len(self.qrels)
 
     def __getitem__(self, index: int) -> Record:
         query, document = self._numbers(index)
@@ -75,7 +75,7 @@ class GradedPairs:
             row = side.row(number, bare=not names)
             record |= {name: row.get(own) for own, name in names.items()}
             record |= side.basics(row, number)
-        record[self._score] = float(self.judgements.score[index])
+        record[self._score] = float(self.qrels.score[index])
         record.setdefault("id", f"{self.name}-{index:06d}")
         return record
 
@@ -96,7 +96,7 @@ class GradedPairs:
         """
         query, document = self._numbers(index)
         if column == self._score:
-            return float(self.judgements.score[index])
+            return float(self.qrels.score[index])
         if column == self.queries.id_column:
             return self.queries.id(query)
         if column == self.documents.id_column:
@@ -137,7 +137,7 @@ class GradedPairs:
     def _numbers(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
-        return int(self.judgements.query[index]), int(self.judgements.document[index])
+        return int(self.qrels.query[index]), int(self.qrels.document[index])
 
     def _pair(self, index: int, columns: Collection[str]) -> Record:
         """Columns of a pair's own row."""

@@ -9,13 +9,13 @@ from big_retrieval.data.sources import RecordSource
 BINS = 10  # of the scores; fewer different ones are counted one by one
 
 
-def describe_judgements(source: RecordSource) -> list[str]:
-    """Lines about the judgements of a source, or of those of a mixture's parts that have some."""
+def describe_qrels(source: RecordSource) -> list[str]:
+    """Lines about the qrels of a source, or of those of a mixture's parts that have some."""
     if isinstance(source, MixedSource):
-        return [line for part in source.parts.values() for line in describe_judgements(part)]
+        return [line for part in source.parts.values() for line in describe_qrels(part)]
     if not isinstance(source, GradedPairs):
         return []
-    found, documents = source.judgements, len(source.documents)
+    found, documents = source.qrels, len(source.documents)
     counts, judged = found.counts(), len(np.unique(found.document))
     score = found.score
     return [

@@ -84,7 +84,7 @@ def graded(config: Graded) -> GradedPairs:
     return GradedPairs(
         side(queries, sides.queries, config.query, own[0], "queries"),
         side(documents, sides.documents, config.document, own[1], "documents", _image(config)),
-        sides.judgements,
+        sides.qrels,
         names=names,
         score=config.score,
         name=table.name,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.columns import encode, match
 from big_retrieval.data.judged import qrels
-from big_retrieval.data.judged.qrels import Judgements, Twice
+from big_retrieval.data.judged.qrels import Qrels, Twice
 from big_retrieval.errors import UserError
 
 ScoreFrom = Literal["score", "rank", "clicks"]
@@ -36,14 +36,14 @@ class PairedRows:
     """Which rows the pairs, queries and documents stand in.
 
     Attributes:
-      judgements: the pairs that count.
+      qrels: the pairs that count.
       pairs: the row of each pair, int64 [n].
       queries: the row of each query, int64 [Q]; in the pairs where there is no file of queries.
       documents: the row of each document, int64 [D]; likewise.
       notes: what was left out, with its number, a sentence each.
     """
 
-    judgements: Judgements
+    qrels: Qrels
     pairs: np.ndarray
     queries: np.ndarray
     documents: np.ndarray
@@ -140,7 +140,7 @@ class Pairing:
         if queries is not None and len(query_rows) < len(queries.ids):
             lost, whole = len(queries.ids) - len(query_rows), len(queries.ids)
             self.notes.append(f"{lost:,} of {whole:,} queries of {queries.name} are not judged")
-        found = Judgements(query.astype(np.int32), document.astype(np.int32), self._score)
+        found = Qrels(query.astype(np.int32), document.astype(np.int32), self._score)
         return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
 
     def _at(self, index: int) -> str:
@@ -194,7 +194,7 @@ def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""
       sides: of pairs without files of queries and documents.
     """
     codes, _ = encode(texts.fill_null(""))
-    here, found = codes[sides.pairs], sides.judgements
+    here, found = codes[sides.pairs], sides.qrels
     changes = [
         int((here != codes[rows][numbers]).sum())
         for rows, numbers in ((sides.queries, found.query), (sides.documents, found.document))

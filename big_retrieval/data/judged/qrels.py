@@ -19,7 +19,7 @@ Place = Callable[[int], str]  # where a pair stands, for messages
 
 
 @dataclass(frozen=True, eq=False)
-class Judgements:
+class Qrels:
     """Judged pairs; no pair is there twice.
 
     Attributes:
@@ -80,7 +80,7 @@ class JudgedSource(RecordSource, Protocol):
         ...
 
     @property
-    def judgements(self) -> Judgements:
+    def qrels(self) -> Qrels:
         """Which documents were judged for which queries, by their numbers in these sources."""
         ...
 

@@ -142,7 +142,7 @@ def document_keys(side: SideRecords, group_column: str) -> list[str]:
 
 def count(source: GradedPairs, parts: FourWaySplit) -> dict[str, Any]:
     """How many queries, documents and pairs each part and split has."""
-    judged = source.judgements
+    judged = source.qrels
     split = split_of(judged.query, judged.document, parts)
     splits = {}
     for number, name in enumerate(SPLITS):
@@ -192,7 +192,7 @@ def _write(
     source: GradedPairs, config: Graded, parts: FourWaySplit, folder: Path
 ) -> dict[str, str]:
     """Writes the three Parquet files; returns the columns that had to be renamed."""
-    queries, documents, judged = source.queries, source.documents, source.judgements
+    queries, documents, judged = source.queries, source.documents, source.qrels
     query_ids, document_ids = _ids(queries), _ids(documents)
     of_query, of_document = pa.array(judged.query), pa.array(judged.document)
     split = split_of(judged.query, judged.document, parts)

@@ -26,7 +26,7 @@ import numpy as np
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.images import ImageColumn
-from big_retrieval.data.judged.qrels import Judgements
+from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record
 from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, SceneRecords
@@ -117,8 +117,8 @@ class ScenePairs(GradedPairs):
 
     def __getitem__(self, index: int) -> Record:
         record = super().__getitem__(index)
-        query, score = self.judgements.query[index], self.judgements.score[index]
-        documents, scores = (found[0] for found in self.judgements.of(np.array([query])))
+        query, score = self.qrels.query[index], self.qrels.score[index]
+        documents, scores = (found[0] for found in self.qrels.of(np.array([query])))
         worse = documents[(documents >= 0) & (scores <= score / 2)].tolist()
         titles = dict.fromkeys(self.documents.value(each, "title") for each in worse)
         return {**record, "negatives": [x for x in titles if x != record["title"]]}
@@ -145,7 +145,7 @@ def graded_scenes(split: str, *, size: int = 32, count: int = 400, seed: int = 0
     asked = [query for query in _queries(seed) if (_share(query.text) < NOVEL) == novel]
     judged = [_judge(query, documents) for query in asked]
     lengths = [len(found) for found, _ in judged]
-    found = Judgements(
+    found = Qrels(
         np.repeat(np.arange(len(asked)), lengths).astype(np.int32),
         np.concatenate([numbers for numbers, _ in judged]).astype(np.int32),
         np.concatenate([scores for _, scores in judged]),
