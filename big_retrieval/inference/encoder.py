@@ -15,7 +15,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
 from big_retrieval.sparse import gate
-from big_retrieval.sparse.terms import Columns
+from big_retrieval.sparse.terms import Terms
 
 # Of dense fields an array [n, M, N], of lexical ones a scipy.sparse.csr_array [n, V].
 # Rows are taken of both alike.
@@ -117,9 +117,9 @@ class Encoder:
                 heartbeat.beat()
         return np.concatenate(found), np.concatenate(records)
 
-    def columns(self, field: str) -> Columns | None:
+    def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""
-        return self._model.columns.get(self._model.fields[field].shares_head or field)
+        return self._model.terms.get(self._model.fields[field].shares_head or field)
 
     def normalises(self, field: str) -> bool:
         """Whether the points of a lexical field have norm 1; its bags of words then have, too."""
@@ -146,7 +146,7 @@ class Encoder:
           from [n]. Padding rows are left out.
         """
         collections = variables(weights)
-        columns = self.columns(field)
+        terms = self.terms(field)
         points, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
@@ -156,7 +156,7 @@ class Encoder:
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
                 found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
-                points.append(found if columns is None else _sparse(found, len(columns)))
+                points.append(found if terms is None else _sparse(found, len(terms)))
                 records.append(owners[valid])
                 heartbeat.beat()
         return concatenate(points), np.concatenate(records)
@@ -203,5 +203,5 @@ def concatenate(points: Sequence[Points]) -> Points:
 def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
     """Lexical points of a batch, dense or compact, as CSR."""
     if isinstance(found, gate.Compact):
-        return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
+        return gate.to_csr(np.asarray(found.values), np.asarray(found.terms), width)
     return scipy.sparse.csr_array(found.astype(np.float32))

@@ -22,7 +22,7 @@ from big_retrieval.losses.cells import (
     classify,
 )
 from big_retrieval.similarity import Similarity
-from big_retrieval.sparse.sharded import columns_here, spread_locally
+from big_retrieval.sparse.sharded import spread_locally, terms_here
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one block's cells: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
@@ -149,7 +149,7 @@ def _scores(
     """Scores [R, T]; compact travelling rows are spread out for the block, and then forgotten."""
     if columns is not None:
         width = resident.shape[-1]
-        columns = columns_here(columns, width, sweep.feature_axis)
+        columns = terms_here(columns, width, sweep.feature_axis)
         travelling = spread_locally(travelling, columns, width)
     return sweep.topology.score(resident, travelling)
 
@@ -160,7 +160,7 @@ def paired_scores(
     """`Similarity.paired`, also of compact queries [n, K] with documents [n, V]."""
     if columns is None:
         return sweep.topology.paired(documents, queries)
-    columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)
+    columns = terms_here(columns, documents.shape[-1], sweep.feature_axis)
     met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
     return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 

@@ -16,7 +16,7 @@ from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
 from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.losses.temperature import LearnedTemperature
-from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.sharded import term_axis
 
 P = TypeVar("P", bound=PairLoss)
 
@@ -65,7 +65,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         The metrics are those of the first term, and `loss_<term>` of each where there are several.
         """
         part, batch, reps = self.part, context.batch, context.reps
-        axis = column_axis() if self.lexical else None
+        axis = term_axis() if self.lexical else None
         common = {
             "topology": self.sides.topology,
             "scale": tau,

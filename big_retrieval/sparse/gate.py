@@ -1,7 +1,7 @@
 """The gate of lexical representations, and their compact form.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-Eq. 4: of the dense V(x) only the k strongest columns stay, and those of the text's own words:
+Eq. 4: of the dense V(x) only the k strongest terms stay, and those of the text's own words:
 E(x) = V(x) * G(x), G = top-k OR bag of words. G carries no gradient.
 """
 
@@ -23,11 +23,11 @@ class Compact:
 
     Attributes:
       values: [n, K].
-      columns: int32 [n, K], of the values; no column twice in a row. -1: no column, value 0.
+      terms: int32 [n, K], of the values; no term twice in a row. -1: no term, value 0.
     """
 
     values: jax.Array
-    columns: jax.Array
+    terms: jax.Array
 
 
 def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Compact:
@@ -35,7 +35,7 @@ def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Comp
 
     Args:
       points: V(x), [n, V].
-      top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
+      top_k: k, the number of terms that stay of each row, of equal ones the first; V or more
         keeps all of them, 0 none.
       bow: int32 [n, L], term ids of the input itself, padded with -1, which stay, too; a term may
         occur twice. None: the input has no terms (an image).
@@ -43,20 +43,20 @@ def compact(points: jax.Array, top_k: int, bow: jax.Array | None = None) -> Comp
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    columns = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
+    terms = sharded.strongest(points, min(top_k, points.shape[-1]))  # [n, k]
     if bow is not None:
         with_bow = functools.partial(_with_bow, width=points.shape[-1])
-        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
-    return Compact(sharded.take(points, columns), columns)
+        terms = by_rows(with_bow, terms, bow)  # [n, k + L]
+    return Compact(sharded.take(points, terms), terms)
 
 
-def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
+def _with_bow(terms: jax.Array, bow: jax.Array, width: int) -> jax.Array:
     """[n, k] and those terms of `bow` [n, L] that are new, -1 for the others."""
-    rows = jnp.arange(len(columns))[:, None]
-    taken = jnp.zeros((len(columns), width), bool).at[rows, columns].set(True)  # [n, V]
+    rows = jnp.arange(len(terms))[:, None]
+    taken = jnp.zeros((len(terms), width), bool).at[rows, terms].set(True)  # [n, V]
     known = jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)  # [n, L]
     fresh = (bow >= 0) & ~_repeated(bow) & ~known
-    return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
+    return jnp.concatenate([terms, jnp.where(fresh, bow, -1)], axis=1)
 
 
 def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
@@ -64,18 +64,18 @@ def bag_of_words(bow: jax.Array, normalise: bool = False) -> Compact:
 
     Args:
       bow: int32 [n, L], term ids, padded with -1.
-      normalise: to norm 1 over the columns; a row without terms stays 0.
+      normalise: to norm 1 over the terms; a row without terms stays 0.
     """
-    columns = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
-    values = (columns >= 0).astype(jnp.float32)
+    terms = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
+    values = (terms >= 0).astype(jnp.float32)
     if normalise:
         values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
-    return Compact(values, columns)
+    return Compact(values, terms)
 
 
 def spread(rows: Compact, width: int) -> jax.Array:
     """Compact rows as dense ones, [n, V]."""
-    return sharded.wide(sharded.spread_locally, width, rows.values, rows.columns)
+    return sharded.wide(sharded.spread_locally, width, rows.values, rows.terms)
 
 
 def multi_hot(bow: jax.Array, width: int) -> jax.Array:
@@ -89,11 +89,11 @@ def _multi_hot(bow: jax.Array, width: int) -> jax.Array:
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
 
 
-def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
-    """Compact rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
-    there = (columns >= 0) & (values != 0)
+def to_csr(values: np.ndarray, terms: np.ndarray, width: int) -> scipy.sparse.csr_array:
+    """Compact rows on the host as float32 CSR [n, V], terms ascending, zeros left out."""
+    there = (terms >= 0) & (values != 0)
     rows = np.repeat(np.arange(len(values)), there.sum(axis=1))
-    found = (values[there].astype(np.float32), (rows, columns[there]))
+    found = (values[there].astype(np.float32), (rows, terms[there]))
     out = scipy.sparse.csr_array(found, shape=(len(values), width))
     out.sort_indices()
     return out
