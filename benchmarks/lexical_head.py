@@ -103,7 +103,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
         return jnp.sum(jnp.max(jnp.where(mask[:, :, None], values, 0), axis=1) * weights)
 
     head = LexicalHead(
-        columns=range(args.vocab),
+        terms=range(args.vocab),
         activation=args.activation,
         use_bias=True,
         options=PoolingOptions(args.block, args.backward),

@@ -119,7 +119,7 @@ def make_queries(args: argparse.Namespace, documents: Any) -> dict[str, Any]:
 def build(folder: Path, args: argparse.Namespace, documents: Any) -> tuple[InvertedIndex, float]:
     """An inverted index of the documents, and the seconds that it took with its checksums."""
     partial, started = folders.begin(folder), time.perf_counter()
-    about = About(kind="inverted", columns=args.columns, values=args.values)
+    about = About(kind="inverted", terms=args.columns, values=args.values)
     batches = (documents[i : i + BATCH] for i in range(0, args.documents, BATCH))
     about = inverted.build(partial, batches, about, memory=args.memory * 2**20)
     write_ids(partial, args.documents)

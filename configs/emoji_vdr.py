@@ -10,8 +10,8 @@ from configs import emoji, scenes_vdr
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; data (the folder, data/emoji); vocab (BERT's vocabulary: a file, folder
-    or hub name); model (vdr, clip); steps (600); top_k (64), columns that the gate leaves; nobag:
-    without the nonparametric entry; mask (none, paper, code); bias: where that of the columns
+    or hub name); model (vdr, clip); steps (600); top_k (64), terms that the gate leaves; nobag:
+    without the nonparametric entry; mask (none, paper, code); bias: where that of the terms
     starts (-6), as with 0 all 29,523 are active and embeddings alike; lr (4e-3)."""
     args = recipe.parse_arg(
         arg, data="data/emoji", vocab="bert-base-uncased", model="vdr", steps=600, top_k=64,

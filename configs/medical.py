@@ -14,9 +14,9 @@ METHODS = ("dpr", "splade", "vdr")
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: runlocal; method (vdr, dpr, splade); data (the folder of both, data/medical);
     init (MiniLM-L6: a file, folder or hub name; none: from scratch); vocab (of the tokenizer);
-    steps (150); batch (32); lr (2e-5); top_k (256), columns that VDR's gate leaves; nobag: without
+    steps (150); batch (32); lr (2e-5); top_k (256), terms that VDR's gate leaves; nobag: without
     its nonparametric entry; query and document: factors of SPLADE's regulariser (1e-3, 1e-3); bias:
-    where that of the columns starts (-4), as MiniLM brings none.
+    where that of the terms starts (-4), as MiniLM brings none.
     """
     args = recipe.parse_arg(
         arg, method="vdr", data="data/medical", init="sentence-transformers/all-MiniLM-L6-v2",
@@ -43,7 +43,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         length=64,
         shares_head="query",
     )
-    lexical = config.Lexical(columns="words", use_bias=bool(args.bias), bias_init=args.bias)
+    lexical = config.Lexical(terms="words", use_bias=bool(args.bias), bias_init=args.bias)
     head = {
         "dpr": recipe.entry(config.Projection(), dim=None),
         "splade": recipe.entry(lexical, keep_input_terms=False),

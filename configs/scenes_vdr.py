@@ -50,7 +50,7 @@ def make_lexical(c: recipe.Editable, args: recipe.Editable) -> None:
     """
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.pool = "none"
-    head = config.Lexical(columns="words", activation="elu1p", normalise=True, top_k=args.top_k)
+    head = config.Lexical(terms="words", activation="elu1p", normalise=True, top_k=args.top_k)
     c.fields.text.head = recipe.entry(head, keep_input_terms=True)
     c.fields.image.head = recipe.entry(head, tied=False, layer_norm=False)
     c.topology = "inner"

@@ -14,13 +14,13 @@ def get_config(arg: str = "") -> recipe.Editable:
     """The paper and its ablations (Figure 3) by arguments.
 
     Arguments: runlocal; batch (4096); microbatch (0: all at once); top_k (512), terms that the gate
-    leaves; columns (words; ascii: those of the authors' checkpoints); mask (paper, code or none);
+    leaves; terms (words; ascii: those of the authors' checkpoints); mask (paper, code or none);
     nobag: without the nonparametric entry; mean: mean instead of max pooling; relu: instead of
     elu1p; scratch: text from scratch, too; own: an own projection of the text instead of its
     word table.
     """
     args = recipe.parse_arg(
-        arg, batch=4096, microbatch=0, top_k=512, columns="words", mask="paper", nobag=False,
+        arg, batch=4096, microbatch=0, top_k=512, terms="words", mask="paper", nobag=False,
         mean=False, relu=False, scratch=False, own=False,
     )  # fmt: skip
     recipe.one_of("mask", args.mask, ("paper", "code", "none"))
@@ -32,7 +32,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.image.update(class_tokens=0, pool="none")
     c.towers.text.pool = "none"
     head = config.Lexical(
-        columns=args.columns, normalise=True, top_k=args.top_k,
+        terms=args.terms, normalise=True, top_k=args.top_k,
         activation="relu" if args.relu else "elu1p", pooling="mean" if args.mean else "max",
     )  # fmt: skip
     c.fields.text.head = recipe.entry(head, tied=not args.own, keep_input_terms=True)

@@ -14,13 +14,13 @@ def get_config(arg: str = "") -> recipe.Editable:
     """The paper and its ablations (Table 9) by arguments.
 
     Arguments: runlocal; those of dpr_msmarco.py (encoder, batch, microbatch, negatives, data,
-    beir); top_k (768), columns that the gate leaves; columns (words; 1000-: as the paper counts);
+    beir); top_k (768), terms that the gate leaves; terms (words; 1000-: as the paper counts);
     nobag: without the nonparametric entry; symmetric: four terms, as in the authors' later model;
     mean: mean instead of max pooling; relu: instead of elu1p; own: an own projection.
     """
     args = recipe.parse_arg(
         arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
-        beir="data/beir", top_k=768, columns="words", nobag=False, symmetric=False, mean=False,
+        beir="data/beir", top_k=768, terms="words", nobag=False, symmetric=False, mean=False,
         relu=False, own=False,
     )  # fmt: skip
     shared = ("encoder", "batch", "microbatch", "negatives", "data", "beir")
@@ -28,7 +28,7 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Model: all positions, pooled over the vocabulary
     head = config.Lexical(
-        tied=not args.own, columns=args.columns, top_k=args.top_k, keep_input_terms=True,
+        tied=not args.own, terms=args.terms, top_k=args.top_k, keep_input_terms=True,
         activation="relu" if args.relu else "elu1p", pooling="mean" if args.mean else "max",
     )  # fmt: skip
     for field in ("query", "passage"):

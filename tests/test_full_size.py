@@ -57,7 +57,7 @@ LEXICAL = {  # VDR's and its baselines; 1 is the logit scale
     ("dpr_msmarco", ""): 2 * cut(BERT, 256) + 1,
     ("splade_msmarco", ""): cut(BERT, 256) + MASKED + 1,
     ("vdr_cm_yfcc15m", ""): cut(BERT, 77) + NORM + PATCHES + 29_523 * 768 + 1,
-    ("vdr_cm_yfcc15m", "columns=ascii"): cut(BERT, 77) + NORM + PATCHES + 27_623 * 768 + 1,
+    ("vdr_cm_yfcc15m", "terms=ascii"): cut(BERT, 77) + NORM + PATCHES + 27_623 * 768 + 1,
     ("clip_bert_yfcc15m", ""): cut(BERT, 77) + VIT_B32 + 2 * 768 * 512 + 1,
     ("medical", "init=none"): cut(MINILM, 64, 384) + 2 * 384 + COLUMNS + 1,
     ("medical", "init=none,method=dpr"): cut(MINILM, 64, 384) + 1,

@@ -63,4 +63,4 @@ from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule
-from big_retrieval.config.vdr import ColumnMask, Vdr
+from big_retrieval.config.vdr import TermMask, Vdr

@@ -10,9 +10,9 @@ from big_retrieval.config.towers import Activation, Tower
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
-    from big_retrieval.sparse.terms import Columns
+    from big_retrieval.sparse.terms import Terms
 
-LOCAL_TOP_K = 16  # columns that a gate leaves in `runlocal`, of the about 50 words of scenes
+LOCAL_TOP_K = 16  # terms that a gate leaves in `runlocal`, of the about 50 words of scenes
 # Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
 _BLOCKS = {"max": 1.5, "mean": 3.5}
 
@@ -24,7 +24,7 @@ class Head(Part):
     attributes below may be keys of it.
 
     Attributes:
-      lexical: whether embeddings have a number for every column of a vocabulary (`Lexical` and its
+      lexical: whether embeddings have a number for every term of a vocabulary (`Lexical` and its
         subclasses): they are then sparse in evaluations, and explained by words.
       reads_positions: whether it reads all positions of a row, not its class tokens.
       dim: N of the embeddings; None: the width of the tower.
@@ -59,11 +59,11 @@ class Head(Part):
         return tower.tokens, self.dim or tower.width
 
     @required
-    def build(self, columns: "Columns | None", **module: Any) -> Any:
+    def build(self, terms: "Terms | None", **module: Any) -> Any:
         """Its Linen module.
 
         Args:
-          columns: of a lexical head.
+          terms: of a lexical head.
           **module: `name`, `parent` and `dtype` of the module.
         """
         raise NotImplementedError
@@ -81,27 +81,27 @@ class Head(Part):
         del tower, arrays
         return module(tokens)
 
-    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int | None:
+    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int | None:
         """Operations forward for one row, two for a multiplication and addition; None: traced.
 
         Args:
           tower: whose vectors it reads.
           field: that it stands behind.
-          columns: of a lexical head.
+          terms: of a lexical head.
         """
-        del tower, field, columns
+        del tower, field, terms
         return None
 
-    def block_bytes(self, rows: int, positions: int, columns: int, platform: str) -> int:
+    def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
         """What the backward pass holds at a time besides what was kept, for the plan.
 
         Args:
           rows: of one device.
           positions: of a row.
-          columns: of a lexical head on one device, else 0.
+          terms: of a lexical head on one device, else 0.
           platform: "gpu", "tpu" or "cpu".
         """
-        del rows, positions, columns, platform
+        del rows, positions, terms, platform
         return 0
 
     def runlocal(self) -> "Head":
@@ -159,13 +159,13 @@ class Projection(Head):
             tokens = mean_of_positions(tokens, arrays.get("mask"))
         return module(tokens)
 
-    def build(self, columns: "Columns | None", **module: Any) -> Any:
+    def build(self, terms: "Terms | None", **module: Any) -> Any:
         """See `Head`."""
         from big_retrieval.models.heads import ProjectionHead
 
         return ProjectionHead(**self.keys_of(ProjectionHead), **module)
 
-    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int:
+    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int:
         """See `Head`."""
         return 2 * tower.class_tokens * tower.width * (self.dim or 0)
 
@@ -186,20 +186,20 @@ class Lexical(Head):
     lexical: ClassVar[bool] = True
     reads_positions: ClassVar[bool] = True
     type: Literal["lexical"] = "lexical"
-    tied: bool = True  # columns are the rows of the tower's word table; False: an own kernel
+    tied: bool = True  # terms are the rows of the tower's word table; False: an own kernel
     transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
-    layer_norm: bool = True  # in front of the columns; False where the tower ends with one
+    layer_norm: bool = True  # in front of the terms; False where the tower ends with one
     epsilon: float = 1e-5  # of that norm
-    use_bias: bool = False  # of the columns
-    bias_init: float = 0.0  # what it starts at; below 0, few columns are active at first
+    use_bias: bool = False  # of the terms
+    bias_init: float = 0.0  # what it starts at; below 0, few terms are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
     pooling: Literal["max", "mean"] = "max"  # over the positions
     pooling_top_k: int | None = None  # mean: of only so many of the largest; None: of all
     pool_padding: bool = False  # padding takes part, as in the VDR authors' code
-    # the word pieces that have a column: "all", "words" (no special or unused ones), "ascii" (those
+    # the word pieces that are terms: "all", "words" (no special or unused ones), "ascii" (those
     # of words in ASCII), or ids from a number on, such as "1000-"
-    columns: str = "all"
-    normalise: bool = False  # to norm 1 over the columns
+    terms: str = "all"
+    normalise: bool = False  # to norm 1 over the terms
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
     # (None: all above 0), and with `keep_input_terms` also the terms of the text itself
     top_k: int | None = None
@@ -230,28 +230,28 @@ class Lexical(Head):
                 "at least 1, or None."
             )
         if self.top_k is not None and self.top_k < 0:
-            yield f"{path}.top_k is {self.top_k}; it must be 0 or more, or None for all columns."
+            yield f"{path}.top_k is {self.top_k}; it must be 0 or more, or None for all terms."
         if self.top_k == 0 and not (self.keep_input_terms and part.modality == "text"):
             own = f", or {path}.keep_input_terms to True" if part.modality == "text" else ""
-            yield f"{path}.top_k is 0, which leaves no column: set it to 1 or more{own}."
-        if problem := check_rule(self.columns):
-            yield f"{path}.columns is {problem}."
+            yield f"{path}.top_k is 0, which leaves no term: set it to 1 or more{own}."
+        if problem := check_rule(self.terms):
+            yield f"{path}.terms is {problem}."
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
         """(1, V), where V is 0 as long as nothing tells it."""
-        from big_retrieval.sparse.terms import columns_of_size
+        from big_retrieval.sparse.terms import terms_of_size
 
-        # Images have as many columns as the texts that they are compared with.
+        # Images have as many terms as the texts that they are compared with.
         towers = (config.towers[config.fields[field].tower], *config.towers.values())
         rows = next(filter(None, (tower.vocab_size for tower in towers)), vocab_size)
-        return 1, len(columns_of_size(self.columns, rows)) if rows else 0
+        return 1, len(terms_of_size(self.terms, rows)) if rows else 0
 
-    def build(self, columns: "Columns | None", **module: Any) -> Any:
+    def build(self, terms: "Terms | None", **module: Any) -> Any:
         """See `Head`."""
         from big_retrieval.models.lexical import LexicalHead
 
-        assert columns is not None
-        keys = self.keys_of(LexicalHead) | {"columns": columns.ids}
+        assert terms is not None
+        keys = self.keys_of(LexicalHead) | {"terms": terms.ids}
         return LexicalHead(**keys, mask_padding=not self.pool_padding, **module)
 
     def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
@@ -259,18 +259,18 @@ class Lexical(Head):
         table = tower.word_table() if self.tied else None
         return module(tokens, arrays.get("mask"), table)[:, None]
 
-    def flops(self, tower: Tower, field: Any, columns: "Columns | None") -> int:
+    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int:
         """See `Head`."""
-        assert columns is not None
-        outputs = len(columns) + (0 if self.transform == "none" else tower.width)
+        assert terms is not None
+        outputs = len(terms) + (0 if self.transform == "none" else tower.width)
         return 2 * tower.positions(field) * tower.width * outputs
 
-    def block_bytes(self, rows: int, positions: int, columns: int, platform: str) -> int:
+    def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
         """Blocks of logits by position, float32."""
         from big_retrieval.models.pooling import block_size
 
-        columns = min(columns, block_size(rows * positions, platform))
-        return round(_BLOCKS[self.pooling] * 4 * rows * positions * columns)
+        terms = min(terms, block_size(rows * positions, platform))
+        return round(_BLOCKS[self.pooling] * 4 * rows * positions * terms)
 
     def runlocal(self) -> "Lexical":
         """Its size is the vocabulary's."""

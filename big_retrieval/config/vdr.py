@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ColumnMask:
-    """The contrastive mask (VDR, section 3.3): inactive columns are shared out among the batch."""
+class TermMask:
+    """The contrastive mask (VDR, section 3.3): inactive terms are shared out among the batch."""
 
     # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
     apply: Literal["none", "gated", "bag", "both"] = "none"
-    source: Literal["gate", "bag"] = "gate"  # what makes a query's column active
-    weight: float = 1.0  # of a column that a bag of words is given
+    source: Literal["gate", "bag"] = "gate"  # what makes a query's term active
+    weight: float = 1.0  # of a term that a bag of words is given
     normalise: bool = False  # a row's share to norm 1, before the weight
 
 
@@ -32,13 +32,13 @@ class Vdr(PairLoss):
     """The loss of VDR over lexical representations (Eq. 5): gated queries, dense documents."""
 
     type: Literal["vdr"] = "vdr"
-    # k, columns that the gate of training leaves besides a text's own words; None: all
+    # k, terms that the gate of training leaves besides a text's own words; None: all
     top_k: int | None = 768
     symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
     top_k_document: int | None = None  # k of the documents of four terms; None: as `top_k`
     bag: bool = True  # the nonparametric entry: queries as bags of words
     bag_norm: bool = False  # these to norm 1; else binary
-    mask: ColumnMask = field(default_factory=ColumnMask)
+    mask: TermMask = field(default_factory=TermMask)
     directions: Literal["both", "query"] = "both"
     # the paper sums directions and terms, its authors' code takes means: a quarter of it
     reduction: Literal["sum", "mean"] = "sum"
@@ -57,7 +57,7 @@ class Vdr(PairLoss):
             )
         for key, top_k in (("top_k", self.top_k), ("top_k_document", self.top_k_document)):
             if top_k is not None and top_k < 0:
-                yield f"{path}.{key} is {top_k}; it must be 0 or more, or None for all columns."
+                yield f"{path}.{key} is {top_k}; it must be 0 or more, or None for all terms."
         mask = self.mask
         if self.false_negatives == "positives" and mask.apply != "none":
             yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
@@ -111,5 +111,5 @@ class Vdr(PairLoss):
 
 
 def top_k_of_documents(config: Vdr) -> int | None:
-    """k of the documents' gate; None: it leaves all columns."""
+    """k of the documents' gate; None: it leaves all terms."""
     return config.top_k if config.top_k_document is None else config.top_k_document

@@ -12,7 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
 from big_retrieval.inference.encoder import Embeddings, concatenate
-from big_retrieval.sparse.terms import Columns, normalised
+from big_retrieval.sparse.terms import Terms, normalised
 
 CHUNK = 4096  # texts tokenised at a time
 
@@ -60,12 +60,12 @@ def fields_in_mode(
 def narrowed(
     embeddings: scipy.sparse.csr_array, top_k: int, bow: scipy.sparse.csr_array | None = None
 ) -> scipy.sparse.csr_array:
-    """Rows with their `top_k` largest entries, of equal ones the lower column, and those of `bow`.
+    """Rows with their `top_k` largest entries, of equal ones the lower term, and those of `bow`.
 
     Args:
       embeddings: CSR [n, V], not negative.
       top_k: entries of a row.
-      bow: bags of words [n, V], whose columns stay, too.
+      bow: bags of words [n, V], whose terms stay, too.
     """
     rows_of: Any = scipy.sparse.csr_array(embeddings)
     rows_of.sort_indices()
@@ -86,7 +86,7 @@ def narrowed(
 
 
 def bags_of(
-    columns: Columns,
+    terms: Terms,
     source: RecordSource,
     reader: FieldReader,
     items: np.ndarray,
@@ -95,17 +95,17 @@ def bags_of(
     """Bags of words of some texts, [n, V]; no network is asked.
 
     Args:
-      columns: of the field.
+      terms: of the field.
       source: the records.
       reader: how the field is read.
       items: int64 [n, 2]: record, and text in the record.
       normalise: to norm 1, where the representations are (VDR, section 4.3).
     """
-    parts: list[Any] = [scipy.sparse.csr_array((0, len(columns)), dtype=np.float32)]
+    parts: list[Any] = [scipy.sparse.csr_array((0, len(terms)), dtype=np.float32)]
     for start in range(0, len(items), CHUNK):
         chosen = items[start : start + CHUNK].tolist()
         arrays = stack(reader, [source_texts(source, r, reader)[t] for r, t in chosen])
-        parts.append(columns.bag(arrays["ids"], arrays["mask"]))
+        parts.append(terms.bag(arrays["ids"], arrays["mask"]))
     bags = concatenate(parts)
     return normalised(bags) if normalise else bags
 
@@ -113,12 +113,12 @@ def bags_of(
 def words_shared(
     embeddings: scipy.sparse.csr_array, bow: scipy.sparse.csr_array, count: int
 ) -> float:
-    """The share of the strongest columns of each row that are among some words, on average.
+    """The share of the strongest terms of each row that are among some words, on average.
 
     Args:
       embeddings: of images, CSR [n, V].
       bow: bags of the words of the texts that go with each, [n, V].
-      count: strongest columns of a row.
+      count: strongest terms of a row.
     """
     strongest = narrowed(embeddings, count)
     strongest.data[:] = 1

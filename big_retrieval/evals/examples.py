@@ -285,6 +285,6 @@ def choose(
 
 def _words(first: RetrievalSide, second: RetrievalSide, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical embeddings are called; () of dense ones."""
-    columns = encoder.columns(first.field) if scipy.sparse.issparse(first.embeddings) else None
+    terms = encoder.terms(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer
-    return () if columns is None else columns.names(tokenizer)
+    return () if terms is None else terms.names(tokenizer)

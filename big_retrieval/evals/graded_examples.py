@@ -92,11 +92,11 @@ def matching(
       readers: field name -> how it is read, of both sides.
     """
     field = next(iter(documents.embeddings))
-    columns = encoder.columns(field) if scipy.sparse.issparse(queries) else None
-    if columns is None:
+    terms = encoder.terms(field) if scipy.sparse.issparse(queries) else None
+    if terms is None:
         return None
     tokenizers = (reader.tokenizer for reader in readers.values() if reader.tokenizer is not None)
-    words = columns.names(next(tokenizers, None))
+    words = terms.names(next(tokenizers, None))
 
     def matched(query: int, document: int) -> list[list[Any]]:
         embeddings = {name: found[[document]] for name, found in documents.embeddings.items()}

@@ -1,14 +1,14 @@
 """Further ways to search with lexical models: without a network, or through another gate.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
-4.3 (nonparametric retrieval) and Tables 6 and 7 (columns that the gate leaves). A mode is written
+4.3 (nonparametric retrieval) and Tables 6 and 7 (terms that the gate leaves). A mode is written
 
 | mode | queries | documents |
 | --- | --- | --- |
 | `bag` | bags of their words, no network | as encoded |
 | `binary` | as encoded | bags of their words |
-| `top_k=64` | 64 columns and their own words | the same |
-| `top_k=64/all` | 64 columns and their own words | as encoded |
+| `top_k=64` | 64 terms and their own words | the same |
+| `top_k=64/all` | 64 terms and their own words | as encoded |
 
 With 0 only a text's own words stay, with the weights that they have. A gate can only be narrowed:
 what the head's own `top_k` left out is lost. Nothing is encoded twice.
@@ -33,7 +33,7 @@ class Mode:
     Attributes:
       name: as written.
       bags: the side whose texts are bags of words, if any.
-      top_k: side -> columns that stay; None: all.
+      top_k: side -> terms that stay; None: all.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Mode:
 
 
 def own_top_k(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
-    """The columns that the widest gate of some lexical fields leaves; None: all.
+    """The terms that the widest gate of some lexical fields leaves; None: all.
 
     Args:
       fields: all of the model.

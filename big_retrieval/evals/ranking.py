@@ -152,12 +152,12 @@ class RankingEvaluator:
             return out
         source = self.source.queries if side == "query" else self.source.documents
         for name, present in encoded.present.items():
-            columns, reader = self.encoder.columns(name), self.readers[name]
-            assert columns is not None  # checks.evals saw to it
+            terms, reader = self.encoder.terms(name), self.readers[name]
+            assert terms is not None  # checks.evals saw to it
             if reader.field.modality == "text":
                 records = np.flatnonzero(present)
                 items = np.stack([records, np.zeros_like(records)], axis=1)
-                bags = bags_of(columns, source, reader, items, self.encoder.normalises(name))
+                bags = bags_of(terms, source, reader, items, self.encoder.normalises(name))
                 out[name] = placed(bags, records, len(present))
         return out
 

@@ -118,10 +118,10 @@ class RetrievalEvaluator:
 
     def bow(self, side: RetrievalSide) -> scipy.sparse.csr_array:
         """The bags of words of the texts of a lexical side, [n, V]."""
-        columns = self.encoder.columns(side.field)
-        assert columns is not None  # checks.evals saw to it
+        terms = self.encoder.terms(side.field)
+        assert terms is not None  # checks.evals saw to it
         normalise = self.encoder.normalises(side.field)
-        return bags_of(columns, side.source, side.reader, side.items, normalise)
+        return bags_of(terms, side.source, side.reader, side.items, normalise)
 
     def _lexical(self, sides: dict[str, RetrievalSide], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""

@@ -47,7 +47,7 @@ def check_mode(model: "TrainedModel", fields: Sequence[str], mode: str) -> None:
     for field, side in zip(fields, sides, strict=True):
         if not is_bag(mode, side):
             continue
-        model.columns(field)
+        model.terms(field)
         if model.config.fields[field].modality != "text":
             raise UserError(
                 f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
@@ -66,7 +66,7 @@ def bags_of(
       field: a text field.
       side: of the pair; documents have norm 1 where the field's representations have it.
     """
-    words = BagOfWordsEncoder(model.columns(field), model.tokenizer)
+    words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
     pairs = [("", item) if isinstance(item, str) else item for item in items]
     texts = [text for _, text in pairs]
     titles = [title for title, _ in pairs] if any(title for title, _ in pairs) else ()

@@ -149,7 +149,7 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     ]  # [R * R, D]
     # Padding is of texts; images have masks here alone, which have to count.
     unmasked = replace(config, pool_padding=False)
-    head = unmasked.build(model.columns(field), dtype=DTYPES[c.dtype], parent=None)
+    head = unmasked.build(model.terms(field), dtype=DTYPES[c.dtype], parent=None)
     return Patches(
         picture,
         round(len(hidden) ** 0.5),

@@ -1,6 +1,6 @@
 """How a set of representations uses its vocabulary: arrays in, arrays out.
 
-VDR, appendix D and Figure 7: the average of every column over a set, and the box plot of the
+VDR, appendix D and Figure 7: the average of every term over a set, and the box plot of the
 strongest. A model that is "lazy" gives a few meaningless words large values whatever the input is.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.sparse.listing import columns_of
+from big_retrieval.sparse.listing import terms_of
 
 REACH = 1.5  # whiskers end at values at most so many box heights away (Tukey)
 
@@ -22,8 +22,8 @@ class Usage:
 
     Attributes:
       rows: n.
-      means: average value of every column, zeros included, float64 [V].
-      shares: share of the representations in which a column is not 0, float64 [V].
+      means: average value of every term, zeros included, float64 [V].
+      shares: share of the representations in which a term is not 0, float64 [V].
     """
 
     rows: int
@@ -32,23 +32,23 @@ class Usage:
 
     @property
     def used(self) -> int:
-        """Columns that are not 0 in at least one representation."""
+        """Terms that are not 0 in at least one representation."""
         return int(np.count_nonzero(self.shares))
 
     @property
     def active(self) -> float:
-        """Columns that are not 0, of an average representation."""
+        """Terms that are not 0, of an average representation."""
         return float(self.shares.sum())
 
     def weight(self, count: int) -> float:
-        """Share of the sum of all averages that the strongest `count` columns have."""
+        """Share of the sum of all averages that the strongest `count` terms have."""
         total = float(self.means.sum())
-        return float(columns_of(self.means, count)[1].sum()) / total if total else 0.0
+        return float(terms_of(self.means, count)[1].sum()) / total if total else 0.0
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box plot of the averages of some columns.
+    """A box plot of the averages of some terms.
 
     Attributes:
       low: where the lower whisker ends: the smallest value within 1.5 box heights of the box.
@@ -57,7 +57,7 @@ class Box:
       third: upper end of the box.
       high: where the upper whisker ends.
       mean: of all values.
-      outside: int64 [n], columns beyond the whiskers, largest average first.
+      outside: int64 [n], terms beyond the whiskers, largest average first.
       values: their averages [n].
     """
 
@@ -91,18 +91,18 @@ def usage_of(chunks: Iterable[Any]) -> Usage:
 
 
 def box(means: np.ndarray, count: int | None = 100) -> Box:
-    """The box plot of the strongest columns.
+    """The box plot of the strongest terms.
 
     Args:
       means: [V], not negative.
-      count: of so many of the strongest columns, 100 as in Figure 7; None: of all that are not 0.
+      count: of so many of the strongest terms, 100 as in Figure 7; None: of all that are not 0.
 
     Raises:
       UserError: every average is 0.
     """
-    columns, values = columns_of(means, count)
+    terms, values = terms_of(means, count)
     if not len(values):
-        raise UserError("every column is 0 on average: there is no box to draw.")
+        raise UserError("every term is 0 on average: there is no box to draw.")
     first, median, third = np.percentile(values, (25, 50, 75))
     reach = REACH * (third - first)
     inside = (values >= first - reach) & (values <= third + reach)
@@ -111,5 +111,5 @@ def box(means: np.ndarray, count: int | None = 100) -> Box:
     high = max(float(values[inside].max(initial=-np.inf)), float(third))
     return Box(
         low, float(first), float(median), float(third), high, float(values.mean()),
-        columns[~inside], values[~inside],
+        terms[~inside], values[~inside],
     )  # fmt: skip

@@ -17,12 +17,12 @@ AT_A_TIME = 256  # texts or images of which all representations are held
 
 
 def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
-    """What the V columns of a lexical field are called.
+    """What the V terms of a lexical field are called.
 
     Raises:
       UserError: no such field, or it has no lexical head.
     """
-    return model.columns(field).names(model.tokenizer)
+    return model.terms(field).names(model.tokenizer)
 
 
 def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
@@ -37,7 +37,7 @@ def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
     Raises:
       UserError: no such field, it has no lexical head, or an image cannot be read.
     """
-    model.columns(field)
+    model.terms(field)
     if model.config.fields[field].modality == "image":
         return model.encode_images(items, field)
     pairs = [("", item) if isinstance(item, str) else item for item in items]
@@ -64,7 +64,7 @@ def in_mode(model: "TrainedModel", items: Sequence[Any], field: str, mode: str, 
 
 
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
-    """(word, value) of the strongest columns of E(x), largest first, of equal ones the first first.
+    """(word, value) of the strongest terms of E(x), largest first, of equal ones the first first.
 
     Args:
       model: with a lexical head.
@@ -97,7 +97,7 @@ def shared(
       document: the other one.
       query_field: which field the query is.
       document_field: which field the document is.
-      count: of both only so many of the strongest columns are looked at, as in the authors' code;
+      count: of both only so many of the strongest terms are looked at, as in the authors' code;
         None: all that the gates leave.
       mode: "parametric"; "bag", where the query is the bag of its words, which no network reads
         (VDR, section 4.3); "binary", where the document is.

@@ -15,7 +15,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
 from big_retrieval.sparse import gate
-from big_retrieval.sparse.terms import Columns
+from big_retrieval.sparse.terms import Terms
 
 # Dense fields: an array [n, M, N]. Lexical fields: a scipy.sparse.csr_array [n, V].
 # Both are indexed by rows in the same way.
@@ -119,9 +119,9 @@ class Encoder:
                 heartbeat.beat()
         return np.concatenate(found), np.concatenate(records)
 
-    def columns(self, field: str) -> Columns | None:
+    def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""
-        return self._model.columns.get(self._model.fields[field].shares_head or field)
+        return self._model.terms.get(self._model.fields[field].shares_head or field)
 
     def normalises(self, field: str) -> bool:
         """Whether a lexical field's embeddings, and so its bags of words, have norm 1."""
@@ -148,7 +148,7 @@ class Encoder:
           from [n]. Padding rows are left out.
         """
         collections = variables(weights)
-        columns = self.columns(field)
+        terms = self.terms(field)
         embeddings, records = [], []
         with parallel.use(self._mesh):
             for arrays in batches:
@@ -158,7 +158,7 @@ class Encoder:
                 batch = parallel.to_batch(arrays, self._mesh, self.rows, self.batch_size)
                 out, valid, owners = jax.device_get(self._apply(collections, batch))
                 found = jax.tree.map(lambda x: x[valid], out[field])  # noqa: B023
-                embeddings.append(found if columns is None else _sparse(found, len(columns)))
+                embeddings.append(found if terms is None else _sparse(found, len(terms)))
                 records.append(owners[valid])
                 heartbeat.beat()
         return concatenate(embeddings), np.concatenate(records)
@@ -205,5 +205,5 @@ def concatenate(embeddings: Sequence[Embeddings]) -> Embeddings:
 def _sparse(found: Any, width: int) -> scipy.sparse.csr_array:
     """Lexical embeddings of a batch, dense or sparse, as CSR."""
     if isinstance(found, gate.SparseRows):
-        return gate.to_csr(np.asarray(found.values), np.asarray(found.columns), width)
+        return gate.to_csr(np.asarray(found.values), np.asarray(found.terms), width)
     return scipy.sparse.csr_array(found.astype(np.float32))

@@ -25,7 +25,7 @@ from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io import manifest
 from big_retrieval.models.towers import make_model, with_stats
-from big_retrieval.sparse.terms import Columns
+from big_retrieval.sparse.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ class TrainedModel:
         batches = self._batches(self._at_hand(values, field), field)
         return self.encoder.features(self.weights, field, batches, layer)[0]
 
-    def columns(self, field: str = "text") -> Columns:
+    def terms(self, field: str = "text") -> Terms:
         """The word pieces that the columns of a lexical field stand for.
 
         Raises:
           UserError: no such field, or it has no lexical head.
         """
         self._column(field)
-        found = self.encoder.columns(field)
+        found = self.encoder.terms(field)
         if found is None:
             raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
         return found

@@ -1,4 +1,4 @@
-"""How many columns lexical representations use, and when that is too few or too many."""
+"""How many terms lexical representations use, and when that is too few or too many."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from big_retrieval.sparse import gate
 
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active
-ALL = sys.maxsize  # k of a gate that leaves all columns
+ALL = sys.maxsize  # k of a gate that leaves all terms
 WATCHED = ("active", "used", "neglected", "effective")
 
 
@@ -23,20 +23,20 @@ def activity(
       embeddings: dense V(x), [B, V].
       bow: int32 [B, L], columns of the rows' own words; None: they have none.
       valid: bool [B].
-      top_k: k of the gate; None: there is no gate, and every column above 0 is active.
+      top_k: k of the gate; None: there is no gate, and every term above 0 is active.
 
     Returns:
-      `active`, the mean number of active columns of a row; `used`, |T(B)|, the columns that some
-      row has active; `neglected`, all other columns; `effective`, how many columns V(x) is spread
-      over without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike;
-      `expansion`, of texts, the share of active columns that are no own words.
+      `active`, the mean number of active terms of a row; `used`, |T(B)|, the terms that some row
+      has active; `neglected`, all other terms; `effective`, over how many terms V(x) is distributed
+      without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike;
+      `expansion`, of texts, the share of active terms that are no own words.
     """
     embeddings = jax.lax.stop_gradient(embeddings)
     width = embeddings.shape[1]
     if top_k is None:
         active = embeddings > 0
     else:
-        active = gate.dense_mask(gate.sparsify(embeddings, top_k, bow).columns, width) & (
+        active = gate.dense_mask(gate.sparsify(embeddings, top_k, bow).terms, width) & (
             embeddings > 0
         )
     active &= valid[:, None]
@@ -87,12 +87,12 @@ def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
         return None
     if active < 1:
         return (
-            f"{{}} representations have {active:.2f} active columns on average: "
+            f"{{}} representations have {active:.2f} active terms on average: "
             "they collapse; lower the regulariser or the learning rate."
         )
     if used <= 1.01 * active and active <= SATURATED * (used + metrics["neglected"]):
         return (
-            f"all {{}} representations have the same {active:,.0f} columns active: "
+            f"all {{}} representations have the same {active:,.0f} terms active: "
             "they collapse; lower the learning rate, or raise the batch size."
         )
     return None
@@ -102,12 +102,12 @@ def _saturation(metrics: Mapping[str, float], gated: bool) -> str | None:
     active, width = metrics["active"], metrics["used"] + metrics["neglected"]
     if not gated and active > SATURATED * width:
         return (
-            f"{{}} representations have {active:,.0f} of {width:,.0f} columns "
+            f"{{}} representations have {active:,.0f} of {width:,.0f} terms "
             "active: nothing is sparse; raise the regulariser, or give the head a gate."
         )
     if metrics["effective"] > SATURATED * width:
         return (
-            f"{{}} representations are nearly alike in all {width:,.0f} columns in front of the "
+            f"{{}} representations are nearly alike in all {width:,.0f} terms in front of the "
             "gate; if that stays, start the head with use_bias and a bias_init below 0."
         )
     return None

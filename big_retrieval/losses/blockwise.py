@@ -22,7 +22,7 @@ from big_retrieval.losses.tiles import (
     classify,
 )
 from big_retrieval.similarity import Similarity
-from big_retrieval.sparse.sharded import columns_here, dense_locally
+from big_retrieval.sparse.sharded import dense_locally, terms_here
 
 BLOCK_BYTES = {"cpu": 2**20}  # of one tile's scores: what a core's cache holds
 ACCELERATOR_BLOCK_BYTES = 2**26  # few, large kernels
@@ -155,7 +155,7 @@ def _scores(
     """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
     if columns is not None:
         width = local.shape[-1]
-        columns = columns_here(columns, width, sweep.feature_axis)
+        columns = terms_here(columns, width, sweep.feature_axis)
         rotating = dense_locally(rotating, columns, width)
     return sweep.topology.score(local, rotating)
 
@@ -166,7 +166,7 @@ def paired_scores(
     """`Similarity.paired`, also of sparse queries [n, K] with documents [n, V]."""
     if columns is None:
         return sweep.topology.paired(documents, queries)
-    columns = columns_here(columns, documents.shape[-1], sweep.feature_axis)
+    columns = terms_here(columns, documents.shape[-1], sweep.feature_axis)
     met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
     return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 

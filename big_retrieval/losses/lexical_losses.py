@@ -14,7 +14,7 @@ from big_retrieval.losses.function import Context, Result
 from big_retrieval.losses.pairs import PairLossFunction
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
-from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.sharded import term_axis
 
 
 def lexical_side(
@@ -92,7 +92,7 @@ class VdrLoss(PairLossFunction[Vdr]):
             negatives_valid=batch.negatives_valid,
             query_id=batch.query_id,
             document_id=batch.document_id,
-            execution=Execution(self.part.exchange, self.part.block, column_axis()),
+            execution=Execution(self.part.exchange, self.part.block, term_axis()),
         )
         for name, side, present in (
             ("query", query, query_present),

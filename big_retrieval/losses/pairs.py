@@ -16,7 +16,7 @@ from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
 from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.sharded import term_axis
 
 P = TypeVar("P", bound=PairLoss)
 
@@ -65,7 +65,7 @@ class PairLossFunction(LossFunction, Generic[P]):
         The metrics are those of the first term; of several terms also `loss_<term>` of each.
         """
         part, batch, reps = self.part, context.batch, context.reps
-        axis = column_axis() if self.lexical else None
+        axis = term_axis() if self.lexical else None
         common = {
             "topology": self.sides.topology,
             "logit_scale": logit_scale,

@@ -20,7 +20,7 @@ from big_retrieval.losses.core import BlockwiseInputs, Labels, make_core
 from big_retrieval.losses.tiles import Reduction
 from big_retrieval.similarity import Similarity
 from big_retrieval.sparse.gate import SparseRows
-from big_retrieval.sparse.sharded import pad_columns
+from big_retrieval.sparse.sharded import pad_terms
 
 Present = tuple[jax.Array | None, jax.Array | None]
 
@@ -33,7 +33,7 @@ class Execution:
       exchange: how queries reach other devices' documents: "gather", "ring", or "auto" by size.
       block: rows and columns of a tile; None fits the tile's scores to the backend.
       feature_axis: mesh axis that the last axis of the embeddings is sharded over, if any (a
-        vocabulary over `tensor`, see `sharded.column_axis`); only for topologies whose scores add
+        vocabulary over `tensor`, see `sharded.term_axis`); only for topologies whose scores add
         up over features. Devices then hold, multiply and send a part of the columns, and the scores
         of a tile are summed over the axis.
     """
@@ -125,7 +125,7 @@ class PairBatch:
             document_id=None if keep else self.document_id,
             negatives_id=None if negatives is None or keep else negatives.document_id,
             weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
-            query_columns=self.query.columns if isinstance(self.query, SparseRows) else None,
+            query_columns=self.query.terms if isinstance(self.query, SparseRows) else None,
         )
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:
@@ -148,11 +148,11 @@ class PairBatch:
         axis = self.execution.feature_axis
         dense = not isinstance(self.query, SparseRows)
         inputs = BlockwiseInputs(
-            documents=pad_columns(document.astype(dtype), axis),
-            queries=pad_columns(query.astype(dtype), axis if dense else None),
+            documents=pad_terms(document.astype(dtype), axis),
+            queries=pad_terms(query.astype(dtype), axis if dense else None),
             negatives=None
             if negatives is None
-            else pad_columns(negatives.embeddings.astype(dtype), axis),
+            else pad_terms(negatives.embeddings.astype(dtype), axis),
             logit_scale=jnp.asarray(self.logit_scale, dtype),
             bias=None if bias is None else jnp.asarray(bias, dtype),
         )

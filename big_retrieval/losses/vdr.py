@@ -11,9 +11,9 @@ the denominators of the queries.
 The second term is the nonparametric entry. Queries of the first two are sparse, and are sent so
 where that is smaller.
 
-The contrastive mask (section 3.3) distributes the columns that no row of the batch has active among
-its rows: row b of B gets every inactive column v with v mod B = b. In the query of row b these
-columns become active (the gate is G OR mask), in its document inactive, so that every column has at
+The contrastive mask (section 3.3) distributes the terms that no row of the batch has active among
+its rows: row b of B gets every inactive term v with v mod B = b. In the query of row b these
+columns become active (the gate is G OR mask), in its document inactive, so that every term has at
 least one positive in each batch. `shared_out` logs how many columns are distributed: with hundreds
 of active columns a query and thousands of rows almost none are left.
 """
@@ -53,7 +53,7 @@ class LexicalBatch:
         return self.embeddings.shape[-1]
 
     def gated(self, top_k: int | None, more: jax.Array | None = None) -> SparseRows:
-        """E(x), with `more` columns int32 [B, L'] of each row open, -1 for none."""
+        """E(x), with `more` terms int32 [B, L'] of each row open, -1 for none."""
         bow = [each for each in (self.bow, more) if each is not None]
         together = jnp.concatenate(bow, axis=1) if bow else None
         return gate.sparsify(self.embeddings, self.width if top_k is None else top_k, together)
@@ -64,8 +64,8 @@ class LexicalBatch:
         return gate.bag_of_words(self.bow, normalise)
 
     def active(self, source: Literal["gate", "bag"], top_k: int | None) -> jax.Array:
-        """bool [V]: the columns that some row has active, T(B)."""
-        rows = self.gated(top_k).columns if source == "gate" else self.bow
+        """bool [V]: the terms that some row has active, T(B)."""
+        rows = self.gated(top_k).terms if source == "gate" else self.bow
         assert rows is not None
         return jnp.any(gate.dense_mask(rows, self.width), axis=0)
 
@@ -90,9 +90,9 @@ def vdr_loss(
     Returns:
       The loss [] and metrics: `accuracy` of the first term; `accuracy_bag` of the second, which is
       the accuracy of search by bag-of-words queries; `loss_<term>`, what each term adds to the
-      loss; and with a mask `shared_out`, the number of columns that the mask gives to queries.
+      loss; and with a mask `shared_out`, the number of terms that the mask gives to queries.
     """
-    terms = Terms(config, query, document, negatives)
+    terms = LossTerms(config, query, document, negatives)
     operands = terms.operands()
     share = 1 / len(operands)
     if config.reduction == "sum":
@@ -119,7 +119,7 @@ def _sce(
 ) -> Result:
     """The mean of both directions, or the first alone."""
     width = document.shape[1]
-    if isinstance(query, SparseRows) and 2 * query.columns.shape[1] >= width:
+    if isinstance(query, SparseRows) and 2 * query.terms.shape[1] >= width:
         query = gate.to_dense(query, width)  # no smaller as sparse rows
     return contrastive_loss(
         query,
@@ -134,7 +134,7 @@ def _sce(
 
 
 def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0) -> jax.Array:
-    """The contrastive mask: which inactive columns fall to which row, bool [rows, V].
+    """The contrastive mask: which inactive terms fall to which row, bool [rows, V].
 
     Args:
       active: bool [V].
@@ -148,18 +148,18 @@ def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int 
 
 
 def claims(active: jax.Array, rows: int) -> jax.Array:
-    """`unclaimed` as columns int32 [rows, K], -1 for none."""
+    """`unclaimed` as terms int32 [rows, K], -1 for none."""
     width = len(active)
-    columns = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
-    free = (columns < width) & ~active[jnp.minimum(columns, width - 1)]
-    return jnp.where(free, columns, -1).astype(jnp.int32)
+    terms = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
+    free = (terms < width) & ~active[jnp.minimum(terms, width - 1)]
+    return jnp.where(free, terms, -1).astype(jnp.int32)
 
 
 Operands = tuple[jax.Array | SparseRows, jax.Array, jax.Array | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms:
+class LossTerms:
     """What the terms of a batch compare; the attributes are arguments of `vdr_loss`."""
 
     config: Vdr
@@ -189,7 +189,7 @@ class Terms:
 
     @functools.cached_property
     def active(self) -> jax.Array:
-        """bool [V]: the columns that the mask leaves where they are."""
+        """bool [V]: the terms that the mask leaves where they are."""
         return self.query.active(self.config.mask.source, self.config.top_k)
 
     def _gated(self) -> Operands:
@@ -207,7 +207,7 @@ class Terms:
             return query, self.document.embeddings, self._others
         more = claims(self.active, rows)  # none is a word of the batch
         values = self._weighted(more >= 0)
-        together = [(query.values, values), (query.columns, more)]
+        together = [(query.values, values), (query.terms, more)]
         query = SparseRows(*(jnp.concatenate(each, axis=1) for each in together))
         return query, self._without(unclaimed(self.active, rows)), self._others
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from big_retrieval.config import Field, Tower
-from big_retrieval.sparse.terms import Columns
+from big_retrieval.sparse.terms import Terms
 
 ROWS = 2  # of the two traced batches the second has as many more; the difference counts rows alone
 
@@ -39,24 +39,24 @@ def _traced_tower(tower: Tower, field: Field, vocab_size: int) -> int:
 
 
 def head_flops(
-    field: Field, tower: Tower, columns: Columns | None, vocab_size: int, topology: str
+    field: Field, tower: Tower, terms: Terms | None, vocab_size: int, topology: str
 ) -> int:
     """Operations of a field's head for one row.
 
     Args:
       field: its configuration.
       tower: of the tower that it reads with.
-      columns: of a lexical head.
+      terms: of a lexical head.
       vocab_size: rows of a word table, where the config leaves it open.
       topology: its projection is counted with a head that has no formula.
     """
-    known = field.head.flops(tower, field, columns)
+    known = field.head.flops(tower, field, terms)
     if known is not None:
         return known
     from big_retrieval.models.towers import RetrievalModel
 
     name = "field"  # alone in a model, less the tower
-    own = {} if columns is None else {name: columns}
+    own = {} if terms is None else {name: terms}
     model = RetrievalModel({field.tower: tower}, {name: field}, topology, vocab_size, own)
 
     def apply(variables: Any, arrays: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The lexical head: a representation with one number for every column of a vocabulary.
+"""The lexical head: a representation with one number for every term of a vocabulary.
 
 The "disentangled" head of "Retrieval-based Disentangled Representation Learning with Natural
 Language Supervision" (VDR, section 3.1 and Eq. 3), and the head of SPLADE with another activation:
@@ -56,27 +56,27 @@ class LexicalHead(nn.Module):
     `use_bias` `bias` [V], `bias_init` at the start.
 
     Attributes:
-      columns: word-piece ids that make the V columns, in this order, such as range(999, 30522). A
+      terms: word-piece ids that make the V terms, in this order, such as range(999, 30522). A
         tied head takes these rows of the word table; consecutive ones cost no look-up.
       tied: project with the word table given at the call instead of an own kernel.
       activation: of `ACTIVATIONS`.
       pooling: "max", or "mean" of the activations.
-      pooling_top_k: with "mean", only so many of the largest of each column; None: all.
+      pooling_top_k: with "mean", only so many of the largest of each term; None: all.
       mask_padding: whether positions outside of the mask are left out. The authors' own code lets
         padding compete; False does as they do.
       transform: "none", or the activation ("gelu" (exact), "gelu_tanh", "quick_gelu", "relu") of a
         dense layer in front of the norm, as in BERT's masked-language head.
       layer_norm: False where the tower has normalised its output already.
-      normalise: divide by the norm over the columns.
+      normalise: divide by the norm over the terms.
       epsilon: of the norm.
       use_bias: whether logits have a bias.
-      bias_init: what it starts at; below 0, few columns are active at first.
+      bias_init: what it starts at; below 0, few terms are active at first.
       options: of the blocked loop.
       dtype: of the operands; logits are accumulated in float32 or wider.
       param_dtype: type of the parameters.
     """
 
-    columns: Sequence[int]
+    terms: Sequence[int]
     tied: bool = False
     activation: str = "elu1p"
     pooling: Pooling = "max"
@@ -110,7 +110,7 @@ class LexicalHead(nn.Module):
             the transform or the pooling is unknown, or what `max_pool` raises.
         """
         self._check(table)
-        width, count = hidden.shape[-1], len(self.columns)
+        width, count = hidden.shape[-1], len(self.terms)
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if self.transform != "none":
             init = initializers.normal(width**-0.5)
@@ -118,18 +118,18 @@ class LexicalHead(nn.Module):
             hidden = TRANSFORMS[self.transform](dense(hidden))  # [B, L, D]
         if self.layer_norm:
             hidden = LayerNorm(self.epsilon, name="ln", **types)(hidden)  # [B, L, D]
-        columns: Sequence[int] | None = self.columns
+        terms: Sequence[int] | None = self.terms
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
             table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
-            columns = None
+            terms = None
         bias = None
         if self.use_bias:
             init, axes = initializers.constant(self.bias_init), ("vocab",)
             bias = parameter(self, "bias", init, (count,), axes, self.param_dtype)
         operands = (hidden, table, bias, mask if self.mask_padding else None)
         activation = ACTIVATIONS[self.activation]
-        how: Any = {"columns": columns, "dtype": self.dtype, "options": self.options}
+        how: Any = {"columns": terms, "dtype": self.dtype, "options": self.options}
         if self.pooling == "mean":
             out = mean_pool(*operands, activation=activation, top_k=self.pooling_top_k, **how)
         else:
@@ -141,7 +141,7 @@ class LexicalHead(nn.Module):
     @nn.nowrap
     def flops(self, width: int, length: int) -> int:
         """Operations of the products, forward, for one example of so many positions."""
-        outputs = len(self.columns) + (0 if self.transform == "none" else width)
+        outputs = len(self.terms) + (0 if self.transform == "none" else width)
         return 2 * length * width * outputs
 
     @nn.nowrap

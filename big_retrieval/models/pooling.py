@@ -39,14 +39,14 @@ class PoolingOptions:
         sparse on a CPU and dense elsewhere.
       row_axes: mesh axes over which the batch is sharded; a mesh may lack any of these axes.
       width_axis: the one of the row axes over which the kernel's D is sharded as well.
-      column_axis: mesh axis over which V is sharded.
+      term_axis: mesh axis over which V is sharded.
     """
 
     block: int | None = None
     backward: Backward = "auto"
     row_axes: tuple[str, ...] = ("data", "fsdp")
     width_axis: str = "fsdp"
-    column_axis: str = "tensor"
+    term_axis: str = "tensor"
 
 
 def max_pool(
@@ -149,8 +149,8 @@ def _pool(
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, mask, chosen, options)
     mesh = jax.sharding.get_abstract_mesh().shape
-    many, asked = mesh.get(options.column_axis, 1), len(chosen)
-    tensor = options.column_axis if many > 1 else None
+    many, asked = mesh.get(options.term_axis, 1), len(chosen)
+    tensor = options.term_axis if many > 1 else None
     if tensor is not None:
         inputs = _sharded(inputs, chosen, -asked % many)
         chosen = range(len(inputs.kernel))

@@ -12,7 +12,7 @@ from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
 from big_retrieval.models.flops import head_flops, tower_flops
-from big_retrieval.sparse.terms import Columns, Words, columns_of, columns_of_size
+from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
@@ -27,7 +27,7 @@ class RetrievalModel(nn.Module):
       fields: field name -> its configuration.
       topology: name of the topology that embeddings belong to.
       vocab_size: rows of the text towers' word table, where their config leaves it open.
-      columns: field whose lexical head is not shared -> the word pieces that its columns stand for.
+      terms: field whose lexical head is not shared -> the word pieces that its columns stand for.
       dtype: of the towers' computations; parameters are float32.
       keep_raw: also return raw embeddings, for losses with another topology than the run.
     """
@@ -36,7 +36,7 @@ class RetrievalModel(nn.Module):
     fields: Mapping[str, Field]
     topology: str
     vocab_size: int
-    columns: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
+    terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32
     keep_raw: bool = False
 
@@ -74,13 +74,13 @@ class RetrievalModel(nn.Module):
             tokens = tower(*given, train=train, rows=rows)  # [B, M, D]
             owner = field.shares_head or name
             if owner not in heads:
-                config, columns = self.fields[owner].head, self.columns.get(owner)
-                heads[owner] = config.build(columns, dtype=self.dtype, name=f"{owner}_head")
+                config, terms = self.fields[owner].head, self.terms.get(owner)
+                heads[owner] = config.build(terms, dtype=self.dtype, name=f"{owner}_head")
             raw = field.head.embed(heads[owner], tower, tokens, arrays)  # [B, M, N]
             embeddings[name] = (products if field.head.lexical else run).project(raw)
             raws |= {name: raw} if self.keep_raw else {}
-            if owner in self.columns and "ids" in arrays:
-                table = jnp.asarray(self.columns[owner].table)
+            if owner in self.terms and "ids" in arrays:
+                table = jnp.asarray(self.terms[owner].table)
                 bow[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
         return Reps(embeddings=embeddings, bow=bow, raw=raws)
 
@@ -94,9 +94,9 @@ class RetrievalModel(nn.Module):
         """Operations of the matrix products of one row of a batch, all fields, forward."""
         total = 0
         for name, field in self.fields.items():
-            tower, columns = self.towers[field.tower], self.columns.get(field.shares_head or name)
+            tower, terms = self.towers[field.tower], self.terms.get(field.shares_head or name)
             total += tower_flops(tower, field, self.vocab_size)
-            total += head_flops(field, tower, columns, self.vocab_size, self.topology)
+            total += head_flops(field, tower, terms, self.vocab_size, self.topology)
         return total
 
     @nn.nowrap
@@ -122,15 +122,13 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
         fields=config.encoded,
         topology=config.topology,
         vocab_size=vocab_size,
-        columns=lexical_columns(config, vocab_size, words),
+        terms=lexical_terms(config, vocab_size, words),
         dtype=DTYPES[config.dtype],
         keep_raw=any(loss.other_topology(config) for loss in config.losses.values()),
     )
 
 
-def lexical_columns(
-    config: Config, vocab_size: int, words: Words | None = None
-) -> dict[str, Columns]:
+def lexical_terms(config: Config, vocab_size: int, words: Words | None = None) -> dict[str, Terms]:
     """The columns of every lexical head, by the field that owns it; see `make_model`.
 
     Raises:
@@ -141,15 +139,15 @@ def lexical_columns(
     for name, part in config.encoded.items():
         if not part.head.lexical or part.shares_head:
             continue
-        tower, rule = config.towers[part.tower], part.head.columns
+        tower, rule = config.towers[part.tower], part.head.terms
         # Images have as many columns as the texts that they are compared with.
         rows = tower.vocab_size if tower.word_table else next(filter(None, sizes), None)
         if words is None or (rule == "all" and rows):
             special = () if words is None else tuple(sorted(words.special_ids))
-            whole = columns_of_size(rule, rows or vocab_size)
+            whole = terms_of_size(rule, rows or vocab_size)
             found[name] = dataclasses.replace(whole, special=special)
         else:
-            found[name] = columns_of(rule, words)
+            found[name] = terms_of(rule, words)
     return found
 
 

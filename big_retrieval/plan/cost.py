@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.models.flops import head_flops, tower_flops
-from big_retrieval.models.towers import DTYPES, lexical_columns
+from big_retrieval.models.towers import DTYPES, lexical_terms
 from big_retrieval.plan.loss_cost import loss_flops, loss_wire
 from big_retrieval.plan.memory import arrays_bytes, groups
 from big_retrieval.runtime.chips import Chip
@@ -34,11 +34,11 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     """
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     towers = again = 0
-    columns = lexical_columns(config, vocab_size)
+    terms = lexical_terms(config, vocab_size)
     for name, field in config.encoded.items():
         tower = config.towers[field.tower]
         forward = tower_flops(tower, field, vocab_size)
-        own = columns.get(field.shares_head or name)
+        own = terms.get(field.shares_head or name)
         head = head_flops(field, tower, own, vocab_size, config.topology)
         times = 1 + (config.negatives.count if name == negatives_field(config) else 0)
         towers += times * 3 * (forward + head)

@@ -24,7 +24,7 @@ from big_retrieval.config import Config
 from big_retrieval.models.towers import DTYPES, RetrievalModel
 from big_retrieval.plan.loss_cost import loss, representations
 from big_retrieval.plan.vocabulary import with_words
-from big_retrieval.sparse.terms import Columns
+from big_retrieval.sparse.terms import Terms
 from big_retrieval.train.build import BuiltModel
 from big_retrieval.train.step import abstract_batch
 
@@ -156,11 +156,11 @@ class _Alone(NamedTuple):
     dtype: str
     vocab_size: int
     name: str
-    columns: Columns | None
+    terms: Terms | None
 
     def kept(self, tower: Any) -> tuple[int, int]:
         """(bytes per row, bytes of parameters in another type) that the backward pass keeps."""
-        own = {} if self.columns is None else {self.name: self.columns}
+        own = {} if self.terms is None else {self.name: self.terms}
         towers, fields = {self.field.tower: tower}, {self.name: self.field}
         how = (self.topology, self.vocab_size, own, DTYPES[self.dtype])
         return _residuals(RetrievalModel(towers, fields, *how), self.name)
@@ -205,12 +205,12 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> SavedBytes:
     whole: Any = model.fields[name]
     field = dataclasses.replace(whole, shares_head="") if whole.shares_head else whole  # alone
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
-    columns, vocab_size = model.columns.get(owner), model.vocab_size
+    terms, vocab_size = model.terms.get(owner), model.vocab_size
     # A word table's size changes nothing that is kept per row, and a small one traces faster; but
     # behind a lexical head every column keeps something.
     if not field.head.lexical:
         tower, vocab_size = _small_table(tower), SMALL
-    alone = _Alone(field, model.topology, dtype, vocab_size, name, columns)
+    alone = _Alone(field, model.topology, dtype, vocab_size, name, terms)
     first = tower.at_depth(1)  # one entry for all depths
     return _whole(tower, alone) if first is None else _of_layers(first, alone)
 
@@ -250,8 +250,8 @@ def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
 def _blocks(name: str, rows: int, parts: BuiltModel, platform: str) -> int:
     """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
     field = parts.model.fields[name]
-    columns = parts.model.columns.get(field.shares_head or name, ())
-    columns_here = -(-len(columns) // parts.mesh.shape["tensor"])
+    terms = parts.model.terms.get(field.shares_head or name, ())
+    columns_here = -(-len(terms) // parts.mesh.shape["tensor"])
     positions = parts.model.towers[field.tower].positions(field)
     return field.head.block_bytes(rows, positions, columns_here, platform)
 

@@ -4,7 +4,7 @@
     manifest.json    size and SHA-256 of every other file; written last
     ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
     texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
-    tokenizer.json, columns.npy      of lexical indexes: from a text to columns, without a model
+    tokenizer.json, terms.npy        of lexical indexes: from a text to term ids, without a model
     pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
     embeddings.npy                       of dense ones (`dense.py`)
 
@@ -23,7 +23,7 @@ from big_retrieval.runtime import locks
 
 ABOUT = "index.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
-VERSION = 2  # of the format
+VERSION = 3  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
 AGAIN = "build it again with big-retrieval index"
@@ -38,8 +38,8 @@ class About:
       topology: that embeddings belong to, of dense ones.
       values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
       bags: whether documents are bags of words, which no network encoded.
-      columns: V of inverted ones.
-      columns_sha256: `Columns.fingerprint()` of inverted ones.
+      terms: V of inverted ones.
+      terms_sha256: `Terms.fingerprint()` of inverted ones.
       documents: how many.
       entries: of inverted ones, how many values.
       field: of the model that documents were read by; several are joined by commas.
@@ -55,8 +55,8 @@ class About:
     topology: str = ""
     values: str = "float32"
     bags: bool = False
-    columns: int = 0
-    columns_sha256: str = ""
+    terms: int = 0
+    terms_sha256: str = ""
     documents: int = 0
     entries: int = 0
     field: str = ""

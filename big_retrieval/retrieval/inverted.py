@@ -46,7 +46,7 @@ def build(
       UserError: what `Runs.add` says of the values; one that is not 1 in a binary index, or one
         too large for float16.
     """
-    runs = Runs(folder, about.columns, memory)
+    runs = Runs(folder, about.terms, memory)
     for rows in batches:
         runs.add(_stored(rows, about.values))
     binary = about.values == BINARY
@@ -107,7 +107,7 @@ class InvertedIndex:
         entries = len(self._documents)
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
-        if sizes != (about.columns + 1, about.entries, about.entries, about.entries, len(self)):
+        if sizes != (about.terms + 1, about.entries, about.entries, about.entries, len(self)):
             raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
         self._local = threading.local()
 
@@ -132,7 +132,7 @@ class InvertedIndex:
             below 1.
         """
         check_depth(depth)
-        rows = checked(queries, self.about.columns, 0, what="query")
+        rows = checked(queries, self.about.terms, 0, what="query")
         numbers = np.full((rows.shape[0], depth), -1, np.int64)
         scores = np.full(numbers.shape, -np.inf, np.float32)
         for row in range(len(numbers)):
@@ -142,12 +142,12 @@ class InvertedIndex:
         return numbers, scores
 
     def search_one(
-        self, columns: np.ndarray, weights: np.ndarray | None, depth: int
+        self, terms: np.ndarray, weights: np.ndarray | None, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The best documents of one query.
 
         Args:
-          columns: of the query, int [k].
+          terms: of the query, int [k].
           weights: in them, [k], not negative; None: 1. Of a column that comes twice they add up.
           depth: documents at most.
 
@@ -158,23 +158,23 @@ class InvertedIndex:
           UserError: as `search`.
         """
         check_depth(depth)
-        columns = np.asarray(columns, np.int64)
-        values = np.ones(len(columns)) if weights is None else np.asarray(weights, np.float32)
-        if len(columns) and not 0 <= columns.min() <= columns.max() < self.about.columns:
+        terms = np.asarray(terms, np.int64)
+        values = np.ones(len(terms)) if weights is None else np.asarray(weights, np.float32)
+        if len(terms) and not 0 <= terms.min() <= terms.max() < self.about.terms:
             raise UserError(
-                f"a query has columns {columns.min()} to {columns.max()}, the index "
-                f"0 to {self.about.columns - 1}."
+                f"a query has columns {terms.min()} to {terms.max()}, the index "
+                f"0 to {self.about.terms - 1}."
             )
-        if columns.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
+        if terms.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
             raise UserError("the weights of a query are finite numbers from 0 on, one a column.")
-        return self._search(columns, values, depth)
+        return self._search(terms, values, depth)
 
     def explain(
-        self, columns: np.ndarray, weights: np.ndarray, number: int
+        self, terms: np.ndarray, weights: np.ndarray, number: int
     ) -> list[tuple[int, float]]:
         """What each column adds to the score of a document: (column, product), largest first."""
         found = []
-        for column, weight in zip(columns.tolist(), weights.tolist(), strict=True):
+        for column, weight in zip(terms.tolist(), weights.tolist(), strict=True):
             start, stop = self._pointers[column : column + 2].tolist()
             place = start + int(np.searchsorted(self._documents[start:stop], number))
             if place < stop and self._documents[place] == number:
@@ -183,10 +183,10 @@ class InvertedIndex:
         return sorted(found, key=lambda pair: -pair[1])
 
     def _search(
-        self, columns: np.ndarray, weights: np.ndarray, depth: int
+        self, terms: np.ndarray, weights: np.ndarray, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search_one` for a query that was checked."""
-        starts, stops = self._pointers[columns].tolist(), self._pointers[columns + 1].tolist()
+        starts, stops = self._pointers[terms].tolist(), self._pointers[terms + 1].tolist()
         lists = list(zip(starts, stops, weights.tolist(), strict=True))
         scores = self._scores()
         try:

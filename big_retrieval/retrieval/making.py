@@ -127,7 +127,7 @@ def make(options: IndexOptions, say: Say = print) -> Path:
         say(f"written to {options.out / exports.NAMES[options.format]}")
     else:
         size = sum(path.stat().st_size for path in options.out.iterdir())
-        entries = f", {about.entries / about.documents:.1f} values each" if about.columns else ""
+        entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
         say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {options.out}")
         say(f"to search: big-retrieval search --index={options.out}")
     return options.out
@@ -277,8 +277,8 @@ def _about(work: _Work) -> About:
         about,
         values=inverted.BINARY if options.binary and not normed else options.values,
         bags=options.binary,
-        columns=len(work.words),
-        columns_sha256=work.words.fingerprint(),
+        terms=len(work.words),
+        terms_sha256=work.words.fingerprint(),
     )
 
 

@@ -171,8 +171,8 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     if not about.query_length:
         raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
     words = BagOfWordsEncoder.load(index.folder)
-    if words.fingerprint() != about.columns_sha256:
-        raise UserError(f"the tokenizer or columns of {index.folder} are not its own; {AGAIN}.")
+    if words.fingerprint() != about.terms_sha256:
+        raise UserError(f"the tokenizer or terms of {index.folder} are not its own; {AGAIN}.")
 
     def encode(texts: Sequence[Any]) -> Any:
         return words.bag(texts, about.query_length)
@@ -215,15 +215,15 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
     from big_retrieval.retrieval.making import fingerprint
 
     lexical = is_lexical(model.config, field)
-    if lexical != bool(about.columns):
+    if lexical != bool(about.terms):
         kinds = ("lexical", "dense") if lexical else ("dense", "lexical")
         raise UserError(
             f"field {field!r} of {model.folder} is {kinds[0]} and the index {folder} {kinds[1]}; "
             "name another field with --query_field, or the model of the index with --run."
         )
     if lexical:
-        words = BagOfWordsEncoder(model.columns(field), model.tokenizer)
-        if words.fingerprint() != about.columns_sha256:
+        words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
+        if words.fingerprint() != about.terms_sha256:
             raise UserError(
                 f"the index {folder} has another vocabulary than the model {model.folder}; give "
                 "the model of the index with --run, or build an index with this one."

@@ -1,4 +1,4 @@
-"""The columns of a lexical field with their tokenizer: all that bags of words take."""
+"""The terms of a lexical field with their tokenizer: all that bags of words take."""
 
 import dataclasses
 import functools
@@ -14,45 +14,45 @@ from big_retrieval.config import Config, is_lexical, lexical_head
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
-from big_retrieval.sparse.terms import Columns, normalised
+from big_retrieval.sparse.terms import Terms, normalised
 
-FILE, TOKENIZER = "columns.npy", "tokenizer.json"
+FILE, TOKENIZER = "terms.npy", "tokenizer.json"
 
 
 class BagOfWordsEncoder:
     """From texts to bags of words, without a model.
 
     Args:
-      columns: of a lexical field.
+      terms: of a lexical field.
       tokenizer: of its texts.
 
     Attributes:
-      columns: of the field.
+      terms: of the field.
     """
 
-    def __init__(self, columns: Columns, tokenizer: FixedLengthTokenizer):
+    def __init__(self, terms: Terms, tokenizer: FixedLengthTokenizer):
         special = tuple(sorted(tokenizer.special_ids))
-        self.columns, self._tokenizer = dataclasses.replace(columns, special=special), tokenizer
+        self.terms, self._tokenizer = dataclasses.replace(terms, special=special), tokenizer
 
     def __len__(self) -> int:
         """V."""
-        return len(self.columns)
+        return len(self.terms)
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """The token of each column as the tokenizer writes it; [id n] where it knows none."""
+        """The token of each term as the tokenizer writes it; [id n] where it knows none."""
         known = self._tokenizer.vocab_size
         return [
             self._tokenizer.id_to_token(number) if number < known else f"[id {number}]"
-            for number in self.columns.ids
+            for number in self.terms.ids
         ]
 
     def bag(
         self, texts: Sequence[str], length: int, titles: Sequence[str] = ()
     ) -> sparse.csr_array:
-        """Bags of words: 1 in the column of every token of a text, however often it occurs.
+        """Bags of words: 1 in the term of every token of a text, however often it occurs.
 
-        Special tokens count nowhere, the unknown one included, even where they have a column: no
+        Special tokens count nowhere, the unknown one included, even where they have a term: no
         query asks for the end of a text, and every document has one.
 
         Args:
@@ -63,18 +63,18 @@ class BagOfWordsEncoder:
         Returns:
           float32 [n, V].
         """
-        return self.columns.bag(*self._tokenizer.encode(texts, length, titles))
+        return self.terms.bag(*self._tokenizer.encode(texts, length, titles))
 
     def fingerprint(self) -> str:
-        """SHA-256 of the tokenizer and of the columns' ids."""
+        """SHA-256 of the tokenizer and of the terms' ids."""
         digest = hashlib.sha256(self._tokenizer.to_json().encode())
-        digest.update(np.asarray(self.columns.ids, "<i4").tobytes())
+        digest.update(np.asarray(self.terms.ids, "<i4").tobytes())
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes what `load` needs into a folder."""
         with ArrayWriter(folder / FILE, np.int32) as file:
-            file.append(np.asarray(self.columns.ids, np.int32))
+            file.append(np.asarray(self.terms.ids, np.int32))
         self._tokenizer.save(folder / TOKENIZER)
 
     @classmethod
@@ -86,7 +86,7 @@ class BagOfWordsEncoder:
         """
         tokenizer = FixedLengthTokenizer.load(folder / TOKENIZER)
         ids = tuple(open_array(folder / FILE, np.int32).tolist())
-        return cls(Columns(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
+        return cls(Terms(ids, max(tokenizer.vocab_size, 1 + max(ids))), tokenizer)
 
 
 def normalises(config: Config, field: str) -> bool:
@@ -125,9 +125,9 @@ def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -
     Raises:
       UserError: it has another head.
     """
-    from big_retrieval.models.towers import lexical_columns
+    from big_retrieval.models.towers import lexical_terms
 
     if not is_lexical(config, field):
-        raise UserError(f"field {field!r} has no lexical head, so no vocabulary columns.")
-    found = lexical_columns(config, tokenizer.vocab_size, tokenizer)
+        raise UserError(f"field {field!r} has no lexical head, so no vocabulary terms.")
+    found = lexical_terms(config, tokenizer.vocab_size, tokenizer)
     return BagOfWordsEncoder(found[config.fields[field].shares_head or field], tokenizer)

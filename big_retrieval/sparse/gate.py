@@ -1,7 +1,7 @@
 """The gate of lexical representations, and their sparse form.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-Eq. 4: of the dense V(x) only the k strongest columns stay, and those of the text's own words:
+Eq. 4: of the dense V(x) only the k strongest terms stay, and those of the text's own words:
 E(x) = V(x) * G(x), G = top-k OR bag of words. G carries no gradient.
 """
 
@@ -23,11 +23,11 @@ class SparseRows:
 
     Attributes:
       values: [n, K].
-      columns: int32 [n, K], of the values; no column twice in a row. -1: no column, value 0.
+      terms: int32 [n, K], of the values; no term twice in a row. -1: no term, value 0.
     """
 
     values: jax.Array
-    columns: jax.Array
+    terms: jax.Array
 
 
 def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) -> SparseRows:
@@ -35,7 +35,7 @@ def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) ->
 
     Args:
       embeddings: V(x), [n, V].
-      top_k: k, the number of columns that stay of each row, of equal ones the first; V or more
+      top_k: k, the number of terms that stay of each row, of equal ones the first; V or more
         keeps all of them, 0 none.
       bow: int32 [n, L], term ids of the input itself, padded with -1, which stay, too; a term may
         occur twice. None: the input has no terms (an image).
@@ -43,20 +43,20 @@ def sparsify(embeddings: jax.Array, top_k: int, bow: jax.Array | None = None) ->
     Returns:
       K = min(k, V) + L entries a row; the k strongest first, strongest first.
     """
-    columns = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
+    terms = sharded.strongest(embeddings, min(top_k, embeddings.shape[-1]))  # [n, k]
     if bow is not None:
         with_bow = functools.partial(_with_bow, width=embeddings.shape[-1])
-        columns = by_rows(with_bow, columns, bow)  # [n, k + L]
-    return SparseRows(sharded.take(embeddings, columns), columns)
+        terms = by_rows(with_bow, terms, bow)  # [n, k + L]
+    return SparseRows(sharded.take(embeddings, terms), terms)
 
 
-def _with_bow(columns: jax.Array, bow: jax.Array, width: int) -> jax.Array:
+def _with_bow(terms: jax.Array, bow: jax.Array, width: int) -> jax.Array:
     """[n, k] and those terms of `bow` [n, L] that are new, -1 for the others."""
-    rows = jnp.arange(len(columns))[:, None]
-    taken = jnp.zeros((len(columns), width), bool).at[rows, columns].set(True)  # [n, V]
+    rows = jnp.arange(len(terms))[:, None]
+    taken = jnp.zeros((len(terms), width), bool).at[rows, terms].set(True)  # [n, V]
     known = jnp.take_along_axis(taken, jnp.maximum(bow, 0), axis=1)  # [n, L]
     fresh = (bow >= 0) & ~_repeated(bow) & ~known
-    return jnp.concatenate([columns, jnp.where(fresh, bow, -1)], axis=1)
+    return jnp.concatenate([terms, jnp.where(fresh, bow, -1)], axis=1)
 
 
 def bag_of_words(bow: jax.Array, normalise: bool = False) -> SparseRows:
@@ -64,18 +64,18 @@ def bag_of_words(bow: jax.Array, normalise: bool = False) -> SparseRows:
 
     Args:
       bow: int32 [n, L], term ids, padded with -1.
-      normalise: to norm 1 over the columns; a row without terms stays 0.
+      normalise: to norm 1 over the terms; a row without terms stays 0.
     """
-    columns = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
-    values = (columns >= 0).astype(jnp.float32)
+    terms = jnp.where(by_rows(_repeated, bow), -1, bow)  # [n, L]
+    values = (terms >= 0).astype(jnp.float32)
     if normalise:
         values = values / jnp.sqrt(jnp.maximum(jnp.sum(values, axis=1, keepdims=True), 1))
-    return SparseRows(values, columns)
+    return SparseRows(values, terms)
 
 
 def to_dense(rows: SparseRows, width: int) -> jax.Array:
     """Sparse rows as dense ones, [n, V]."""
-    return sharded.wide(sharded.dense_locally, width, rows.values, rows.columns)
+    return sharded.wide(sharded.dense_locally, width, rows.values, rows.terms)
 
 
 def dense_mask(bow: jax.Array, width: int) -> jax.Array:
@@ -89,11 +89,11 @@ def _dense_mask(bow: jax.Array, width: int) -> jax.Array:
     return jnp.zeros((len(place), width), bool).at[index, place].set(True, mode="drop")
 
 
-def to_csr(values: np.ndarray, columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
-    """Sparse rows on the host as float32 CSR [n, V], columns ascending, zeros left out."""
-    present = (columns >= 0) & (values != 0)
+def to_csr(values: np.ndarray, terms: np.ndarray, width: int) -> scipy.sparse.csr_array:
+    """Sparse rows on the host as float32 CSR [n, V], terms ascending, zeros left out."""
+    present = (terms >= 0) & (values != 0)
     rows = np.repeat(np.arange(len(values)), present.sum(axis=1))
-    found = (values[present].astype(np.float32), (rows, columns[present]))
+    found = (values[present].astype(np.float32), (rows, terms[present]))
     out = scipy.sparse.csr_array(found, shape=(len(values), width))
     out.sort_indices()
     return out

@@ -1,7 +1,7 @@
 """Lists of words of lexical representations: arrays in, lists out.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
-section 6.2: the strongest columns of E(x) say what the model sees, and the products of the columns
+section 6.2: the strongest terms of E(x) say what the model sees, and the products of the terms
 of two representations are what their score is the sum of.
 """
 
@@ -21,7 +21,7 @@ class Shared:
     """What two representations have in common.
 
     Attributes:
-      score: their inner product over all columns.
+      score: their inner product over all terms.
       words: (word, product of the two values, share of the score), largest product first.
     """
 
@@ -29,42 +29,42 @@ class Shared:
     words: list[tuple[str, float, float]]
 
 
-def columns_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The strongest columns of a representation, zeros left out, of equal ones the first first.
+def terms_of(row: Row, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The strongest terms of a representation, zeros left out, of equal ones the first first.
 
     Args:
       row: [V], or CSR [1, V].
       count: how many at most; None: all that are not 0.
 
     Returns:
-      Columns int64 [n] and their values [n], largest first.
+      Terms int64 [n] and their values [n], largest first.
     """
     if scipy.sparse.issparse(row):
         found = row.tocoo()
-        columns, values = found.coords[-1].astype(np.int64), found.data
-        ascending = np.argsort(columns)
-        columns, values = columns[ascending], values[ascending]
+        terms, values = found.coords[-1].astype(np.int64), found.data
+        ascending = np.argsort(terms)
+        terms, values = terms[ascending], values[ascending]
     else:
         values = np.asarray(row).reshape(-1)
-        columns = np.arange(len(values))
+        terms = np.arange(len(values))
     present = values != 0
-    columns, values = columns[present], values[present]
+    terms, values = terms[present], values[present]
     order = np.argsort(-values, kind="stable")[:count]
-    return columns[order], values[order]
+    return terms[order], values[order]
 
 
 def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
-    """(word, value) of the strongest columns, largest first.
+    """(word, value) of the strongest terms, largest first.
 
     Args:
       row: [V], or CSR [1, V].
-      words: of the V columns.
+      words: of the V terms.
       count: how many at most; None: all that are not 0.
     """
-    columns, values = columns_of(row, count)
+    terms, values = terms_of(row, count)
     return [
         (words[int(c)], float(value))
-        for c, value in zip(columns.tolist(), values.tolist(), strict=True)
+        for c, value in zip(terms.tolist(), values.tolist(), strict=True)
     ]
 
 
@@ -74,16 +74,16 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
     Args:
       query: [V], or CSR [1, V].
       document: the same.
-      words: of the V columns.
-      count: of both only so many of the strongest columns are looked at, as in the authors' code;
-        the score is that of all columns all the same. None: all that are not 0.
+      words: of the V terms.
+      count: of both only so many of the strongest terms are looked at, as in the authors' code;
+        the score is that of all terms all the same. None: all that are not 0.
     """
-    score, (columns, products) = _products(query, document, count)
+    score, (terms, products) = _products(query, document, count)
     return Shared(
         score,
         [
             (words[int(c)], float(product), float(product / score) if score else 0.0)
-            for c, product in zip(columns.tolist(), products.tolist(), strict=True)
+            for c, product in zip(terms.tolist(), products.tolist(), strict=True)
         ],
     )
 
@@ -91,8 +91,8 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
 def _products(
     query: Row, document: Row, count: int | None
 ) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
-    """The score; columns and products, largest first."""
-    sides = [columns_of(row) for row in (query, document)]
+    """The score; terms and products, largest first."""
+    sides = [terms_of(row) for row in (query, document)]
     common, left, right = np.intersect1d(
         sides[0][0], sides[1][0], assume_unique=True, return_indices=True
     )

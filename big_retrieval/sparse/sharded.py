@@ -1,7 +1,7 @@
 """Rows [n, V] of lexical representations that are sharded over the devices of a mesh.
 
-Rows lie on its axes data and fsdp, columns on tensor. XLA does not know that a choice of columns
-treats every row by itself, and would gather all rows for it; nor that the largest columns of a row
+Rows lie on its axes data and fsdp, terms on tensor. XLA does not know that a choice of terms
+treats every row by itself, and would gather all rows for it; nor that the largest terms of a row
 are among the largest of its parts. So these few functions say what each device does. Derivatives
 are written outside `shard_map`, which thus never transposes a collective.
 """
@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-COLUMN_AXIS = "tensor"
+TERM_AXIS = "tensor"
 
 
-def column_axis() -> str | None:
-    """The mesh axis that columns are sharded over (`jax.set_mesh`); None: there is none."""
+def term_axis() -> str | None:
+    """The mesh axis that terms are sharded over (`jax.set_mesh`); None: there is none."""
     mesh = jax.sharding.get_abstract_mesh().shape
-    return COLUMN_AXIS if mesh.get(COLUMN_AXIS, 1) > 1 else None
+    return TERM_AXIS if mesh.get(TERM_AXIS, 1) > 1 else None
 
 
-def pad_columns(x: jax.Array, axis: str | None, value: float = 0) -> jax.Array:
-    """[..., V] with as many columns as divide over a mesh axis; None: as it is."""
+def pad_terms(x: jax.Array, axis: str | None, value: float = 0) -> jax.Array:
+    """[..., V] with as many terms as divide over a mesh axis; None: as it is."""
     if axis is None:
         return x
     more = -x.shape[-1] % jax.sharding.get_abstract_mesh().shape[axis]
@@ -33,18 +33,18 @@ def pad_columns(x: jax.Array, axis: str | None, value: float = 0) -> jax.Array:
     return jnp.pad(x, widths, constant_values=value) if more else x
 
 
-def columns_here(columns: jax.Array, width: int, axis: str | None) -> jax.Array:
-    """Inside `shard_map`: columns counted from the first of this device's `width` ones.
+def terms_here(terms: jax.Array, width: int, axis: str | None) -> jax.Array:
+    """Inside `shard_map`: terms counted from the first of this device's `width` ones.
 
     Args:
-      columns: int32, -1 for none; those of other devices become -1.
-      width: columns that a device has.
-      axis: mesh axis that columns are sharded over; None: every device has all.
+      terms: int32, -1 for none; those of other devices become -1.
+      width: terms that a device has.
+      axis: mesh axis that terms are sharded over; None: every device has all.
     """
     if axis is None:
-        return columns
-    here = columns - jax.lax.axis_index(axis) * width
-    return jnp.where((columns >= 0) & (here >= 0) & (here < width), here, -1)
+        return terms
+    here = terms - jax.lax.axis_index(axis) * width
+    return jnp.where((terms >= 0) & (here >= 0) & (here < width), here, -1)
 
 
 def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
@@ -62,18 +62,18 @@ def by_rows(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
-    """int32 [n, top_k], the largest columns of each row of [n, V], of equal ones the first.
+    """int32 [n, top_k], the largest terms of each row of [n, V], of equal ones the first.
 
-    Of sharded columns, every device sends its `top_k` largest ones only.
+    Of sharded terms, every device sends its `top_k` largest ones only.
     """
     if not top_k:
         return jnp.zeros((len(embeddings), 0), jnp.int32)
-    embeddings, axis = jax.lax.stop_gradient(embeddings), column_axis()
+    embeddings, axis = jax.lax.stop_gradient(embeddings), term_axis()
     if axis is None:
         return by_rows(functools.partial(_strongest, top_k=top_k), embeddings)
     rows = _row_axes(len(embeddings)) or None
     merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
-    return _on_devices(merged, P(rows, axis), P(rows))(pad_columns(embeddings, axis, -jnp.inf))
+    return _on_devices(merged, P(rows, axis), P(rows))(pad_terms(embeddings, axis, -jnp.inf))
 
 
 def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
@@ -83,78 +83,78 @@ def _strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
 def _strongest_of_all(embeddings: jax.Array, top_k: int, axis: str) -> jax.Array:
     """Of each part the largest, gathered in the order of the parts, so that equal ones keep it."""
     width = embeddings.shape[-1]
-    values, columns = jax.lax.top_k(embeddings, min(top_k, width))
-    columns = columns.astype(jnp.int32) + jax.lax.axis_index(axis) * width
-    values, columns = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, columns))
-    return jnp.take_along_axis(columns, _strongest(values, top_k), axis=1)
+    values, terms = jax.lax.top_k(embeddings, min(top_k, width))
+    terms = terms.astype(jnp.int32) + jax.lax.axis_index(axis) * width
+    values, terms = (jax.lax.all_gather(x, axis, axis=1, tiled=True) for x in (values, terms))
+    return jnp.take_along_axis(terms, _strongest(values, top_k), axis=1)
 
 
-def take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
-    """Values [n, K] of rows [n, V] at columns int32 [n, K]; 0 at -1."""
-    axis = column_axis()
+def take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+    """Values [n, K] of rows [n, V] at terms int32 [n, K]; 0 at -1."""
+    axis = term_axis()
     if axis is None:
-        return by_rows(_take, embeddings, columns)
-    return _take_sharded(pad_columns(embeddings, axis), columns)
+        return by_rows(_take, embeddings, terms)
+    return _take_sharded(pad_terms(embeddings, axis), terms)
 
 
-def _take(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
-    found = jnp.take_along_axis(embeddings, jnp.maximum(columns, 0), axis=1)
-    return jnp.where(columns >= 0, found, 0)
+def _take(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+    found = jnp.take_along_axis(embeddings, jnp.maximum(terms, 0), axis=1)
+    return jnp.where(terms >= 0, found, 0)
 
 
 @jax.custom_vjp
-def _take_sharded(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
-    """`take` of columns that are sharded over the mesh."""
+def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+    """`take` of terms that are sharded over the mesh."""
     rows = _row_axes(len(embeddings)) or None
 
-    def local(embeddings: jax.Array, columns: jax.Array) -> jax.Array:
-        found = _take(embeddings, columns_here(columns, embeddings.shape[-1], COLUMN_AXIS))
-        return jax.lax.psum(found, COLUMN_AXIS)
+    def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
+        found = _take(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
+        return jax.lax.psum(found, TERM_AXIS)
 
-    return _on_devices(local, (P(rows, COLUMN_AXIS), P(rows)), P(rows))(embeddings, columns)
+    return _on_devices(local, (P(rows, TERM_AXIS), P(rows)), P(rows))(embeddings, terms)
 
 
-def _take_forward(embeddings: jax.Array, columns: jax.Array) -> tuple[jax.Array, Any]:
-    return _take_sharded(embeddings, columns), (columns, embeddings.shape[-1])
+def _take_forward(embeddings: jax.Array, terms: jax.Array) -> tuple[jax.Array, Any]:
+    return _take_sharded(embeddings, terms), (terms, embeddings.shape[-1])
 
 
 def _take_backward(residuals: Any, grads: jax.Array) -> tuple[jax.Array, None]:
-    columns, padded = residuals
-    width = padded // jax.sharding.get_abstract_mesh().shape[COLUMN_AXIS]
-    rows = _row_axes(len(columns)) or None
+    terms, padded = residuals
+    width = padded // jax.sharding.get_abstract_mesh().shape[TERM_AXIS]
+    rows = _row_axes(len(terms)) or None
 
-    def local(grads: jax.Array, columns: jax.Array) -> jax.Array:
-        return dense_locally(grads, columns_here(columns, width, COLUMN_AXIS), width)
+    def local(grads: jax.Array, terms: jax.Array) -> jax.Array:
+        return dense_locally(grads, terms_here(terms, width, TERM_AXIS), width)
 
-    return _on_devices(local, (P(rows), P(rows)), P(rows, COLUMN_AXIS))(grads, columns), None
+    return _on_devices(local, (P(rows), P(rows)), P(rows, TERM_AXIS))(grads, terms), None
 
 
 _take_sharded.defvjp(_take_forward, _take_backward)
 
 
 def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> jax.Array:
-    """Dense rows [n, width] of sparse ones, on each device its own rows and columns of them.
+    """Dense rows [n, width] of sparse ones, on each device its own rows and terms of them.
 
     Args:
       function: of `arrays` and `width`, to [n, width]; without collectives.
       width: V.
-      *arrays: [n, K]; the last are columns, int32, -1 for none.
+      *arrays: [n, K]; the last are terms, int32, -1 for none.
     """
-    axis = column_axis()
+    axis = term_axis()
     if axis is None:
         return by_rows(functools.partial(function, width=width), *arrays)
     mine = -(-width // jax.sharding.get_abstract_mesh().shape[axis])
     rows = P(_row_axes(len(arrays[-1])) or None)
 
     def local(*arrays: jax.Array) -> jax.Array:
-        return function(*arrays[:-1], columns_here(arrays[-1], mine, axis), width=mine)
+        return function(*arrays[:-1], terms_here(arrays[-1], mine, axis), width=mine)
 
     return _on_devices(local, rows, P(*rows, axis))(*arrays)[:, :width]
 
 
-def dense_locally(values: jax.Array, columns: jax.Array, width: int) -> jax.Array:
-    """Rows [n, width] of their values and columns [n, K], -1 for none."""
-    place = jnp.where(columns < 0, width, columns)
+def dense_locally(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
+    """Rows [n, width] of their values and terms [n, K], -1 for none."""
+    place = jnp.where(terms < 0, width, terms)
     index = jnp.arange(len(place))[:, None]
     out = jnp.zeros((len(place), width), values.dtype)
     return out.at[index, place].add(values, mode="drop")

@@ -1,6 +1,6 @@
-"""Which word pieces are the columns of a lexical representation.
+"""Which word pieces are the terms of a lexical representation.
 
-| rule | columns | BERT's uncased vocabulary |
+| rule | terms | BERT's uncased vocabulary |
 | --- | --- | --- |
 | `all` | every id | 30,522 |
 | `words` | all but special and unused tokens (VDR, section 3.1) | 29,523 |
@@ -41,14 +41,14 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The token id of each of V columns, ascending.
+class Terms:
+    """The token id of each of V terms, ascending.
 
     Attributes:
       ids: V ids.
       vocab_size: ids that there are.
-      words: what each column is called; empty where that is not known.
-      special: ids that are no words of a text, even where they have a column.
+      words: what each term is called; empty where that is not known.
+      special: ids that are no words of a text, even where they have a term.
     """
 
     ids: range | tuple[int, ...]
@@ -61,14 +61,14 @@ class Columns:
 
     @functools.cached_property
     def table(self) -> np.ndarray:
-        """int32 [vocab_size]: the column of each id as a word; -1: it is none, or has none."""
+        """int32 [vocab_size]: the term of each id as a word; -1: it is none, or has none."""
         table = np.full(self.vocab_size, -1, np.int32)
         table[np.asarray(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
         table[list(self.special)] = -1
         return table
 
     def bag(self, ids: np.ndarray, mask: np.ndarray) -> "csr_array":
-        """The binary bags of words of n texts: 1 at each column that occurs (VDR, section 3.2).
+        """The binary bags of words of n texts: 1 at each term that occurs (VDR, section 3.2).
 
         Args:
           ids: token ids [n, L].
@@ -79,16 +79,16 @@ class Columns:
         """
         from scipy.sparse import csr_array  # checks of a config need no more than the counts above
 
-        columns = np.where(mask, self.table[ids], -1)  # [n, L]
-        rows, _ = np.nonzero(columns >= 0)
-        places = columns[columns >= 0]
+        terms = np.where(mask, self.table[ids], -1)  # [n, L]
+        rows, _ = np.nonzero(terms >= 0)
+        places = terms[terms >= 0]
         values = np.ones(len(rows), np.float32)
         found = csr_array((values, (rows, places)), shape=(len(ids), len(self)))
         found.data[:] = 1  # what a text has twice was added up
         return found
 
     def names(self, tokenizer: Words | None) -> tuple[str, ...]:
-        """What the V columns are called; rows beyond the tokenizer's by their number.
+        """What the V terms are called; rows beyond the tokenizer's by their number.
 
         Args:
           tokenizer: of the model; None: unknown.
@@ -102,7 +102,7 @@ class Columns:
         )
 
     def fingerprint(self) -> str:
-        """A name for the columns and their order: the SHA-256 of words and ids."""
+        """A name for the terms and their order: the SHA-256 of words and ids."""
         content = repr((list(self.ids), self.words)).encode()
         return hashlib.sha256(content).hexdigest()
 
@@ -121,14 +121,14 @@ def check_rule(rule: str) -> str:
     return f"{rule!r}; it must be 'all', 'words', 'ascii', or a first id and a dash, as in '999-'"
 
 
-def columns_of(rule: str, words: Words) -> Columns:
-    """The columns that a rule chooses of a tokenizer's ids.
+def terms_of(rule: str, words: Words) -> Terms:
+    """The terms that a rule chooses of a tokenizer's ids.
 
     Raises:
       UserError: an unknown rule, or one that leaves nothing.
     """
     if problem := check_rule(rule):
-        raise UserError(f"columns is {problem}.")
+        raise UserError(f"terms is {problem}.")
     size = words.vocab_size
     names = [words.id_to_token(number) for number in range(size)]
     if rule == "all":
@@ -139,9 +139,9 @@ def columns_of(rule: str, words: Words) -> Columns:
         special, plain = words.special_ids, _chooser(rule)
         ids = [i for i in range(size) if i not in special and plain(names[i])]
     if not len(ids):
-        raise UserError(f"columns {rule!r} leaves none of the {size} ids of the tokenizer.")
+        raise UserError(f"terms {rule!r} leaves none of the {size} ids of the tokenizer.")
     special = tuple(sorted(words.special_ids))
-    return Columns(_compact(ids), size, tuple(names[i] for i in ids), special)
+    return Terms(_compact(ids), size, tuple(names[i] for i in ids), special)
 
 
 def _chooser(rule: str) -> Callable[[str], bool]:
@@ -150,8 +150,8 @@ def _chooser(rule: str) -> Callable[[str], bool]:
     return lambda name: not _UNUSED.fullmatch(name)
 
 
-def columns_of_size(rule: str, size: int) -> Columns:
-    """As many columns as a rule chooses of so many ids, where the tokenizer is not at hand.
+def terms_of_size(rule: str, size: int) -> Terms:
+    """As many terms as a rule chooses of so many ids, where the tokenizer is not at hand.
 
     Their number is exact for `all`, for first ids and for BERT's uncased vocabulary; otherwise all
     ids are counted, which is a little too many. Which ids they are does not matter to a plan.
@@ -160,7 +160,7 @@ def columns_of_size(rule: str, size: int) -> Columns:
     first = int(match[1]) if match else 0
     if size == _BERT_UNCASED:
         first = size - _BERT_COUNTS.get(rule, size - first)
-    return Columns(range(min(first, size - 1), size), size)
+    return Terms(range(min(first, size - 1), size), size)
 
 
 def _compact(ids: Any) -> range | tuple[int, ...]:

@@ -210,7 +210,7 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
     encoder, readers = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)
     out: list[tuple[tuple[str, str], Callable[[int], None]]] = []
     for name, texts in wanted.samples.items():
-        reader, columns = readers[name], encoder.columns(name)
+        reader, terms = readers[name], encoder.terms(name)
         values: list[Any] = [None]  # an empty value, such as a black image
         if texts is not None:
             values = [x if isinstance(x, str) else tuple(x) for x in texts]
@@ -223,13 +223,13 @@ def _encoders(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
             encoder.embeddings(weights, name, [{name: part, **one}])
 
         def words(
-            query: int, columns: Any = columns, reader: Any = reader, values: Any = values
+            query: int, terms: Any = terms, reader: Any = reader, values: Any = values
         ) -> None:
             arrays = stack(reader, [values[query % len(values)]])
-            columns.bag(arrays["ids"], arrays["mask"])
+            terms.bag(arrays["ids"], arrays["mask"])
 
         out.append(((wanted.checkpoint, "network"), network))
-        if columns is not None and texts is not None:
+        if terms is not None and texts is not None:
             out.append(((wanted.checkpoint, "words"), words))
     return out
 

@@ -46,7 +46,7 @@ def build(out: Path, rows: Any, topology: str) -> dict[str, Any]:
     parts = (rows[start : start + BATCH] for start in range(0, rows.shape[0], BATCH))
     if scipy.sparse.issparse(rows):
         values = inverted.BINARY if (rows.data == 1).all() else "float32"
-        about = About(kind=folders.INVERTED, columns=rows.shape[1], values=values)
+        about = About(kind=folders.INVERTED, terms=rows.shape[1], values=values)
         about = inverted.build(place, parts, about)
     else:
         about = dense.build(place, parts, About(kind=folders.DENSE, topology=topology))

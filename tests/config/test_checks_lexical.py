@@ -87,8 +87,8 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (two, {QUERY + "top_k": -1}, ["config.fields.query.head.top_k is -1", "or None"]),
     (
         pictures,
-        {HEAD + "columns": "wrds"},
-        ["config.fields.image.head.columns is 'wrds'", "'all', 'words', 'ascii'"],
+        {HEAD + "terms": "wrds"},
+        ["config.fields.image.head.terms is 'wrds'", "'all', 'words', 'ascii'"],
     ),
     # both sides
     (
@@ -98,8 +98,8 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     ),
     (
         pictures,
-        {HEAD + "columns": "all"},
-        ["config.fields.image.head.columns 'all'", "fields.text.head.columns 'words'", "all the s"],
+        {HEAD + "terms": "all"},
+        ["config.fields.image.head.terms 'all'", "fields.text.head.terms 'words'", "all the s"],
     ),
     (
         two,

@@ -25,7 +25,7 @@ from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.matched import has_matched
 from big_retrieval.similarity import TOPOLOGIES
-from big_retrieval.sparse.terms import Columns, columns_of
+from big_retrieval.sparse.terms import Terms, terms_of
 from big_retrieval.train.build import build_model
 from tests.evals.test_ranks import ENCODERS, plain
 from tests.helpers import drawn, lexical_texts, tiny
@@ -34,7 +34,7 @@ from tests.readers import image_reader, text_reader
 SCENES = SceneRecords("test", size=16, count=9)
 CAPTIONS = [text for n in range(9) for text in SCENES[n]["captions"]]
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece([*CAPTIONS, *CAPTIONS], 90))
-COLUMNS = columns_of("words", TOKENIZER)
+COLUMNS = terms_of("words", TOKENIZER)
 TEXT = text_reader("captions", length=20, tokenizer=TOKENIZER)
 INNER = TOPOLOGIES["inner"]
 
@@ -85,7 +85,7 @@ def test_encoded_embeddings_are_the_gated_dense_ones(
     top_k: int | None, own: bool, devices: int
 ) -> None:
     """Of more texts than a batch holds, the last batch padded."""
-    config = tiny(batch_size=8, **lexical_texts(columns="words", top_k=top_k, keep_input_terms=own))
+    config = tiny(batch_size=8, **lexical_texts(terms="words", top_k=top_k, keep_input_terms=own))
     mesh = parallel.make_mesh(config, jax.devices()[:devices])
     vocab = TOKENIZER.vocab_size
     parts = build_model(config, mesh, vocab_size=vocab, total_steps=1, words=TOKENIZER)
@@ -97,7 +97,7 @@ def test_encoded_embeddings_are_the_gated_dense_ones(
     )
     assert scipy.sparse.issparse(embeddings)
     np.testing.assert_array_equal(records, np.arange(19))
-    assert encoder.columns("query") == COLUMNS
+    assert encoder.terms("query") == COLUMNS
     dense = parts.model.apply({"params": params}, {"query": stack(TEXT, texts)})
     whole: Any = np.asarray(dense.embeddings["query"])[:, 0]  # type: ignore[union-attr]
     expected = gated(whole, top_k, bags(texts) if own else None)
@@ -167,7 +167,7 @@ class Preset(Encoder):
         records = np.concatenate([batch["record"][batch["valid"]] for batch in batches])
         return sparse(self.table[field]), records
 
-    def columns(self, field: str) -> Columns:
+    def terms(self, field: str) -> Terms:
         assert field in self.table
         return COLUMNS
 

@@ -22,7 +22,7 @@ TOP = 40  # columns that the gate leaves, of about 120
 def lexical_config(**head: Any) -> Config:
     """Images (of 4 x 4 patches) and texts over a small vocabulary."""
     c = raw_config(topology="inner")
-    keys = {"columns": "words", "normalise": True, "top_k": TOP, "activation": "elu1p", **head}
+    keys = {"terms": "words", "normalise": True, "top_k": TOP, "activation": "elu1p", **head}
     shape = configs.Lexical(**keys)
     c.fields.text.head = recipe.entry(shape, tied=True, keep_input_terms=True)
     c.fields.image.head = recipe.entry(shape, tied=False, layer_norm=False)

@@ -91,10 +91,10 @@ def test_shared_words_add_up_to_the_score(model: TrainedModel, scenes: SceneReco
 
 def test_the_words_of_a_text_are_among_its_columns(model: TrainedModel) -> None:
     text = "a red ring left of a green star"
-    columns = model.columns("text")
-    own = columns.bag(*model.tokenizer.encode([text], 20)).indices.tolist()
+    terms = model.terms("text")
+    own = terms.bag(*model.tokenizer.encode([text], 20)).indices.tolist()
     listed = dict(explain.strongest(model, text, "text", None))
-    assert {columns.words[i] for i in own} <= listed.keys()  # the gate leaves a text its words
+    assert {terms.words[i] for i in own} <= listed.keys()  # the gate leaves a text its words
     assert TOP <= len(listed) <= TOP + len(own)
 
 
@@ -109,10 +109,10 @@ def test_usage_of_a_model_is_the_mean_of_its_rows(
 
 
 def test_columns_without_names_are_named_by_the_tokenizer(model: TrainedModel) -> None:
-    columns = model.columns("text")
-    bare = dataclasses.replace(columns, words=())
-    assert bare.names(model.tokenizer) == columns.words
-    assert bare.names(None)[0] == f"[{columns.ids[0]}]"
+    terms = model.terms("text")
+    bare = dataclasses.replace(terms, words=())
+    assert bare.names(model.tokenizer) == terms.words
+    assert bare.names(None)[0] == f"[{terms.ids[0]}]"
 
 
 @pytest.mark.parametrize("text", ["0:0,0:1", "0:5,0:1", "1:2", "a:b,c:d", "2:1,0:1", "-1:2,0:1"])

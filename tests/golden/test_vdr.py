@@ -17,16 +17,16 @@ import pytest
 from flax import traverse_util
 from scipy import sparse
 
-from big_retrieval.config import ColumnMask, Schedule, Vdr
+from big_retrieval.config import Schedule, TermMask, Vdr
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.vdr import LexicalBatch, Terms, unclaimed, vdr_loss
+from big_retrieval.losses.vdr import LexicalBatch, LossTerms, unclaimed, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
 from big_retrieval.sparse import gate, listing
-from big_retrieval.sparse.sharded import column_axis
-from big_retrieval.sparse.terms import columns_of
+from big_retrieval.sparse.sharded import term_axis
+from big_retrieval.sparse.terms import terms_of
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.schedules import make_schedule
 from tests.golden.conftest import golden_folder
@@ -59,7 +59,7 @@ def test_gate(case: Case) -> None:
     width, k = case["emb"].shape[-1], int(case["k"])
     flat = jnp.asarray(case["emb"].reshape(-1, width))
     found = jax.jit(gate.sparsify, static_argnums=1)(flat, k)
-    mask = jax.jit(gate.dense_mask, static_argnums=1)(found.columns, width)
+    mask = jax.jit(gate.dense_mask, static_argnums=1)(found.terms, width)
     np.testing.assert_array_equal(mask, case["mask"].reshape(-1, width))
     dense = jax.jit(gate.to_dense, static_argnums=1)(found, width)
     np.testing.assert_array_equal(dense, case["sparse"].reshape(-1, width))
@@ -243,10 +243,10 @@ MODES = {
     "paper": {},
     "paper_asym": {"directions": "query"},
     "semi": {"symmetric": True},
-    "semi_cts": {"symmetric": True, "mask": ColumnMask(**_CTS)},  # type: ignore
+    "semi_cts": {"symmetric": True, "mask": TermMask(**_CTS)},  # type: ignore
     "semi_cts_w05_norm": {
         "symmetric": True,
-        "mask": ColumnMask(**_CTS, weight=0.5, normalise=True),  # type: ignore
+        "mask": TermMask(**_CTS, weight=0.5, normalise=True),  # type: ignore
     },
 }
 PARAMETRIC = ("gated", "gated_document")
@@ -303,7 +303,7 @@ def test_loss_in_other_forms(case: Case, form: str) -> None:
         encoded, _ = in_slices(lambda one, rows: (jax.tree.map(lambda x: x * one, rows), {}),
                                jnp.ones(()), embeddings, rows_of_a_slice(n, groups))  # fmt: skip
         sides = [side and side.replace(embeddings=encoded[str(k)]) for k, side in enumerate(sides)]
-        execution: Any = Execution(exchange, 2, column_axis())
+        execution: Any = Execution(exchange, 2, term_axis())
         return vdr_loss(config_of(case, mode), *sides, logit_scale=1.0, execution=execution)[0]
 
     @jax.jit
@@ -335,7 +335,7 @@ def config_of(case: Case, mode: str) -> Vdr:
     return Vdr(**how, reduction="mean")  # type: ignore
 
 
-def terms_of(mode: str) -> Sequence[str]:
+def loss_terms_of(mode: str) -> Sequence[str]:
     """Names of a mode's terms."""
     return TERMS if mode.startswith("semi") else ("gated", "bag")
 
@@ -355,24 +355,24 @@ def losses_of(case: Case, modes: Sequence[str]) -> list[Any]:
             value, metrics = vdr_loss(
                 config_of(case, mode), *sides, logit_scale=1.0, execution=execution
             )
-            parts = [value, *(metrics[f"loss_{name}"] for name in terms_of(mode))]
+            parts = [value, *(metrics[f"loss_{name}"] for name in loss_terms_of(mode))]
             return jnp.stack(parts), metrics
 
         out = {}
         for mode in modes:
             values, pull, metrics = jax.vjp(functools.partial(loss, mode), q, p, has_aux=True)
-            terms = Terms(config_of(case, mode), *sides_of(case, q, p, *words))
+            terms = LossTerms(config_of(case, mode), *sides_of(case, q, p, *words))
             operands = matrices(terms.operands(), q.shape[1])
             out[mode] = values, pull(cotangent[: len(values)]), metrics, operands
         return out
 
-    rows = np.eye(1 + max(len(terms_of(mode)) for mode in modes), dtype=np.float32)
+    rows = np.eye(1 + max(len(loss_terms_of(mode)) for mode in modes), dtype=np.float32)
     return [jax.device_get(run(row, *inputs_of(case))) for row in rows]
 
 
 def check_loss(case: Case, mode: str, found: Sequence[Any]) -> None:
     """The loss and each term by itself, with all gradients."""
-    names = terms_of(mode)
+    names = loss_terms_of(mode)
     values, _, metrics, operands = found[0]
     grads = [each[1] for each in found]
     close(values[0], case[f"{mode}/loss"])
@@ -514,10 +514,10 @@ def test_columns(case: Case, request: pytest.FixtureRequest) -> None:
         pytest.skip(NOT_HERE)
     tokenizer = load_tokenizer("wordpiece", str(path))
     assert tokenizer.vocab_size == case["bert_vocab_size"]
-    assert columns_of("ascii", tokenizer).ids == tuple(case["valid_token_ids"].tolist())
+    assert terms_of("ascii", tokenizer).ids == tuple(case["valid_token_ids"].tolist())
     whole = range(int(case["text_to_text_shift"]), tokenizer.vocab_size)
-    assert columns_of("words", tokenizer).ids == whole
-    assert len(columns_of("1000-", tokenizer)) == 29_522
+    assert terms_of("words", tokenizer).ids == whole
+    assert len(terms_of("1000-", tokenizer)) == 29_522
 
 
 def words_in(case: Case) -> list[str]:

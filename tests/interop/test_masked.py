@@ -23,7 +23,7 @@ from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointContents
 from big_retrieval.models.towers import RetrievalModel
-from big_retrieval.sparse.terms import columns_of_size
+from big_retrieval.sparse.terms import terms_of_size
 from big_retrieval.train import import_folder
 from big_retrieval.train.imported import start
 from big_retrieval.train.optimizer import names_of
@@ -57,8 +57,8 @@ def model_of(source: CheckpointContents) -> tuple[RetrievalModel, Any]:
     field = TextField(length=6, head=part.head_config)
     assert isinstance(part.tower, Bert)
     assert part.tower.vocab_size is not None
-    columns = {"text": columns_of_size("all", part.tower.vocab_size)}
-    model = RetrievalModel({"text": part.tower}, {"text": field}, "inner", 0, columns)
+    terms = {"text": terms_of_size("all", part.tower.vocab_size)}
+    model = RetrievalModel({"text": part.tower}, {"text": field}, "inner", 0, terms)
     flat = {f"text/{path}": x for path, x in part.params.items()}
     flat |= {f"text_head/{path}": x for path, x in part.head.items()}
     return model, nested(flat)

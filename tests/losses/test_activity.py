@@ -1,4 +1,4 @@
-"""The FLOPS regulariser, its warm-up, and how many columns lexical representations use."""
+"""The FLOPS regulariser, its warm-up, and how many terms lexical representations use."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_flops_by_hand() -> None:
 
 
 def test_gradient_of_flops() -> None:
-    """Of row i and column v: 2 mean_v / n, nothing for padding."""
+    """Of row i and term v: 2 mean_v / n, nothing for padding."""
     valid = jnp.asarray([True, True, False])
     found = jax.grad(flops)(jnp.asarray(EMBEDDINGS), valid)
     np.testing.assert_allclose(found, [[2, 0, 1], [2, 0, 1], [0, 0, 0]])
@@ -49,7 +49,7 @@ def arrays(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 2, WIDTH, WIDTH + 3]), st.booleans())
 def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> None:
-    """A loop over rows that holds the active columns of each as a set."""
+    """A loop over rows that holds the active terms of each as a set."""
     embeddings, bow, valid = arrays(seed)
     own = [{w for w in row.tolist() if w >= 0} if with_bow else set() for row in bow]
     active = []
@@ -177,12 +177,12 @@ NO_GATE, GATED = {}, {"query": 6, "document": 6}
 @pytest.mark.parametrize(
     ("embeddings", "gates", "words"),
     [
-        (NOTHING, NO_GATE, ["0.00 active columns on average", "collapse", "regulariser"]),
-        (NOTHING, GATED, ["0.00 active columns on average"]),
-        (FULL, NO_GATE, ["40 of 40 columns active", "nothing is sparse", "gate"]),
-        (FULL + np.eye(10, 40), GATED, ["query", "alike in all 40 columns", "bias_init"]),
-        (ALIKE, NO_GATE, ["all query representations have the same 6 columns", "learning rate"]),
-        (ALIKE, GATED, ["all query representations have the same 6 columns"]),
+        (NOTHING, NO_GATE, ["0.00 active terms on average", "collapse", "regulariser"]),
+        (NOTHING, GATED, ["0.00 active terms on average"]),
+        (FULL, NO_GATE, ["40 of 40 terms active", "nothing is sparse", "gate"]),
+        (FULL + np.eye(10, 40), GATED, ["query", "alike in all 40 terms", "bias_init"]),
+        (ALIKE, NO_GATE, ["all query representations have the same 6 terms", "learning rate"]),
+        (ALIKE, GATED, ["all query representations have the same 6 terms"]),
     ],
 )
 def test_warnings(embeddings: np.ndarray, gates: dict[str, int], words: list[str]) -> None:

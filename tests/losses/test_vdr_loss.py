@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from big_retrieval.config.vdr import ColumnMask, Vdr, top_k_of_documents
+from big_retrieval.config.vdr import TermMask, Vdr, top_k_of_documents
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.losses.vdr import LexicalBatch, vdr_loss
-from big_retrieval.sparse.sharded import column_axis
+from big_retrieval.sparse.sharded import term_axis
 from big_retrieval.train.microbatch import in_slices
 
 ROWS, EXTRA, WIDTH, WORDS, TOP = 16, 2, 61, 5, 6
@@ -26,10 +26,10 @@ NEGATIVES_VALID = np.arange(ROWS * EXTRA).reshape(ROWS, EXTRA) % 5 != 2
 KINDS = {
     "paper": Vdr(top_k=TOP),
     "no bag": Vdr(top_k=TOP, bag=False),
-    "mask": Vdr(top_k=TOP, mask=ColumnMask("gated", "gate")),
+    "mask": Vdr(top_k=TOP, mask=TermMask("gated", "gate")),
     "normed": Vdr(top_k=TOP, bag_norm=True, directions="query", reduction="mean"),
     "code": Vdr(
-        top_k=TOP, symmetric=True, top_k_document=9, mask=ColumnMask("both", "bag", 0.5, True)
+        top_k=TOP, symmetric=True, top_k_document=9, mask=TermMask("both", "bag", 0.5, True)
     ),
     "all": Vdr(top_k=None, symmetric=True, bag=False),
 }
@@ -81,13 +81,13 @@ def bow() -> dict[str, np.ndarray]:
     }
 
 
-def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: int | None) -> Any:
+def loss(x: Any, terms: Any, config: Vdr, execution: Execution, microbatch: int | None) -> Any:
     def encode(kernel: Any, rows: Any) -> Any:
         return jax.tree.map(lambda y: jnp.exp(y @ kernel), rows), {}
 
-    rows = {name: x[name] for name in columns}
+    rows = {name: x[name] for name in terms}
     dense, _ = in_slices(encode, x["kernel"], rows, microbatch)
-    sides = {name: LexicalBatch(dense[name], columns[name]) for name in columns}
+    sides = {name: LexicalBatch(dense[name], terms[name]) for name in terms}
     valid = jnp.asarray(VALID)
     return vdr_loss(
         config, sides["query"], sides["document"], sides["negatives"], logit_scale=x["scale"],
@@ -95,12 +95,12 @@ def loss(x: Any, columns: Any, config: Vdr, execution: Execution, microbatch: in
     )[0]  # fmt: skip
 
 
-def dense_loss(x: Any, columns: Any, config: Vdr) -> Any:
+def dense_loss(x: Any, terms: Any, config: Vdr) -> Any:
     """From the matrices of each term, over the whole matrix of scores."""
-    embeddings = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in columns}
+    embeddings = {name: jnp.exp(x[name] @ x["kernel"]).reshape(-1, WIDTH) for name in terms}
     documents = jnp.concatenate([embeddings["document"], embeddings["negatives"]])
-    their_bow = np.concatenate([columns["document"], columns["negatives"].reshape(-1, WORDS)])
-    operands = matrices(config, embeddings["query"], columns["query"], documents, their_bow)
+    their_bow = np.concatenate([terms["document"], terms["negatives"].reshape(-1, WORDS)])
+    operands = matrices(config, embeddings["query"], terms["query"], documents, their_bow)
     kept = jnp.asarray(VALID)
     total = 0.0
     for query, both in operands:
@@ -168,30 +168,30 @@ def weighed(config: Vdr, bag: np.ndarray, share: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_against_the_dense_form(kind: str, form: str) -> None:
-    x, columns, config = arrays(), bow(), KINDS[kind]
+    x, terms, config = arrays(), bow(), KINDS[kind]
     with jax.enable_x64(True):
         expected = jax.device_get(
-            jax.jit(jax.value_and_grad(lambda x: dense_loss(x, columns, config)))(
+            jax.jit(jax.value_and_grad(lambda x: dense_loss(x, terms, config)))(
                 jax.tree.map(jnp.asarray, x)
             )
         )
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
-    found = run(single, columns, config, *FORMS[form])
+    found = run(single, terms, config, *FORMS[form])
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         atol = 1e-5 * float(np.abs(theirs).max())
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
 
 
 def run(
-    x: Any, columns: Any, config: Vdr, shape: Any, exchange: Any, block: int, slices: int | None
+    x: Any, terms: Any, config: Vdr, shape: Any, exchange: Any, block: int, slices: int | None
 ) -> Any:
     """Value and gradients in one form of computation."""
 
-    def value(x: Any, columns: Any) -> Any:
-        return loss(x, columns, config, Execution(exchange, block, column_axis()), slices)
+    def value(x: Any, terms: Any) -> Any:
+        return loss(x, terms, config, Execution(exchange, block, term_axis()), slices)
 
     if shape is None:
-        return jax.jit(jax.value_and_grad(value))(x, columns)
+        return jax.jit(jax.value_and_grad(value))(x, terms)
     axes = ("data", "fsdp", "tensor")
     mesh = jax.make_mesh(
         shape, axes, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: math.prod(shape)]
@@ -204,7 +204,7 @@ def run(
 
     with jax.set_mesh(mesh):
         return jax.device_get(
-            jax.jit(jax.value_and_grad(value))(jax.tree.map(place, x), jax.tree.map(place, columns))
+            jax.jit(jax.value_and_grad(value))(jax.tree.map(place, x), jax.tree.map(place, terms))
         )
 
 
@@ -215,7 +215,7 @@ def test_queries_are_sent_as_sparse_rows() -> None:
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     sharded = NamedSharding(mesh, P("data"))
     embeddings = jax.ShapeDtypeStruct((rows, width), jnp.float32, sharding=sharded)
-    columns = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=sharded)
+    terms = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=sharded)
 
     def value(q: Any, p: Any, bow: Any) -> Any:
         execution = Execution("gather", block=8)
@@ -224,7 +224,7 @@ def test_queries_are_sent_as_sparse_rows() -> None:
         )[0]
 
     with jax.set_mesh(mesh):
-        program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(embeddings, embeddings, columns)
+        program = jax.jit(jax.value_and_grad(value, (0, 1))).lower(embeddings, embeddings, terms)
         text = program.compile().as_text()
     assert text is not None
     assert f"f32[{rows},{top_k + length}]" in text  # gathered
@@ -235,12 +235,12 @@ def test_queries_are_sent_as_sparse_rows() -> None:
 
 def test_mask_needs_unclaimed_columns() -> None:
     """Where every column is active there is nothing to share out, and the loss is the plain one."""
-    x, columns = arrays(), bow()
-    wide = Vdr(top_k=WIDTH, mask=ColumnMask("gated", "gate"))
+    x, terms = arrays(), bow()
+    wide = Vdr(top_k=WIDTH, mask=TermMask("gated", "gate"))
     plain = Vdr(top_k=WIDTH)
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), x)
     values = [
-        jax.jit(lambda x, config=config: loss(x, columns, config, Execution(), None))(single)
+        jax.jit(lambda x, config=config: loss(x, terms, config, Execution(), None))(single)
         for config in (wide, plain)
     ]
     assert values[0] == values[1]

@@ -339,7 +339,7 @@ def test_documents_without_a_word_of_the_query_are_not_found_by_a_lexical_model(
     tmp_path: Path,
 ) -> None:
     """The gate leaves the texts' own words alone."""
-    head = {"columns": "words", "top_k": 0, "keep_input_terms": True, "activation": "elu1p"}
+    head = {"terms": "words", "top_k": 0, "keep_input_terms": True, "activation": "elu1p"}
     _, task, searcher = searching(tmp_path, **head)
     numbers, scores, _ = searcher.search(np.array([0, 1]), 6)
     for place, query in enumerate(("red shoe", "blue hat")):

@@ -90,14 +90,14 @@ def test_transform_and_epsilon() -> None:
     np.testing.assert_allclose(exact, tanh, atol=5e-3)
 
 
-@pytest.mark.parametrize("columns", [range(4, 20), (3, 2, 19)])
-def test_tied_to_rows_of_the_word_table(columns: Any) -> None:
+@pytest.mark.parametrize("terms", [range(4, 20), (3, 2, 19)])
+def test_tied_to_rows_of_the_word_table(terms: Any) -> None:
     hidden, mask, table = draw()
-    head = LexicalHead(columns, tied=True)
+    head = LexicalHead(terms, tied=True)
     params = drawn(head, hidden, mask, table)["params"]
     assert set(params) == {"ln"}
     out = jax.jit(head.apply)({"params": params}, hidden, mask, table)
-    expected = by_definition(params, hidden, mask, table[np.asarray(columns)], "elu1p")
+    expected = by_definition(params, hidden, mask, table[np.asarray(terms)], "elu1p")
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -219,8 +219,8 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     hidden = rng.normal(size=(8, 5, 16)).astype(np.float32)
     mask = np.arange(5) < rng.integers(1, 6, (8, 1))
     table = rng.normal(size=(32, 16)).astype(np.float32) if tied else None
-    columns = range(8, 32) if tied else range(24)
-    head = LexicalHead(columns, tied=tied, use_bias=True, options=PoolingOptions(block=5))
+    terms = range(8, 32) if tied else range(24)
+    head = LexicalHead(terms, tied=tied, use_bias=True, options=PoolingOptions(block=5))
     g = rng.normal(size=(8, 24)).astype(np.float32)
 
     def step(params: Any, table: Any, hidden: Any, mask: Any, g: Any) -> Any:

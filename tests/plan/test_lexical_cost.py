@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval import config as configs
 from big_retrieval.batch import Reps
-from big_retrieval.config import ColumnMask, Config, Contrastive, Sparsity, Vdr, recipe
+from big_retrieval.config import Config, Contrastive, Sparsity, TermMask, Vdr, recipe
 from big_retrieval.losses.objective import make_objective
 from big_retrieval.plan import cost, hlo, loss_cost
 from big_retrieval.plan.vocabulary import with_words
@@ -39,8 +39,8 @@ def lexical(loss: Any, devices: int = 8, **changes: Any) -> tuple[BuiltModel, Co
     return parts, with_words(parts.config, WIDTH)
 
 
-MASK = ColumnMask("gated", "gate")
-CODE = ColumnMask("both", "bag", 0.5, True)
+MASK = TermMask("gated", "gate")
+CODE = TermMask("both", "bag", 0.5, True)
 LOSSES = {
     "paper": Vdr(top_k=TOP),
     "ring": Vdr(top_k=TOP, exchange="ring"),

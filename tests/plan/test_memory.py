@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
-from big_retrieval.config import ColumnMask, Config, Vdr, recipe
+from big_retrieval.config import Config, TermMask, Vdr, recipe
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution
 from big_retrieval.plan import loss_cost, memory
@@ -142,7 +142,7 @@ def test_formulas_agree_with_the_compiler(case: str) -> None:
     assert found["total"] - arguments == pytest.approx(analysis.temp_size_in_bytes, rel=0.15)
 
 
-CODE = Vdr(top_k=64, symmetric=True, mask=ColumnMask("both", "bag", 0.5))
+CODE = Vdr(top_k=64, symmetric=True, mask=TermMask("both", "bag", 0.5))
 LEXICAL: dict[str, tuple[int, str, Any]] = {  # length, pooling, loss; short texts: the loss is most
     "max": (60, "max", None),
     "mean": (60, "mean", None),

@@ -29,7 +29,7 @@ def make_inverted(
 ) -> InvertedIndex:
     """An index of rows with ids d0, d1, ..., built in small batches, by default in many runs."""
     partial = folders.begin(out)
-    about = About(kind="inverted", columns=rows.shape[1], values=values)
+    about = About(kind="inverted", terms=rows.shape[1], values=values)
     about = build(partial, cut(rows, batch), about, memory=memory)
     ids = TextsWriter(partial, "ids")
     ids.append(f"d{number}" for number in range(rows.shape[0]))

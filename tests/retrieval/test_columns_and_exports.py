@@ -12,7 +12,7 @@ from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.exports import write_csr, write_lucene
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
-from big_retrieval.sparse.terms import Columns, columns_of
+from big_retrieval.sparse.terms import Terms, terms_of
 from tests.retrieval.index_cases import cut, random_rows
 
 TOKENIZER = wordpiece_tokenizer(learn_wordpiece(["red circle blue star"] * 9, 200))
@@ -24,11 +24,11 @@ def ids_of(*words: str) -> list[int]:
 
 
 def vocabulary(*words: str) -> BagOfWordsEncoder:
-    return BagOfWordsEncoder(Columns(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
+    return BagOfWordsEncoder(Terms(tuple(ids_of(*words)), TOKENIZER.vocab_size), TOKENIZER)
 
 
 def test_a_bag_holds_every_word_once() -> None:
-    every = BagOfWordsEncoder(columns_of("all", TOKENIZER), TOKENIZER)
+    every = BagOfWordsEncoder(terms_of("all", TOKENIZER), TOKENIZER)
     bag = every.bag(["Red red, circle 漢 [SEP] [MASK]", "", "blue"], 12)
     assert bag.shape == (3, TOKENIZER.vocab_size)
     dense = bag.toarray()
@@ -53,9 +53,9 @@ def test_columns_are_some_of_the_tokens(tmp_path: Path) -> None:
     assert again.fingerprint() == words.fingerprint()
     assert vocabulary("red", "star").fingerprint() != words.fingerprint()
     other = FixedLengthTokenizer.from_json(TOKENIZER.to_json().replace('"circle"', '"cube"'))
-    assert BagOfWordsEncoder(words.columns, other).fingerprint() != words.fingerprint()
+    assert BagOfWordsEncoder(words.terms, other).fingerprint() != words.fingerprint()
     size = TOKENIZER.vocab_size + 2
-    beyond = BagOfWordsEncoder(Columns(range(size), size), TOKENIZER)
+    beyond = BagOfWordsEncoder(Terms(range(size), size), TOKENIZER)
     assert beyond.words[-1] == f"[id {size - 1}]"
 
 

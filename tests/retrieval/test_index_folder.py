@@ -140,7 +140,7 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 1}, "has format 1, and this version of big_retrieval reads 2"),
+        ({"version": 1}, "has format 1, and this version of big_retrieval reads 3"),
         ({"kind": "graph"}, "does not describe an index"),
         ({"entries": 7}, "do not fit together"),
         ({"documents": 7}, "do not fit together"),

@@ -182,9 +182,9 @@ def test_images_are_found_by_texts(place: Path, dense: Path) -> None:
 @pytest.mark.slow
 def test_words_find_images(place: Path) -> None:
     """A lexical head behind an image tower: gated images, asked by words or by texts."""
-    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
+    changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
     text = changes["fields"]["query"]
-    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
+    head = configs.Lexical(terms="words", top_k=9, tied=False, layer_norm=False)
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     towers = {
@@ -211,7 +211,7 @@ def test_words_find_images(place: Path) -> None:
 
 @pytest.mark.slow
 def test_titles_are_indexed(place: Path) -> None:
-    changes = lexical_texts(columns="words")
+    changes = lexical_texts(terms="words")
     changes["fields"]["document"].update(title="heading")
     save(place / "titled", **changes)
     path = place / "titled.jsonl"
@@ -450,8 +450,8 @@ def test_faiss_is_not_for_words(lexical: Path) -> None:
 def test_documents_none_of_which_can_be_encoded(place: Path) -> None:
     path = place / "bad.jsonl"
     path.write_text(json.dumps({"id": "y", "image": "bad.png"}))
-    head = configs.Lexical(columns="words", top_k=9, tied=False, layer_norm=False)
-    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
+    head = configs.Lexical(terms="words", top_k=9, tied=False, layer_norm=False)
+    changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
     tower = {"width": 16, "depth": 1, "heads": 2, "mlp": 32, "pool": "none", "class_tokens": 0}
     image = recipe.entry(configs.ImageField(), size=32, head=head)
     save(

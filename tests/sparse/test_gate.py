@@ -40,16 +40,16 @@ def test_against_sets(seed: int, top_k: int, with_bow: bool) -> None:
     embeddings, bow = arrays(seed)
     found = sparsify(jnp.asarray(embeddings), top_k, jnp.asarray(bow) if with_bow else None)
     first = min(top_k, WIDTH)
-    assert found.columns.shape == found.values.shape == (ROWS, first + WORDS * with_bow)
-    assert found.columns.dtype == jnp.int32
+    assert found.terms.shape == found.values.shape == (ROWS, first + WORDS * with_bow)
+    assert found.terms.dtype == jnp.int32
     for n, (row, own) in enumerate(zip(embeddings, bow, strict=True)):
         strongest, mine = kept(row, top_k, own if with_bow else own[:0])
-        columns, values = np.asarray(found.columns[n]), np.asarray(found.values[n])
-        assert columns[:first].tolist() == strongest  # exactly k, strongest first
-        present = columns[columns >= 0]
+        terms, values = np.asarray(found.terms[n]), np.asarray(found.values[n])
+        assert terms[:first].tolist() == strongest  # exactly k, strongest first
+        present = terms[terms >= 0]
         assert sorted(present.tolist()) == sorted({*strongest} | mine)  # each once
-        np.testing.assert_array_equal(values[columns >= 0], row[present])
-        assert not values[columns < 0].any()
+        np.testing.assert_array_equal(values[terms >= 0], row[present])
+        assert not values[terms < 0].any()
 
 
 @settings(max_examples=30, deadline=None)
@@ -60,10 +60,10 @@ def test_dense_again_and_csr(seed: int, top_k: int) -> None:
     expected = np.zeros_like(embeddings)
     for n, (row, own) in enumerate(zip(embeddings, bow, strict=True)):
         strongest, mine = kept(row, top_k, own)
-        columns = [*strongest, *mine]
-        expected[n, columns] = row[columns]
+        terms = [*strongest, *mine]
+        expected[n, terms] = row[terms]
     np.testing.assert_array_equal(gate.to_dense(found, WIDTH), expected)
-    sparse = gate.to_csr(found.values, found.columns, WIDTH)
+    sparse = gate.to_csr(found.values, found.terms, WIDTH)
     np.testing.assert_array_equal(sparse.toarray(), expected)
     assert sparse.nnz == np.count_nonzero(expected)  # no zero is stored
     assert sparse.has_sorted_indices
@@ -82,8 +82,8 @@ def test_bags_and_words(seed: int, normalise: bool) -> None:
         expected /= np.sqrt(np.maximum(expected.sum(1, keepdims=True), 1))
     bag = gate.bag_of_words(jnp.asarray(bow), normalise)
     np.testing.assert_allclose(gate.to_dense(bag, WIDTH), expected, rtol=1e-6)
-    for columns in np.asarray(bag.columns):
-        present = columns[columns >= 0].tolist()
+    for terms in np.asarray(bag.terms):
+        present = terms[terms >= 0].tolist()
         assert len(present) == len({*present})
 
 
@@ -95,7 +95,7 @@ def test_the_gate_has_no_gradient_but_its_values_have() -> None:
         found = gate.sparsify(x, 2, jnp.asarray(bow))
         return jnp.sum(jnp.square(gate.to_dense(found, WIDTH)))
 
-    opened = np.asarray(gate.dense_mask(sparsify(jnp.asarray(embeddings), 2, bow).columns, WIDTH))
+    opened = np.asarray(gate.dense_mask(sparsify(jnp.asarray(embeddings), 2, bow).terms, WIDTH))
     np.testing.assert_allclose(jax.grad(total)(jnp.asarray(embeddings)), 2 * embeddings * opened)
 
 
@@ -170,5 +170,5 @@ def test_rows_that_do_not_divide_over_the_devices() -> None:
     expected = sparsify(embeddings, 3, bow)
     with jax.set_mesh(mesh):
         found = sparsify(embeddings, 3, bow)
-    np.testing.assert_array_equal(found.columns, expected.columns)
+    np.testing.assert_array_equal(found.terms, expected.terms)
     np.testing.assert_array_equal(found.values, expected.values)

@@ -32,8 +32,8 @@ def test_the_strongest_come_first_and_of_equal_ones_the_first(
 
 
 def test_unsorted_columns_of_a_sparse_row_make_no_difference() -> None:
-    values, columns = np.array([1.0, 2.0, 1.0]), np.array([5, 7, 2])
-    row = scipy.sparse.csr_array((values, columns, np.array([0, 3])), shape=(1, V))
+    values, terms = np.array([1.0, 2.0, 1.0]), np.array([5, 7, 2])
+    row = scipy.sparse.csr_array((values, terms, np.array([0, 3])), shape=(1, V))
     assert listing.strongest(row, WORDS) == [("w7", 2.0), ("w2", 1.0), ("w5", 1.0)]
 
 
@@ -87,7 +87,7 @@ def test_a_box_plot_by_hand() -> None:
     assert found.outside.tolist() == [9]
     assert found.values.tolist() == [50]
     assert box(means, 3).median == 8  # of 50, 8, 7
-    with pytest.raises(UserError, match="every column is 0"):
+    with pytest.raises(UserError, match="every term is 0"):
         box(np.zeros(4))
 
 

@@ -11,7 +11,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.modes import Side
 from big_retrieval.tradeoff.gates import gates_of, parse_gate
 
-NARROW, WIDE = Lexical(columns="words", top_k=100, keep_input_terms=True), Lexical(columns="words")
+NARROW, WIDE = Lexical(terms="words", top_k=100, keep_input_terms=True), Lexical(terms="words")
 FIELDS: dict[str, Any] = {
     "query": TextField(head=NARROW),
     "passage": TextField(side="document", head=NARROW, shares_head="query"),

@@ -229,7 +229,7 @@ def test_the_files_hold_every_setting(tmp_path: Path) -> None:
 
 def save(folder: Path, *, lexical: bool) -> None:
     """A checkpoint of a tiny model of queries and titles; its parameters do not matter here."""
-    changes = lexical_texts(columns="words", top_k=9, keep_input_terms=True)
+    changes = lexical_texts(terms="words", top_k=9, keep_input_terms=True)
     for name, column in (("query", "query"), ("document", "title")):
         changes["fields"][name].column = column
         if not lexical:

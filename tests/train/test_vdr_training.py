@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from big_retrieval import config as configs
-from big_retrieval.config import ColumnMask, Config, recipe
+from big_retrieval.config import Config, TermMask, recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
@@ -20,7 +20,7 @@ from tests.train.test_lexical_training import agree
 pytestmark = pytest.mark.usefixtures("one_model")
 
 ONE = jax.devices()[:1]
-HEAD = {"columns": "words", "activation": "elu1p", "top_k": 6, "keep_input_terms": True}
+HEAD = {"terms": "words", "activation": "elu1p", "top_k": 6, "keep_input_terms": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
 FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
         "losses__main__logit_scale__init": 1.0, "report": False}  # fmt: skip
@@ -60,13 +60,13 @@ def texts(loss: Any = None, head: dict[str, Any] | None = None, **changes: Any) 
 
 def splade(**changes: Any) -> Config:
     """The regulariser is still growing where the run stops."""
-    return texts(configs.Contrastive(sparsity=SPARSE), {"columns": "words"}, **changes)
+    return texts(configs.Contrastive(sparsity=SPARSE), {"terms": "words"}, **changes)
 
 
 def pictures(**changes: Any) -> Config:
     """VDR's image-text model with the contrastive mask: scenes and captions."""
-    mask = ColumnMask(apply="gated", source="gate")
-    head = {"columns": "words", "activation": "elu1p", "normalise": True, "top_k": 6}
+    mask = TermMask(apply="gated", source="gate")
+    head = {"terms": "words", "activation": "elu1p", "normalise": True, "top_k": 6}
     images = configs.Lexical(**head, tied=False, layer_norm=False)
     given = {
         "fields__image__head": recipe.entry(images),
@@ -155,7 +155,7 @@ def test_what_is_logged(whole: Callable[[str], Path]) -> None:
         name = {"query": "query", "title": "document"}[side]
         assert 6 <= row[f"active_{name}"] <= 6 + 12
         assert 0 < row[f"expansion_{name}"] < 1
-        columns = len(load(whole("vdr")).columns(side))
+        columns = len(load(whole("vdr")).terms(side))
         assert row[f"used_{name}"] + row[f"neglected_{name}"] == columns
 
 

@@ -13,7 +13,7 @@ def lexical(c: Config) -> Iterator[str]:
         if field.head.lexical:
             yield from field.head.check(c, name, path)
     for names in compared(c):
-        yield from _same_columns(c, names)
+        yield from _same_terms(c, names)
 
 
 def compared(c: Config) -> list[set[str]]:
@@ -22,8 +22,8 @@ def compared(c: Config) -> list[set[str]]:
     return [names for names in found if names] or [set(c.encoded)]
 
 
-def _same_columns(c: Config, names: set[str]) -> Iterator[str]:
-    """Fields that are compared have the same columns."""
+def _same_terms(c: Config, names: set[str]) -> Iterator[str]:
+    """Fields that are compared have the same terms."""
     heads = {name: field.head for name, field in c.encoded.items() if name in names}
     lexicals = sorted(name for name, head in heads.items() if head.lexical)
     others = sorted(set(heads) - set(lexicals))
@@ -33,9 +33,9 @@ def _same_columns(c: Config, names: set[str]) -> Iterator[str]:
             "head.type 'projection', which cannot be compared: give both the same."
         )
         return
-    rules = {name: head.columns for name, head in heads.items() if head.lexical}
+    rules = {name: head.terms for name, head in heads.items() if head.lexical}
     if len(set(rules.values())) > 1:
-        have = " and ".join(f"config.fields.{n}.head.columns {r!r}" for n, r in rules.items())
+        have = " and ".join(f"config.fields.{n}.head.terms {r!r}" for n, r in rules.items())
         yield f"{have} cannot be compared: give all the same."
     sizes = {
         c.fields[name].tower: tower.vocab_size
@@ -44,4 +44,4 @@ def _same_columns(c: Config, names: set[str]) -> Iterator[str]:
     }
     if len(set(sizes.values())) > 1:
         have = " and ".join(f"config.towers.{t}.vocab_size is {v}" for t, v in sizes.items())
-        yield f"{have}: lexical heads of both sides need the same columns; give both the same."
+        yield f"{have}: lexical heads of both sides need the same terms; give both the same."
