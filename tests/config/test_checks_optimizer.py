@@ -159,7 +159,7 @@ def test_recipes() -> None:
         "image_in": ("image/(?!layers_|ln_final|ln_post).*", 0.125),
         "text": ("text/.*", 1.0),
     }
-    with pytest.raises(UserError, match=r"did you mean Group\.frozen\?"):
+    with pytest.raises(UserError, match=r"did you mean ParameterGroup\.frozen\?"):
         recipe.group("text/.*", froze=True)
 
 
