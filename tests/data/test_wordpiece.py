@@ -83,9 +83,9 @@ def test_depends_on_the_multiset_of_texts_alone():
 
 def test_is_the_same_whatever_the_hash_seed():
     program = (
-        "import hashlib; from big_retrieval.data.synthetic.scenes import Scenes;"
+        "import hashlib; from big_retrieval.data.synthetic.scenes import SceneRecords;"
         "from big_retrieval.data.text.wordpiece import learn_wordpiece;"
-        "v = learn_wordpiece(Scenes('train', count=200).captions(), 120);"
+        "v = learn_wordpiece(SceneRecords('train', count=200).captions(), 120);"
         "import sys; assert 'jax' not in sys.modules;"
         "print(len(v), hashlib.sha256(repr(v).encode()).hexdigest())"
     )

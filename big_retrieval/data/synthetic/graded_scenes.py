@@ -1,10 +1,10 @@
 """Generated judged pairs: queries such as "red circle" and scenes with titles.
 
-A document is a scene (`scenes.Scenes`) with a title that names one of its two objects, so that
-neither the image nor the title says all. Queries name an object ("red circle", "big red circle") or
-two in relation ("red circle left of a blue square"). How well they fit, f, is the share of the
-query's words (size, colour, shape, relation) that hold: three quarters of it for the image, one
-quarter for the title. The score is 1 + 99 f^2, rounded: 100 where all holds of both.
+A document is a scene (`scenes.SceneRecords`) with a title that names one of its two objects, so
+that neither the image nor the title says all. Queries name an object ("red circle", "big red
+circle") or two in relation ("red circle left of a blue square"). How well they fit, f, is the share
+of the query's words (size, colour, shape, relation) that hold: three quarters of it for the image,
+one quarter for the title. The score is 1 + 99 f^2, rounded: 100 where all holds of both.
 
 Scenes are in one of two halves by a hash of their pair of kinds, queries are known or novel by a
 hash of their text:
