@@ -1,7 +1,7 @@
 """VDR on drawings of emoji and their names: a small real data set, for two CPU cores.
 
 The data and evaluations of emoji.py, towers a little shallower; representations over BERT's whole
-vocabulary, most of whose columns never occur, or a dense vector (`model=clip`).
+vocabulary, most of whose terms never occur, or a dense vector (`model=clip`).
 """
 
 from big_retrieval.config import recipe

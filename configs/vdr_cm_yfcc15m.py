@@ -1,7 +1,7 @@
 """VDR, image and text: vocabulary-space representations on YFCC15M.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
-3.3 and Table 3: ViT-B/32 on patches, BERT base, 20 epochs at batch 4,096, 512 columns. What the
+3.3 and Table 3: ViT-B/32 on patches, BERT base, 20 epochs at batch 4,096, 512 terms. What the
 paper leaves open is marked "ours"; docs/VDR.md says where its authors' code differs.
 """
 

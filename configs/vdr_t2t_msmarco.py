@@ -1,7 +1,7 @@
 """VDR, text to text: vocabulary-space representations on MS MARCO passages.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", sections
-3.1, 3.2 and Table 3: two BERTs with tied heads, 768 columns, the nonparametric entry, the data and
+3.1, 3.2 and Table 3: two BERTs with tied heads, 768 terms, the nonparametric entry, the data and
 recipe of dpr_msmarco.py. docs/VDR.md says where its authors' code differs.
 """
 

@@ -59,7 +59,7 @@ COMMANDS = [  # module, its flags, words; the lock
     ("search", {"index": "i", "queries": "q"}, (), "out.lock"),
     ("import_", {"from": "model"}, (), "out.lock"),
     ("evaluate", {"untrained": True, "config": "c"}, (), "out/evaluation.json.lock"),
-    ("report", {}, ("RUN",), "RUN/report.html.lock"),
+    ("report", {"metrics": [], "table": False}, ("RUN",), "RUN/report.html.lock"),
 ]
 
 
