@@ -73,9 +73,9 @@ def get_config(arg: str = "") -> recipe.Editable:
         split="train",
         how_to_get="make the folders as configs/medical.py says; data=FOLDER says where",
     )
-    c.data = recipe.entry(medquad, least=1)
+    c.data = recipe.entry(medquad, min_relevance=1)
     metrics = ("nDCG@10", "MRR@10", "R@100")
-    liveqa = recipe.entry(medquad, path=f"{args.data}/liveqa", split="test", twice="max")
+    liveqa = recipe.entry(medquad, path=f"{args.data}/liveqa", split="test", duplicates="max")
     for name, source in (("medquad", recipe.entry(medquad, split="test")), ("liveqa", liveqa)):
         c.evals[name] = recipe.entry(config.Ranking(), metrics=metrics)
         c.evals[name].data = source

@@ -41,7 +41,7 @@ gc.set_threshold(gc.get_threshold()[0], 20, 100)
 import pytest  # noqa: E402
 from absl import flags  # noqa: E402
 
-# Several commands are imported here into one process; each has its own --out, --twice and so on.
+# Several commands are imported here into one process; each has its own --out and so on.
 flags.Flag.allow_override = property(lambda self: True, lambda self, value: None)  # type: ignore
 
 

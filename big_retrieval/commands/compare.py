@@ -26,8 +26,8 @@ WORDS = 2
 WITHOUT = ("config", "workdir", "plugins")
 QRELS = flags.DEFINE_string("qrels", None, "Judgements, for run files: TREC's qrels or BEIR's tsv")
 METRICS = flags.DEFINE_list("metrics", ["nDCG@10", "MRR@10", "R@100"], "Of run files")
-TWICE = flags.DEFINE_enum(
-    "twice", "refuse", ("refuse", "max", "min", "mean", "first"), "Of pairs judged twice"
+DUPLICATES = flags.DEFINE_enum(
+    "duplicates", "refuse", ("refuse", "max", "min", "mean", "first"), "Of pairs judged twice"
 )
 OUT = flags.DEFINE_string("out", None, "A CSV file for the table")
 HEADER = ("evaluator", "metric", "queries", "a", "b", "difference", "p", "wins", "ties", "losses")
@@ -140,7 +140,7 @@ def _files(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
 
     for metric in METRICS.value:
         parse_metric(metric)
-    qrels = read_qrels(Path(str(QRELS.value)), TWICE.value)  # type: ignore
+    qrels = read_qrels(Path(str(QRELS.value)), DUPLICATES.value)  # type: ignore
     found = []
     for path in (first, second):
         run = read_run(path)

@@ -45,8 +45,8 @@ RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder, or other model
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 instead of a model")
 DATA = flags.DEFINE_string("data", None, "Folder in BEIR's form, or a file in DPR's form")
 SPLIT = flags.DEFINE_string("split", "train", "With --data: of BEIR's qrels")
-TWICE = flags.DEFINE_enum(
-    "twice",
+DUPLICATES = flags.DEFINE_enum(
+    "duplicates",
     "refuse",
     ("refuse", "max", "min", "mean", "first"),
     "With --data: of pairs judged twice",
@@ -274,7 +274,8 @@ def _source(other: "Source") -> "Source":
     if not DATA.value:
         return other
     if Path(DATA.value).is_dir():
-        return Beir(path=DATA.value, split=SPLIT.value, least=1, twice=TWICE.value)  # type: ignore
+        policy: Any = DUPLICATES.value
+        return Beir(path=DATA.value, split=SPLIT.value, min_relevance=1, duplicates=policy)
     return Dpr(path=DATA.value, positive="any")
 
 

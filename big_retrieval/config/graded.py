@@ -49,11 +49,12 @@ class Graded(Source):
     image_key: str = "image_id"  # its column of keys
     image_value: str = "images"  # its column of images
     root: str = ""  # folder that image paths start from; empty: that of the documents' file
-    drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
+    # pairs with a query or document that no file has are skipped and counted, instead of an error
+    skip_unknown_ids: bool = False
     # of a pair that is there with different scores: an error, or which one counts
-    twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
+    duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
     negative: Literal["refuse", "zero"] = "refuse"  # what a score below 0 is: an error, or 0
-    least: float = 0.0  # pairs of lower scores are left out; 1 keeps what fits, to train on
+    min_relevance: float = 0.0  # pairs of lower scores are left out; 1 keeps what fits, to train on
     rename: tuple[str, ...] = ()  # columns, before all else: "queries.text=query", "pairs.pid=id"
     how_to_get: str = ""
 

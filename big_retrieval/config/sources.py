@@ -131,8 +131,9 @@ def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
 
 def check_least(source: Any, path: str) -> Iterator[str]:
     """What is wrong with the lowest score of the pairs that are kept."""
-    if not (math.isfinite(source.least) and source.least >= 0):
-        yield f"{path}.least is {source.least}; it must be 0 (keep all pairs) or more."
+    if not (math.isfinite(source.min_relevance) and source.min_relevance >= 0):
+        given = source.min_relevance
+        yield f"{path}.min_relevance is {given}; it must be 0 (keep all pairs) or more."
 
 
 def check_drawn(source: Any, path: str, most: int, none: str = "") -> Iterator[str]:

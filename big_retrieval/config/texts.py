@@ -135,10 +135,11 @@ class Beir(TextSource):
     type: Literal["beir"] = "beir"
     path: str = ""  # the folder
     split: str = "test"
-    least: float = 0.0  # pairs of lower relevance are left out; 1 keeps what fits, to train on
+    min_relevance: float = 0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
     # of a pair that is there with different relevance: an error, or which one counts
-    twice: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
-    drop: bool = False  # leave out pairs whose query or document is unknown, counted, not an error
+    duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
+    # pairs with a query or document that no file has are skipped and counted, instead of an error
+    skip_unknown_ids: bool = False
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
@@ -150,10 +151,10 @@ class Beir(TextSource):
 
     def check_training(self, config: "Config") -> Iterator[str]:
         """See `Source`."""
-        if self.least <= 0 and not config.labels.score:
+        if self.min_relevance <= 0 and not config.labels.score:
             yield (
-                "config.data.least is 0, so that pairs judged as wrong would be trained as right "
-                "ones; set it to 1, or name config.labels.score."
+                "config.data.min_relevance is 0, so that pairs judged as wrong would be trained as "
+                "right ones; set it to 1, or name config.labels.score."
             )
         yield from super().check_training(config)
 

@@ -14,7 +14,7 @@ from big_retrieval.data.formats.picked import Renamed
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
 from big_retrieval.data.judged.pairing import Pairing
-from big_retrieval.data.judged.qrels import Twice
+from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_order import order
@@ -24,14 +24,14 @@ NAMES = ("query", "document", "score")
 FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
 
 
-def read_qrels(path: Path, twice: Twice = "refuse") -> FileQrels:
+def read_qrels(path: Path, duplicates: DuplicatePolicy = "refuse") -> FileQrels:
     """The qrels of a file: TREC's qrels, three columns, or BEIR's with their header line.
 
     A relevance below 0 counts 0.
 
     Raises:
-      UserError: it is no such file, or judges a pair twice with different relevance that `twice`
-        refuses.
+      UserError: it is no such file, or judges a pair twice with different relevance, which
+        `duplicates` refuses.
     """
     try:
         lines: Any = judged_lines(path, *NAMES)
@@ -46,7 +46,7 @@ def read_qrels(path: Path, twice: Twice = "refuse") -> FileQrels:
         names=NAMES,
         place=table.place,
         negative="zero",
-        twice=twice,
+        duplicates=duplicates,
     )
     sides = pairing.sides(None, None)
     out: FileQrels = {}

@@ -162,9 +162,9 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
     with pytest.raises(UserError, match=r"1 of 7 pairs have no document_id, the first one in .*7;"):
         source(folder, pairs=lost)
     with pytest.raises(UserError, match="2 of 6 pairs have a query_id that queries lacks, the first"
-                       r" one 'q9' in .*pairs.jsonl, line 4; .* drop=True"):  # fmt: skip
+                       r" one 'q9' in .*pairs.jsonl, line 4; .* skip_unknown_ids"):  # fmt: skip
         source(folder, pairs=lost[:6])
-    found = source(folder, pairs=lost, drop=True)
+    found = source(folder, pairs=lost, skip_unknown_ids=True)
     assert judged(found) == judged(source(folder, pairs=PAIRS))
     said = capsys.readouterr().err
     for note in (
@@ -175,7 +175,7 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
         assert f"warning: pairs: {note}" in said
         assert note in found.notes
     with pytest.raises(UserError, match="no pair is left: all 1 have a query_id that queries"):
-        source(folder, pairs=[pair("q9", "d1")], drop=True)
+        source(folder, pairs=[pair("q9", "d1")], skip_unknown_ids=True)
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,13 @@ def test_the_first_of_s_max_ranks_scores_s_max_and_the_last_one_1():
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=20),
     st.sampled_from(["max", "min", "mean", "first"]),
 )
-def test_one_of_several_scores_counts(rows, twice):
+def test_one_of_several_scores_counts(rows, duplicates):
     query, document = (np.array([r[i] for r in rows], np.int32) for i in (0, 1))
     scores = np.array([r[2] for r in rows], np.float64)
-    kept, counting = distinct(query, document, scores, str, twice)
+    kept, counting = distinct(query, document, scores, str, duplicates)
     groups: dict = {}
     for q, d, score in rows:
         groups.setdefault((q, d), []).append(score)
-    how = {"max": max, "min": min, "mean": np.mean, "first": lambda found: found[0]}[twice]
+    how = {"max": max, "min": min, "mean": np.mean, "first": lambda found: found[0]}[duplicates]
     wanted = [how(found) for found in groups.values()]
     np.testing.assert_allclose(counting[kept], wanted)

@@ -294,17 +294,17 @@ def test_beir(tmp_path: Path) -> None:
     )
     assert len(make_source(Beir(path=path))) == 4
     folder(tmp_path, "q0\td1\t2\nq0\td0\t-1\nq2\td4\t0\nq2\td3\t1\n")
-    train: Any = make_source(Beir(path=path, least=1))
+    train: Any = make_source(Beir(path=path, min_relevance=1))
     assert [train[i]["document_id"] for i in range(len(train))] == ["d1", "d3"]
     assert any("score below 1" in note for note in train.notes)
 
 
 def test_beir_without_a_header_and_with_two_grades_of_a_pair(tmp_path: Path) -> None:
     path = folder(tmp_path, "q0\td1\t2\nq0\td1\t3\nq1\td0\t1\nq0\td1\t1\n")
-    with pytest.raises(UserError, match=r"set `twice` of the data to 'max'"):
+    with pytest.raises(UserError, match=r"set `duplicates` of the data to 'max'"):
         make_source(Beir(path=path))
-    for twice, score in (("max", 3), ("min", 1), ("mean", 2), ("first", 2)):
-        of: Any = make_source(Beir(path=path, twice=twice))  # type: ignore
+    for duplicates, score in (("max", 3), ("min", 1), ("mean", 2), ("first", 2)):
+        of: Any = make_source(Beir(path=path, duplicates=duplicates))  # type: ignore
         assert of.qrels.score.tolist() == [score, 1]
     qrels = tmp_path / "qrels" / "test.tsv"
     qrels.write_text("q0\t0\td1\t2\n")
@@ -320,7 +320,7 @@ def test_beir_that_is_not_there(tmp_path: Path) -> None:
 def test_of_several_ranks_the_better_one_counts(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "q\td\tr\n", "a\tx\t3\n", "a\tx\t1\n")
     keys = {"path": path, "query": "q", "document": "d", "score": "r", "text": ("q",)}
-    of: Any = make_source(Graded(**keys, score_from="rank", s_max=10, twice="max"))
+    of: Any = make_source(Graded(**keys, score_from="rank", s_max=10, duplicates="max"))
     assert of.qrels.score.tolist() == [10]
 
 
@@ -342,7 +342,7 @@ def texts(source: Any, **changes: Any) -> configs.Config:
 
 
 def test_configurations_of_text_data() -> None:
-    for source in (Dpr(path="a"), Triples(path="a"), Beir(path="a", least=1)):
+    for source in (Dpr(path="a"), Triples(path="a"), Beir(path="a", min_relevance=1)):
         check(texts(source))
     check(texts(Dpr(path="a"), negatives__count=2))
     beir = recipe.entry(configs.Ranking(), data=Beir(path="a"))
@@ -353,10 +353,10 @@ def test_configurations_of_text_data() -> None:
     ("source", "changes", "words"),
     [
         (Dpr(), {}, "config.data.path is empty; give the file with questions and passages."),
-        (Beir(path="a"), {}, "config.data.least is 0"),
-        (Beir(path="a", split="", least=1), {}, "config.data.split is empty"),
+        (Beir(path="a"), {}, "config.data.min_relevance is 0"),
+        (Beir(path="a", split="", min_relevance=1), {}, "config.data.split is empty"),
         (
-            Beir(path="a", least=1),
+            Beir(path="a", min_relevance=1),
             {"negatives__count": 1},
             "type 'beir', whose records have no neg",
         ),

@@ -211,7 +211,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `big-retrieval compare` in this process: (words, flags)."""
 
     def run(*words: Any, **flags: Any) -> None:
-        holders = {"QRELS": None, "METRICS": ["MRR"], "TWICE": "refuse", "OUT": None, **flags}
+        holders = {"QRELS": None, "METRICS": ["MRR"], "DUPLICATES": "refuse", "OUT": None, **flags}
         for name, value in holders.items():
             monkeypatch.setattr(compare, name, SimpleNamespace(value=value))
         compare.main(*map(str, words))

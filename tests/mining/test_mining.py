@@ -157,7 +157,7 @@ def folder(root: Path) -> str:
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `big-retrieval mine` in this process: (config or None, flags)."""
     usual = {
-        "RUN": None, "BM25": False, "DATA": None, "SPLIT": "train", "TWICE": "refuse",
+        "RUN": None, "BM25": False, "DATA": None, "SPLIT": "train", "DUPLICATES": "refuse",
         "DOCUMENTS": None, "OUT": None, "DEPTH": 200, "COUNT": 10, "SKIP": 0, "MARGIN": None,
         "SHARE": None, "DRAW": False, "SEED": 0,
     }  # fmt: skip
@@ -265,9 +265,9 @@ def test_pairs_judged_twice(command: Any, tmp_path: Path) -> None:
     data, out = folder(tmp_path / "data"), tmp_path / "hard.jsonl"
     with Path(data, "qrels", "train.tsv").open("a") as file:
         file.write("q0\td0\t2\n")
-    with pytest.raises(UserError, match="set `twice` of the data"):
+    with pytest.raises(UserError, match="set `duplicates` of the data"):
         command(BM25=True, DATA=data, OUT=str(out))
-    command(BM25=True, DATA=data, OUT=str(out), TWICE="max")
+    command(BM25=True, DATA=data, OUT=str(out), DUPLICATES="max")
     assert len(read(out)) == 3
 
 
@@ -311,7 +311,7 @@ def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, T
         part["head"] = recipe.entry(configs.Projection(dim=4))
     for tower in () if lexical else c["towers"].values():
         tower["pool"] = "first"
-    data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", least=1))
+    data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", min_relevance=1))
     config = tiny(**c, data=data)
     model = untrained(config, batch_size=4, say=lambda line: None)
     again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)

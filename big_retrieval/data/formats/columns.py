@@ -135,7 +135,7 @@ def first_double(texts: pa.Array) -> tuple[int, int] | None:
 
 
 def check_ids(
-    ids: pa.Array, column: str, place: Callable[[int], str], *, missing: str, twice: str
+    ids: pa.Array, column: str, place: Callable[[int], str], *, missing: str, remedy: str
 ) -> None:
     """Checks that every row has an id of its own.
 
@@ -144,7 +144,7 @@ def check_ids(
       column: of the ids, for messages.
       place: where a row stands.
       missing: what is said of a row without one, and what to do.
-      twice: what to do about an id that two rows have.
+      remedy: what to do about an id that two rows have.
 
     Raises:
       UserError: names the first such row, or the first two rows with the same id.
@@ -156,7 +156,7 @@ def check_ids(
         later, earlier = double
         value = ids[later].as_py()
         raise UserError(
-            f"{place(later)}: {column} {value!r} is there already ({place(earlier)}); {twice}."
+            f"{place(later)}: {column} {value!r} is there already ({place(earlier)}); {remedy}."
         )
 
 

@@ -32,8 +32,8 @@ class Gallery:
         check_known(table.name, found.columns, (key, value))
         keys = found.texts[key]
         missing = f"{key!r} is empty; every image needs a key"
-        twice = "every image needs a key of its own"
-        check_ids(keys, key, table.place, missing=missing, twice=twice)
+        remedy = "every image needs a key of its own"
+        check_ids(keys, key, table.place, missing=missing, remedy=remedy)
         self._table, self._value, self._root = table, value, root
         self._keys = Keys(keys)
 

@@ -16,7 +16,7 @@ from big_retrieval.data.formats.tables import Table, check_columns, check_known
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.images import Gallery, ImageColumn
 from big_retrieval.data.judged.pairing import Known, PairedRows, Pairing, owner
-from big_retrieval.data.judged.qrels import Twice
+from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.data.judged.sides import Names, SideRecords, name_columns
 from big_retrieval.data.judged.tables import pairs_table, renamed, side_table
 from big_retrieval.errors import UserError
@@ -104,18 +104,19 @@ def _sides(
         found.numbers[config.score],
         names=(config.query, config.document, config.score),
         place=table.place,
-        drop=config.drop,
+        skip_unknown_ids=config.skip_unknown_ids,
         negative=config.negative,
-        twice=_twice(config),
+        duplicates=_duplicates(config),
     )
-    pairing.score(config.score_from, config.s_max, config.least)
+    pairing.score(config.score_from, config.s_max, config.min_relevance)
     return pairing.sides(queries and queries.known, documents and documents.known)
 
 
-def _twice(config: Graded) -> Twice:
-    """What becomes of several numbers of a pair, in terms of these numbers: a low rank is good."""
-    turned: dict[Twice, Twice] = {"max": "min", "min": "max"}
-    return turned.get(config.twice, config.twice) if config.score_from == "rank" else config.twice
+def _duplicates(config: Graded) -> DuplicatePolicy:
+    """Policy for duplicate pairs, inverted for ranks, of which the lower is the better."""
+    turned: dict[DuplicatePolicy, DuplicatePolicy] = {"max": "min", "min": "max"}
+    policy = config.duplicates
+    return turned.get(policy, policy) if config.score_from == "rank" else policy
 
 
 def _names(
@@ -179,7 +180,7 @@ def _file(
     found = _scan(table, (key,))
     ids = found.texts[key]
     missing = f"there is no {key!r}; give every row its id"
-    check_ids(ids, key, table.place, missing=missing, twice="keep one of them")
+    check_ids(ids, key, table.place, missing=missing, remedy="keep one of them")
     own = found.columns - ({key} if key == id_column else set())
     return _File(table, key, Known(ids, table.name), own)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from big_retrieval.data.formats.columns import encode, match
 from big_retrieval.data.judged import qrels
-from big_retrieval.data.judged.qrels import Qrels, Twice
+from big_retrieval.data.judged.qrels import DuplicatePolicy, Qrels
 from big_retrieval.errors import UserError
 
 ScoreFrom = Literal["score", "rank", "clicks"]
@@ -59,13 +59,13 @@ class Pairing:
       score: score, rank or clicks, float64 [n], NaN where it has none.
       names: the columns of the three, for messages.
       place: where a pair stands.
-      drop: whether pairs without a known query and document are left out, or an error.
+      skip_unknown_ids: whether pairs without a known query and document are left out, or an error.
       negative: whether a score below 0 is an error, or 0.
-      twice: what several scores of a pair make.
+      duplicates: what several scores of a pair make.
 
     Raises:
-      UserError: a pair without an id (unless `drop`), or with a bad score; a pair with two scores
-        that are refused.
+      UserError: a pair without an id (unless `skip_unknown_ids`), or with a bad score; a pair with
+        two scores that are refused.
     """
 
     def __init__(
@@ -76,30 +76,31 @@ class Pairing:
         *,
         names: tuple[str, str, str],
         place: Callable[[int], str],
-        drop: bool = False,
+        skip_unknown_ids: bool = False,
         negative: Literal["refuse", "zero"] = "refuse",
-        twice: Twice = "refuse",
+        duplicates: DuplicatePolicy = "refuse",
     ):
-        self._ids, self._names, self._place, self._drop = (query, document), names, place, drop
+        self._ids, self._names, self._place = (query, document), names, place
+        self._skip_unknown_ids = skip_unknown_ids
         self.notes: list[str] = []
         self._rows, self._score = np.arange(len(score)), score  # [n]
         filled: list[Any] = [ids.fill_null("") for ids in self._ids]
         (self._query, query), (self._document, document) = map(encode, filled)
         self._different = (query, document)
         for ids, name in zip(self._ids, names, strict=False):
-            self._keep(np.asarray(ids.is_valid())[self._rows], f"have no {name}", drop)
+            self._keep(np.asarray(ids.is_valid())[self._rows], f"have no {name}", skip_unknown_ids)
         below = self._score < 0
         if negative == "zero" and below.any():
             self._score = np.where(below, 0, self._score)
             self.notes.append(f"{int(below.sum()):,} pairs have a {names[2]} below 0: it counts 0")
         qrels.check_scores(self._score, names[2], self._at)
         pairs = self._query, self._document, self._score
-        first, self._score = qrels.distinct(*pairs, self._at, twice)
+        first, self._score = qrels.distinct(*pairs, self._at, duplicates)
         same = "say the same as an earlier one"
-        there = f"are there already; of different numbers the {twice} counts"
-        self._keep(first, same if twice == "refuse" else there, True)
+        there = f"are there already; of different numbers the {duplicates} counts"
+        self._keep(first, same if duplicates == "refuse" else there, True)
 
-    def score(self, kind: ScoreFrom, s_max: float, least: float = 0.0) -> None:
+    def score(self, kind: ScoreFrom, s_max: float, min_relevance: float = 0.0) -> None:
         """Makes scores of ranks or clicks; leaves out pairs without a click or below a score.
 
         Raises:
@@ -110,7 +111,7 @@ class Pairing:
             self._score = qrels.ranks_of_clicks(self._query, self._score)
         if kind != "score":
             self._score = qrels.scores_of_ranks(self._score, s_max, self._at)
-        self._keep(self._score >= least, f"score below {least:g}", True)
+        self._keep(self._score >= min_relevance, f"score below {min_relevance:g}", True)
 
     def sides(self, queries: Known | None, documents: Known | None) -> PairedRows:
         """Numbers queries and documents.
@@ -132,7 +133,7 @@ class Pairing:
             if side is not None and rows is not None:
                 codes = (self._query, self._document)[number]
                 why = f"have a {self._names[number]} that {side.name} lacks"
-                self._keep(rows[codes] >= 0, why, self._drop, self._ids[number])
+                self._keep(rows[codes] >= 0, why, self._skip_unknown_ids, self._ids[number])
         query, query_rows = _numbered(self._query, known[0], self._rows)
         document, document_rows = _numbered(self._document, known[1], self._rows)
         if documents is not None and known[1] is not None:
@@ -154,7 +155,7 @@ class Pairing:
             which = "in " if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
             raise UserError(
                 f"{count:,} of {whole:,} pairs {why}, the first one {which}{self._at(first)}; "
-                "correct the files, or leave such pairs out with drop=True of the data."
+                "correct the files, or leave such pairs out with skip_unknown_ids=True of the data."
             )
         if count == whole:
             raise UserError(f"no pair is left: all {whole:,} {why}; check the data's columns.")

@@ -14,7 +14,8 @@ import numpy as np
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 
-Twice = Literal["refuse", "max", "min", "mean", "first"]  # what several scores of a pair make
+# For a pair with different scores: an error, or which score counts.
+DuplicatePolicy = Literal["refuse", "max", "min", "mean", "first"]
 Place = Callable[[int], str]  # where a pair stands, for messages
 
 
@@ -108,7 +109,11 @@ def check_scores(score: np.ndarray, column: str, place: Place) -> None:
 
 
 def distinct(
-    query: np.ndarray, document: np.ndarray, score: np.ndarray, place: Place, twice: Twice
+    query: np.ndarray,
+    document: np.ndarray,
+    score: np.ndarray,
+    place: Place,
+    duplicates: DuplicatePolicy,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which pairs are there for the first time, and the score that counts.
 
@@ -117,7 +122,7 @@ def distinct(
       document: a number for each document, [n].
       score: [n].
       place: where a pair stands.
-      twice: of a pair's different scores the one that counts, or their mean; "refuse": an error.
+      duplicates: which of a pair's different scores counts, or their mean; "refuse": an error.
 
     Returns:
       bool [n], False for a pair that an equal one precedes; and the scores, float64 [n].
@@ -133,29 +138,29 @@ def distinct(
     order = np.argsort(keys, kind="stable")
     later = np.concatenate([[False], keys[order][1:] == keys[order][:-1]])  # [n], as sorted
     other = later & np.concatenate([[False], score[order][1:] != score[order][:-1]])
-    if other.any() and twice == "refuse":
+    if other.any() and duplicates == "refuse":
         here = int(np.flatnonzero(other)[0])
         earlier, later = int(order[here - 1]), int(order[here])
         raise UserError(
             f"{place(later)}: this pair has the score {score[later]:g}, but {score[earlier]:g} in "
-            f"{place(earlier)}; keep one of them, or set `twice` of the data to 'max', 'min', "
-            "'mean' or 'first' (--twice=max, of commands that have it)."
+            f"{place(earlier)}; keep one of them, or set `duplicates` of the data to 'max', 'min', "
+            "'mean' or 'first' (--duplicates=max, of commands that have it)."
         )
     first[order[later]] = False
     starts = np.flatnonzero(~later)
     counting = np.array(score, np.float64)  # [n]
     if other.any():
-        counting[order[starts]] = _combined(score[order], starts, twice)
+        counting[order[starts]] = _combined(score[order], starts, duplicates)
     return first, counting
 
 
-def _combined(score: np.ndarray, starts: np.ndarray, twice: Twice) -> np.ndarray:
+def _combined(score: np.ndarray, starts: np.ndarray, duplicates: DuplicatePolicy) -> np.ndarray:
     """One score for each run of scores [n] that begins at one of `starts` [k]: float64 [k]."""
-    if twice == "first":
+    if duplicates == "first":
         return score[starts]
-    if twice == "mean":
+    if duplicates == "mean":
         return np.add.reduceat(score, starts) / np.diff(np.append(starts, len(score)))
-    return (np.maximum if twice == "max" else np.minimum).reduceat(score, starts)
+    return (np.maximum if duplicates == "max" else np.minimum).reduceat(score, starts)
 
 
 def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:

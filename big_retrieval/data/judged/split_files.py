@@ -180,9 +180,9 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
         documents=str(folder / DOCUMENTS),
         document_key="",
         where_documents=(f"{PART}={part}",),
-        twice="refuse",
+        duplicates="refuse",
         negative="refuse",
-        least=0.0,
+        min_relevance=0.0,
         rename=(),
         root=root,
     )

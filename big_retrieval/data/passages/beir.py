@@ -21,9 +21,9 @@ def as_graded(config: Beir) -> Graded:
         rename=("pairs.query-id=query_id", "pairs.corpus-id=document_id", "queries.text=query"),
         text=("query", "title", "text") if has_titles(folder) else ("query", "text"),
         negative="zero",
-        least=config.least,
-        twice=config.twice,
-        drop=config.drop,
+        min_relevance=config.min_relevance,
+        duplicates=config.duplicates,
+        skip_unknown_ids=config.skip_unknown_ids,
         how_to_get=config.how_to_get or advice,
     )
 
