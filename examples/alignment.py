@@ -1,6 +1,6 @@
 """An evaluator of your own: alignment and uniformity.
 
-    python -m big_retrieval.main --config=examples/alignment.py:runlocal
+    big-retrieval train --config=examples/alignment.py:runlocal
 
 Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity
 on the Hypersphere" (2020): a good embedding puts the two sides of a pair close to each other

@@ -1,6 +1,6 @@
 """A text tower of your own: the mean of a text's word vectors, and one dense layer.
 
-    python -m big_retrieval.main --config=examples/bag_of_words.py:runlocal
+    big-retrieval train --config=examples/bag_of_words.py:runlocal
     big-retrieval evaluate --run=RUN --plugins=examples/bag_of_words.py
 
 A tower is a frozen dataclass, whose fields are its keys, and a Linen module that its `build` makes.

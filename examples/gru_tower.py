@@ -1,7 +1,7 @@
 """A text tower of your own that starts from a file: a bidirectional GRU over GloVe vectors.
 
-    python -m big_retrieval.main --config=examples/gru_tower.py:runlocal
-    python -m big_retrieval.main --config=examples/gru_tower.py:glove=glove.6B.300d.txt,words=300
+    big-retrieval train --config=examples/gru_tower.py:runlocal
+    big-retrieval train --config=examples/gru_tower.py:glove=glove.6B.300d.txt,words=300
     big-retrieval search --run=RUN --plugins=examples/gru_tower.py ...
 
 As the text encoders of VSE++ and its successors. A tower is a frozen dataclass, whose fields are

@@ -1,6 +1,6 @@
 """A topology of your own: late interaction over the embeddings of all tokens (MaxSim).
 
-    python -m big_retrieval.main --config=examples/late_interaction.py:runlocal
+    big-retrieval train --config=examples/late_interaction.py:runlocal
 
 Khattab and Zaharia, "ColBERT" (2020), and Yao et al., "FILIP" (2022), keep one embedding for every
 token and patch. Each token of one side looks for its best partner on the other side, and the score
@@ -104,7 +104,7 @@ class TokenHead(config.Head):
         """[L, N + 1] of the embeddings of a row."""
         return self.tokens, (self.dim or 0) + 1
 
-    def build(self, columns: Any, **module: Any) -> "Tokens":
+    def build(self, terms: Any, **module: Any) -> "Tokens":
         """Its Linen module."""
         return Tokens(self.dim or 0, self.tokens, **module)
 

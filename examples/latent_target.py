@@ -1,7 +1,7 @@
 """A loss with a network and a target column of its own: latent target decoding.
 
     python examples/latent_target.py targets.npy     # writes a vector for every caption
-    python -m big_retrieval.main --config=examples/latent_target.py:targets=targets.npy
+    big-retrieval train --config=examples/latent_target.py:targets=targets.npy
 
 Bleeker et al., "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive
 Image-Caption Retrieval" (2023): a contrastive loss keeps only the features that tell the captions

@@ -1,6 +1,6 @@
 """A kind of field of your own, with a tower that reads it and a head behind the tower.
 
-    python -m big_retrieval.main --config=examples/letters.py:runlocal
+    big-retrieval train --config=examples/letters.py:runlocal
 
 A field says which column it reads, which arrays one value of it becomes, and how those of a batch
 are stacked; a tower says which kinds of fields it reads. This field counts the letters of a
@@ -124,7 +124,7 @@ class TwoLayers(config.Head):
         """As small as projections become, which give the other sides their dimensions."""
         return dataclasses.replace(self, dim=16, inner=32)
 
-    def build(self, columns: Any, **module: Any) -> "TwoLayersModule":
+    def build(self, terms: Any, **module: Any) -> "TwoLayersModule":
         """What computes it."""
         return TwoLayersModule(self, **module)
 

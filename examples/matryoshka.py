@@ -1,6 +1,6 @@
 """A loss around another loss: embeddings of which the first values are embeddings, too.
 
-    python -m big_retrieval.main --config=examples/matryoshka.py:runlocal
+    big-retrieval train --config=examples/matryoshka.py:runlocal
 
 Kusupati et al., "Matryoshka Representation Learning" (2022): the loss is summed over several
 prefixes of the embedding, so that a search may keep only its first 16 or 8 values. Here any loss

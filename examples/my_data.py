@@ -1,7 +1,7 @@
 """A source of your own: a folder of JSON files, each with the path of an image and its captions.
 
     python examples/my_data.py pictures                  # writes a folder of this form, to try it
-    cd anywhere && python -m big_retrieval.main --config=PATH/my_data.py:data=pictures
+    cd anywhere && big-retrieval train --config=PATH/my_data.py:data=pictures
     big-retrieval evaluate --run=RUN --plugins=PATH/my_data.py
 
     pictures/cat.json    {"file": "img/cat.jpg", "captions": ["a cat", "a sleeping animal"]}

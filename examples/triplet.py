@@ -1,6 +1,6 @@
 """A loss over all pairs of your own: the triplet loss with the hardest negatives of the batch.
 
-    python -m big_retrieval.main --config=examples/triplet.py:runlocal
+    big-retrieval train --config=examples/triplet.py:runlocal
 
 Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives" (2018):
 
