@@ -43,6 +43,7 @@ EXTRAS = {
         "pytest-xdist>=3.6",
         "pytrec-eval-terrier>=0.5.10",
         "ruff>=0.12",
+        "setuptools>=77",
         "wordcloud>=1.9.4",
     ],
     "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],

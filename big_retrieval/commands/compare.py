@@ -24,7 +24,9 @@ from big_retrieval.runtime import locks
 
 WORDS = 2
 WITHOUT = ("config", "workdir", "plugins")
-QRELS = flags.DEFINE_string("qrels", None, "Judgements, for run files: TREC's qrels or BEIR's tsv")
+QRELS = flags.DEFINE_string(
+    "qrels", None, "For run files: which documents are relevant, TREC's qrels or BEIR's tsv"
+)
 METRICS = flags.DEFINE_list("metrics", ["nDCG@10", "MRR@10", "R@100"], "Of run files")
 DUPLICATES = flags.DEFINE_enum(
     "duplicates", "refuse", ("refuse", "max", "min", "mean", "first"), "Of pairs judged twice"
@@ -117,7 +119,7 @@ def _folders(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
     found = []
     for path in (first, second):
         if path.is_file():
-            raise UserError(f"{path} is a file; run files need their judgements: give --qrels.")
+            raise UserError(f"{path} is a file; run files need qrels: give --qrels.")
         files = {each.parent.name: each for each in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
         if not files:
             raise UserError(
@@ -133,7 +135,7 @@ def _folders(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
 
 
 def _files(first: Path, second: Path) -> dict[str, tuple[Values, Values]]:
-    """Both run files, measured by the same judgements."""
+    """Both run files, measured by the same qrels."""
     from big_retrieval.evals.graded import parse_metric
     from big_retrieval.evals.run_files import read_qrels, values_of_run
     from big_retrieval.evals.trec import read_run

@@ -5,7 +5,7 @@
     names = index.ids.many(numbers[0])
 
 An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense
-embeddings (`dense.py`). The commands `python -m big_retrieval.index` and `python -m
+embeddings (`dense.py`). The commands `big-retrieval index` and `python -m
 big_retrieval.search` put a model in front of them (`making.py`, `searching.py`).
 """
 
