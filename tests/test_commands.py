@@ -127,6 +127,7 @@ def test_real_processes_and_what_they_import() -> None:
         (["--config=x"], "--config=x stands before the command: write big-retrieval COMMAND"),
         (["search", "--checkpoint=x"], "--checkpoint is now --run."),
         (["index", "--documents=x"], "--documents is now --data."),
+        (["compare", "--twice=max", "a", "b"], "--twice is now --duplicates."),
         (["evaluate", "--workdir=x"], "--workdir is not for evaluate: --run names the run"),
         (["explain", "--workdir=x"], "--workdir is not for explain: --run names the run"),
         (["search", "--config=x"], "--config is not for search: leave it out."),

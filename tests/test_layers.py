@@ -38,7 +38,7 @@ UPWARD_WHEN_ASKED = {
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yields the room of each import of the package, and whether it runs when the file does."""
+    """Yields the folder or module of each import, and whether it runs when the file does."""
     tree = ast.parse(path.read_text())
     typing = {
         id(inner)
@@ -60,13 +60,13 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                     yield alias.name.split(".")[1], id(node) in at_once
 
 
-def room(path: Path) -> str:
+def place(path: Path) -> str:
     """The folder below the package's root, or the module's own name at the root."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def test_every_folder_and_module_has_a_layer() -> None:
-    found = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
+    found = {place(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
     assert found == set(LEVEL)
 
 
@@ -87,7 +87,7 @@ def test_at_most_ten_modules_lie_at_the_root() -> None:
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
 )
 def test_no_import_runs_upwards(path: Path) -> None:
-    own = room(path)
+    own = place(path)
     if own == "__init__":  # the package's public face
         return
     for other, at_once in imports(path):

@@ -20,7 +20,8 @@ WANTED = {  # what a message of absl says -> what the value must be
     "as a ConfigDict": "a group of keys: set its single keys instead",
 }
 
-RENAMED = {"checkpoint": "run", "documents": "data"}  # flags of before -> what they are now
+# flags of before -> what they are now
+RENAMED = {"checkpoint": "run", "documents": "data", "twice": "duplicates"}
 SHARED = ("config", "workdir", "plugins", "wait")  # flags of `cli`, which not all commands take
 INSTEAD = {  # (command, flag that it does not take) -> what to do
     ("compare", "run"): "give the folders alone: big-retrieval compare RUN_A RUN_B.",

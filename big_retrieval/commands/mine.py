@@ -10,7 +10,7 @@ right document, or above it: they may be right though nobody judged them. --coun
 kept, or drawn with --draw. FILE is in DPR's form; `config.Dpr` trains on it. A run that was stopped
 goes on where it was when it is called again with the same flags.
 
---data is a folder in BEIR's form (--split, "train"; grades of 1 and more are right) or a file in
+--data is a folder in BEIR's form (--split, "train"; relevance of 1 or more is right) or a file in
 DPR's form; without it, it is the config's `data`. Documents of pairs that nobody judged are those
 of the pairs, and those of --documents (tab-separated id, text and title, or JSON lines). The fields
 are those of the checkpoint's config, or of --config; with --bm25 and neither, `query`, `title` and

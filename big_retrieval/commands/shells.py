@@ -86,7 +86,7 @@ def flags_of(name: str) -> Mapping[str, bool]:
         # Flags are defined by importing; what is imported already has to define them once more.
         importlib.reload(cli)
         module = commands.load(name, again=True)
-        for flag in module.WITHOUT:
+        for flag in getattr(module, "WITHOUT", ()):
             delattr(flags.FLAGS, flag)
         return {flag.name: manual.takes_value(flag) for flag in manual.own_flags()}
 

@@ -20,5 +20,4 @@ one run writes into a run folder: another one ends with a sentence, or waits wit
 from big_retrieval import main as training
 
 LOG = True
-WITHOUT = ()
 main = training.main
