@@ -12,6 +12,7 @@ BASE = [
     "absl-py>=2.1",
     "etils[epath]>=1.9",
     "flax>=0.12,<0.14",
+    "ftfy>=6.3",
     "grain>=0.2.16",
     "jax>=0.10,<0.13",
     "huggingface_hub>=0.34",

@@ -1,6 +1,7 @@
 """What is known of a record's pair: ids, scores and weights; see `big_retrieval.config`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -14,9 +15,10 @@ class PairLabels:
     query_field: str = ""
     document_field: str = ""
     score: str = ""  # column of how well the two fit; empty: all pairs weigh 1
-    # from score to weight: "constant", "linear", "inverse", "inverse_sqrt", "piecewise" (GCL, Eqs.
-    # 1 to 3), "table", or arithmetic in s and s_max, such as "sqrt(s / s_max)"
-    weight: str = "constant"
+    # from score to weight (GCL, Eqs. 1 to 3); "table": what `table` says
+    weight: Literal["constant", "linear", "inverse", "inverse_sqrt", "piecewise", "table"] = (
+        "constant"
+    )
     s_max: float = 100.0  # the best score that there can be
     table: tuple[tuple[float, float], ...] = ()  # (score, weight); linear in between
     normalise: bool = False  # divide the weights of a batch by their mean

@@ -114,7 +114,8 @@ def test_it_learns_to_rank(tmp_path: Path) -> None:
     evals["in_domain"].traffic, evals["zero_shot"].traffic = 0.8, 0.2
     config = graded(
         total_steps=150, evals=evals, optimizer__lr=1e-2, batch_size=32, log_every=10,
-        checkpoint_every=150, labels__weight="sqrt(s / s_max)", labels__normalise=True,
+        checkpoint_every=150, labels__weight="table", labels__normalise=True,
+        labels__table=tuple((s, (s / 100) ** 0.5) for s in range(101)),
     )  # fmt: skip
     before = tmp_path / "before"
     train(graded(total_steps=1, evals=evals, batch_size=32), before, ONE)

@@ -1,19 +1,31 @@
 """What all tokenizers have in common: texts in, ids of a fixed length out, saved as one file."""
 
+import html
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ftfy
 import numpy as np
 import tokenizers
 
-from big_retrieval.data.text.clean import CLEANERS
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
 
 _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
+
+
+def clip_text(text: str) -> str:
+    """A text as CLIP cleans it, lower case apart: repaired by ftfy, HTML entities resolved twice."""
+    if "&" in text or not text.isascii() or not text.isprintable():  # ftfy changes no other texts
+        text = html.unescape(html.unescape(ftfy.fix_text(text)))
+    text = " ".join(text.split())
+    return text.lower() if "\u03a3" in text else text  # a sigma at the end of a word is another
+
+
+CLEANERS: dict[str, Callable[[str], str]] = {"clip": clip_text}
 
 
 class FixedLengthTokenizer:
@@ -24,7 +36,7 @@ class FixedLengthTokenizer:
       pad_id: the id behind the end of short texts.
       standalone: special tokens that are recognised in a text where they stand alone as a word
         (between white space), and are plain characters elsewhere.
-      clean: the name of what is done to texts first, of data/clean.py; "": nothing.
+      clean: the name of what is done to texts first, a key of `CLEANERS`; "": nothing.
     """
 
     def __init__(

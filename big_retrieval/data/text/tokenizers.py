@@ -60,7 +60,7 @@ def wordpiece_tokenizer(vocab: Sequence[str], *, lowercase: bool = True) -> Fixe
 def clip_tokenizer(path: str | os.PathLike[str], merges: int = CLIP_MERGES) -> FixedLengthTokenizer:
     """CLIP's byte-pair tokenizer from `bpe_simple_vocab_16e6.txt.gz`: 49,408 ids, padded with 0.
 
-    Texts are cleaned (`clean.clip_text`), lower-cased and framed by <|startoftext|> and
+    Texts are cleaned (`tokenizer.clip_text`), lower-cased and framed by <|startoftext|> and
     <|endoftext|>, which are also recognised inside of a text. The ids are those of open_clip's
     SimpleTokenizer.
 
