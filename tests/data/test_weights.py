@@ -45,7 +45,7 @@ def test_a_table_is_linear_in_between_and_constant_beyond() -> None:
 
 
 WRONG = [
-    ({"weight": "inverse_sqr"}, "'inverse_sqr', which is unknown; the known ones are constant, lin"),
+    ({"weight": "inverse_sqr"}, "'inverse_sqr', which is unknown; the known ones are const"),
     ({"weight": "sqrt(s / s_max)"}, "is a config.labels.table that the config file fills"),
     ({"weight": "table", "table": ((1, 0.0),)}, "is 0 for every score"),
     ({"weight": "linear", "score": ""}, "config.labels.score is empty"),

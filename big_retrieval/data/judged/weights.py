@@ -47,8 +47,8 @@ def make_weight(labels: PairLabels) -> Weight:
         raise UserError(f"config.labels.s_max is {labels.s_max}; it must be positive and finite.")
     if name not in NAMES:
         raise UserError(
-            f"{KEY} is {name!r}, which is unknown; the known ones are {', '.join(NAMES)}. Any other "
-            "function of the score is a config.labels.table that the config file fills."
+            f"{KEY} is {name!r}, which is unknown; the known ones are {', '.join(NAMES)}. Any "
+            "other function of the score is a config.labels.table that the config file fills."
         )
     scores, weights = _table(labels.table) if name == "table" else (np.zeros(0), np.zeros(0))
 

@@ -18,7 +18,7 @@ _PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>")
 
 
 def clip_text(text: str) -> str:
-    """A text as CLIP cleans it, lower case apart: repaired by ftfy, HTML entities resolved twice."""
+    """A text as CLIP cleans it, lower case apart: by ftfy and two rounds of HTML entities."""
     if "&" in text or not text.isascii() or not text.isprintable():  # ftfy changes no other texts
         text = html.unescape(html.unescape(ftfy.fix_text(text)))
     text = " ".join(text.split())
