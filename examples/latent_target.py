@@ -150,9 +150,10 @@ def vector_of(text: str) -> np.ndarray:
 def main(out: str) -> None:
     """Writes the targets of all captions of all training records, in their order, to `out`."""
     from big_retrieval.data.build import make_source
+    from big_retrieval.data.fields.arrays import save_store
 
-    source = make_source(config.Scenes(count=RECORDS))
-    np.save(out, np.stack([vector_of(text) for text in source.captions()]))
+    texts = list(make_source(config.Scenes(count=RECORDS)).captions())
+    save_store(out, np.stack([vector_of(text) for text in texts]), texts)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Whether a checkpoint belongs to the run that wants to go on from it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ def check_fits(
     tokenizer: str,
     records: int,
     next_records: Callable[[int], str],
+    beside: Mapping[str, str],
 ) -> None:
     """Compares what a checkpoint says about itself with the run.
 
@@ -31,6 +32,7 @@ def check_fits(
       tokenizer: of the run, as its file.
       records: of the training source.
       next_records: fingerprint of the records of a batch, by the number of the batch.
+      beside: field -> fingerprint of what it reads beside the records.
 
     Raises:
       UserError: the checkpoint is of another step, configuration, data or tokenizer.
@@ -55,6 +57,12 @@ def check_fits(
         raise UserError(
             f"{folder} goes on with other records than config.data gives now (it had "
             f"{meta['records']:,}, now {records:,}): restore the data, {ANEW}"
+        )
+    changed = [name for name in beside if meta.get("beside", {}).get(name) != beside[name]]
+    if changed:
+        raise UserError(
+            f"{folder} was trained with other content of config.fields.{changed[0]}.file (or of "
+            f"the texts that it belongs to) than there is now: restore the files, {ANEW}"
         )
     if (folder / "tokenizer.json").read_bytes() != tokenizer.encode():
         kept = folder.parent.parent / "tokenizer.json"

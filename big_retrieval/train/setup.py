@@ -62,6 +62,7 @@ class TrainingRun:
       evaluators: by metric prefix.
       total_steps: the length.
       reading: by what records are read; counts damaged ones.
+      beside: field -> fingerprint of what it reads beside the records.
     """
 
     workdir: Path
@@ -74,6 +75,7 @@ class TrainingRun:
     evaluators: Mapping[str, Runnable]
     total_steps: int
     reading: Reading
+    beside: Mapping[str, str]
 
     @property
     def damage(self) -> Damage:
@@ -155,6 +157,7 @@ class TrainingRun:
             "position": step * self.config.batch_size,
             "records": len(self.source),
             "next_records": self.digest(step),
+            "beside": dict(self.beside),
             "metrics": dict(metrics),
             "total_steps": self.total_steps,
             "vocab_size": self.tokenizer.vocab_size,
@@ -182,7 +185,7 @@ class TrainingRun:
                 keep_old(self.workdir)
             return self.start(), None
         folder, words = checkpoints.root / str(step), self.tokenizer.to_json()
-        check_fits(folder, step, self.config, words, len(self.source), self.digest)
+        check_fits(folder, step, self.config, words, len(self.source), self.digest, self.beside)
         return checkpoints.restore(step, self.parts.abstract), step
 
 
@@ -257,6 +260,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         evaluators=evaluators,
         total_steps=total_steps,
         reading=reading,
+        beside={name: seen for name, each in readers.items() if (seen := each.fingerprint())},
     )
 
 

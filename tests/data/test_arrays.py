@@ -17,7 +17,7 @@ from big_retrieval.config import ArrayField, TextField
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.damage import Damage
-from big_retrieval.data.fields.arrays import as_values, open_store
+from big_retrieval.data.fields.arrays import as_values, open_store, save_store
 from big_retrieval.data.fields.reader import Tools
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import Reading, eval_batches, train_batches
@@ -252,3 +252,39 @@ def test_targets_are_read_in_training_only() -> None:
     values = make_readers(config, TOKENIZER, of)["a"].value(of, 3, 0)
     np.testing.assert_array_equal(values, make_readers(config, None, of)["a"].value(of, 3, 0))
     assert values.shape == (2,)
+
+
+@pytest.mark.parametrize("changed", ["", "rows", "order", "captions"])
+def test_a_file_is_recognised_by_its_rows_and_their_texts(tmp_path: Path, changed: str) -> None:
+    found = []
+    for values, records in ((FLAT, rows()), (FLAT.copy(), rows())):
+        if found and changed == "rows":
+            values[3, 1, 2] += 0.5
+        if found and changed == "order":
+            values = values[::-1]
+        if found and changed == "captions":
+            records[2]["captions"][0] += " y"
+        np.save(tmp_path / "a.npy", values)
+        of = source(tmp_path, records)
+        read = readers(of, file=str(tmp_path / "a.npy"), aligned_with="text")["array"]
+        found.append(read.fingerprint())
+    assert (found[0] == found[1]) == (not changed)
+    assert readers(of, column="a")["array"].fingerprint() == ""
+
+
+def test_a_file_that_knows_its_texts_is_for_no_others(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.npy")
+    texts = [text for n in range(COUNT) for text in texts_of(n)]
+    save_store(path, FLAT, texts)
+    of = source(tmp_path, rows())
+    read = readers(of, file=path, aligned_with="text")
+    np.testing.assert_array_equal(batch_of(of, read)["array"]["values"].shape, (COUNT, 2, 3))
+    save_store(path, FLAT, texts[::-1])
+    words = f"{path} was made from other texts than those of 'text' of pairs ({tmp_path}/a.texts."
+    with pytest.raises(UserError, match=re.escape(words)):
+        try_record(of, read)
+    (tmp_path / "a.texts.json").write_text("[")
+    with pytest.raises(UserError, match=r"a\.texts\.json is not readable JSON"):
+        try_record(of, read)
+    with pytest.raises(ValueError, match="5 rows for 12 texts"):
+        save_store(path, FLAT[:5], texts)

@@ -1,10 +1,14 @@
 """examples/latent_target.py: a decoder with target vectors, by weight and as a constraint."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from big_retrieval import config as configs
+from big_retrieval.data.build import make_source
+from big_retrieval.data.fields.arrays import save_store, texts_sha256
 from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, rows
@@ -71,6 +75,9 @@ def test_its_vectors_are_those_of_the_captions(
     module.main(str(tmp_path / "targets.npy"))
     found = np.load(tmp_path / "targets.npy", allow_pickle=False)
     assert found.shape == (15, module.DIM)  # five captions a record
+    texts = make_source(configs.Scenes(count=3)).captions()
+    beside = json.loads((tmp_path / "targets.texts.json").read_text())
+    assert beside == {"count": 15, "sha256": texts_sha256(texts)}
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
     red, again, blue = (module.vector_of(x) for x in ("a red cat", "cat a red", "a blue dog"))
     assert red @ again == pytest.approx(1, rel=1e-5)
@@ -85,6 +92,12 @@ def test_targets_that_do_not_match_the_captions(run: Path, tmp_path: Path) -> No
     )
     assert done.returncode == 2
     assert "few.npy has 7 rows for 500 texts of 'text'" in done.stderr
+    save_store(tmp_path / "others.npy", np.zeros((500, 64), np.float32), ["a"] * 500)
+    done = trained(
+        config, tmp_path / "d", *flags, f"--config.fields.target.file={tmp_path / 'others.npy'}"
+    )
+    assert done.returncode == 2
+    assert "others.npy was made from other texts than those of 'text' of scenes" in done.stderr
     np.save(tmp_path / "wide.npy", np.zeros((500, 65), np.float32))
     done = trained(
         config, tmp_path / "b", *flags, f"--config.fields.target.file={tmp_path / 'wide.npy'}"

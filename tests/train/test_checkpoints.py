@@ -264,7 +264,7 @@ def test_what_fits_is_restored(checkpoints: Checkpoints) -> None:
     np.testing.assert_array_equal(found.params["kernel"], np.zeros((2, 3)))
 
 
-META = {"step": 6, "records": 100, "next_records": "ab"}
+META = {"step": 6, "records": 100, "next_records": "ab", "beside": {"goal": "ef"}}
 
 
 @pytest.fixture
@@ -277,7 +277,8 @@ def fits(tmp_path: Path) -> Callable[..., None]:
         content = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
         (tmp_path / "tokenizer.json").write_bytes(content)
         (tmp_path / "meta.json").write_text(json.dumps(meta))
-        check_fits(tmp_path, 6, tiny(), "words", 100, lambda batch: "ab" if batch == 6 else "")
+        digest = {6: "ab"}.get
+        check_fits(tmp_path, 6, tiny(), "words", 100, digest, {"goal": "ef"})  # type: ignore
 
     return check
 
@@ -305,6 +306,7 @@ def test_a_checkpoint_of_this_run_fits(fits: Callable[..., None], changes: dict[
         ({"meta": {**META, "step": 3}}, ["holds the state of step 3, not of step 6"]),
         ({"meta": {**META, "records": 99}}, ["other records", "99", "100"]),
         ({"meta": {**META, "next_records": "cd"}}, ["other records"]),
+        ({"meta": {**META, "beside": {"goal": "gh"}}}, ["content of config.fields.goal.file"]),
         ({"meta": {"step": 6}}, ["meta.json does not say"]),
         ({"meta": []}, ["meta.json does not say"]),
         ({"tokenizer": "other"}, ["another tokenizer than", "put the checkpoint's tokenizer.json"]),

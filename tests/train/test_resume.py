@@ -15,6 +15,8 @@ import jax
 import numpy as np
 import pytest
 
+from big_retrieval import config as configs
+from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
@@ -264,6 +266,19 @@ def test_what_may_change_on_resume(whole: Path, stopped: Path, tmp_path: Path) -
     config = tiny(checkpoint_every=100, eval_every=5, loader__prefetch=1)
     train(config, tmp_path / "run", ONE)
     same(whole, tmp_path / "run")
+
+
+def test_other_rows_of_a_file_of_arrays_are_noticed(tmp_path: Path) -> None:
+    rows = np.zeros((100, 2), np.float32)
+    np.save(tmp_path / "goal.npy", rows)
+    goal = recipe.entry(configs.ArrayField(), shape=(2,), file=str(tmp_path / "goal.npy"))
+    train(tiny(stop_after=1, fields__goal=goal), tmp_path / "run", ONE)
+    rows[7] = 1
+    np.save(tmp_path / "goal.npy", rows)
+    with pytest.raises(UserError) as problem:
+        train(tiny(stop_after=1, fields__goal=goal), tmp_path / "run", ONE)
+    words = "other content of config.fields.goal.file (or of the texts that it belongs to) than"
+    assert words in str(problem.value)
 
 
 def test_other_data_is_noticed_by_the_next_records(stopped: Path, tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """How arrays are taken from records, or from a memory-mapped file beside them; see reader.py."""
 
 import functools
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from big_retrieval.config import ArrayField
-from big_retrieval.data.fields.reader import Drawing, FieldReader, Tools, counts
+from big_retrieval.data.damage import record_at
+from big_retrieval.data.fields.reader import Drawing, FieldReader, Text, Tools, source_texts
 from big_retrieval.data.sources import (
     Record,
     RecordSource,
@@ -18,16 +22,28 @@ from big_retrieval.data.sources import (
     value_of,
 )
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import to_json
 from big_retrieval.io.regular import check_regular
+
+HASHED = 2**28  # bytes of a file that `fingerprint` reads, of larger ones evenly spaced rows
 
 
 def make_reader(field: ArrayField, tools: Tools) -> "ArrayReader":
-    """The reader of an array field; counts the texts of all records where rows go by them."""
+    """The reader of an array field; reads the texts of all records where rows go by them."""
     aligned = tools.fields[field.aligned_with].build(tools) if field.aligned_with else None
-    starts = None
-    if aligned is not None and field.file and not field.column and tools.source is not None:
-        starts = np.concatenate([[0], np.cumsum(counts(aligned, tools.source))])
-    return ArrayReader(field, aligned, starts)
+    if aligned is None or not field.file or field.column or tools.source is None:
+        return ArrayReader(field, aligned)
+    counts, texts = [], list[Text]()
+    for index in range(len(tools.source)):
+        try:
+            with record_at(place_of(tools.source, index)):
+                found = source_texts(tools.source, index, aligned)
+        except Damaged:
+            found = ()  # a damaged record has no rows
+        counts.append(len(found))
+        texts += found
+    return ArrayReader(field, aligned, np.cumsum([0, *counts]), texts_sha256(texts))
 
 
 @dataclass(frozen=True)
@@ -39,11 +55,13 @@ class ArrayReader(FieldReader):
       aligned: reads the texts that the arrays belong to; None: they belong to records.
       starts: the row of the first text of each training record, and behind the last one, int64
         [records + 1]; None: rows do not go by texts.
+      texts: `texts_sha256` of all these texts.
     """
 
     field: ArrayField
     aligned: FieldReader | None = None
     starts: np.ndarray | None = None
+    texts: str = ""
 
     def check(self, path: str, source: RecordSource) -> None:
         """The file is there, its rows are of the field's shape and type, and as many as needed."""
@@ -67,6 +85,26 @@ class ArrayReader(FieldReader):
                 f"{source.name}; write one for each, or name a column with the numbers of the rows "
                 f"in {path}.column."
             )
+        made_from = "" if self.starts is None else _texts_of_store(self.field.file)
+        if made_from not in ("", self.texts):
+            raise UserError(
+                f"{path}.file {self.field.file} was made from other texts than those of "
+                f"{self.field.aligned_with!r} of {source.name} ({_beside(self.field.file)} has "
+                "their hash): make the file anew from these texts, in their order."
+            )
+
+    def fingerprint(self) -> str:
+        """Of the file's rows, and of the texts that they belong to where rows go by texts."""
+        if not self.field.file:
+            return ""
+        store = open_store(self.field.file)
+        step = -(-store.nbytes // HASHED) or 1
+        found = hashlib.sha256(f"{store.dtype} {store.shape} {self.texts}".encode())
+        for start in range(0, len(store), 1024 * step):  # a part at a time in memory
+            found.update(np.ascontiguousarray(store[start : start + 1024 * step : step]).tobytes())
+        if self.starts is not None:
+            found.update(self.starts.tobytes())
+        return found.hexdigest()
 
     def lacks(self, record: Record) -> bool:
         """Whether the column has nothing; never where values are generated or rows go in order."""
@@ -221,3 +259,57 @@ def open_store(file: str) -> np.ndarray:
     if not isinstance(found, np.ndarray):
         raise UserError(f"{file} holds several arrays (.npz); save the one wanted with numpy.save.")
     return found
+
+
+def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> None:
+    """Writes a file for `ArrayField.file` with `aligned_with`, and beside it a hash of its texts.
+
+    A run whose texts are others, or in another order, is then refused before its first step.
+
+    Args:
+      file: the .npy file; the hash goes into the file of this name with `.texts.json` at its end.
+      rows: [texts, ...], one for each text.
+      texts: of all training records, in their order.
+
+    Raises:
+      ValueError: there are not as many rows as texts.
+    """
+    if len(rows) != len(texts):
+        raise ValueError(f"{file}: {len(rows)} rows for {len(texts)} texts; give one for each.")
+    np.save(file, rows)
+    write_bytes(_beside(file), to_json({"count": len(texts), "sha256": texts_sha256(texts)}))
+
+
+def texts_sha256(texts: Iterable[Text]) -> str:
+    """SHA-256 of texts in their order, each as UTF-8 with a line feed behind it.
+
+    Of a pair of title and text, the title comes first, with a line feed of its own.
+    """
+    found = hashlib.sha256()
+    for text in texts:
+        lines = (text,) if isinstance(text, str) else text
+        found.update("".join(line + "\n" for line in lines).encode())
+    return found.hexdigest()
+
+
+def _beside(file: str | Path) -> Path:
+    """Where the hash of a store's texts stands."""
+    return Path(file).with_suffix(".texts.json")
+
+
+def _texts_of_store(file: str) -> str:
+    """`texts_sha256` of what a store was made from; "": nobody wrote that down.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    path = _beside(file)
+    if not path.exists():
+        return ""
+    try:
+        return str(json.loads(path.read_text())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{path} is not readable JSON with the key 'sha256': make it anew with {file}, or "
+            "remove it, and the texts are not compared."
+        ) from None

@@ -109,6 +109,14 @@ class FieldReader:
         """
         del path, source
 
+    def fingerprint(self) -> str:
+        """Identifies what the field reads beside the records; a resumed run must find the same.
+
+        Returns:
+          A digest of the content; "": the field reads the records alone.
+        """
+        return ""
+
     def lacks(self, record: Record) -> bool:
         """Whether a record has nothing for the field; asked of optional ones only."""
         return is_absent(record.get(self.field.column))
