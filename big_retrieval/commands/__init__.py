@@ -44,7 +44,7 @@ COMMANDS = {
     "explain": Command(
         "explain",
         "Explain what a lexical model sees in texts and images.",
-        ("examples", "vocabulary", "sheet", "tally"),
+        ("examples", "vocabulary"),
     ),
     "mine": Command("mine", "Find hard negatives with a model or BM25."),
     "compare": Command("compare", "Compare two systems query by query, with significance tests."),

@@ -7,13 +7,9 @@
     big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER
         [--count=24] [--seed=0] [--mode=bag]
     big-retrieval explain vocabulary --run=RUN --data=evals.test [--field=image]
-    big-retrieval explain sheet --run=RUN [--run=RUN2] --data=FILE
-        --count=20 --out=sheet.csv [--raters=3] [--seed=0]
-    big-retrieval explain tally sheet-1.csv sheet-2.csv [--key=sheet.key.json]
 
 --text, --image and --patches can be given several times. --data is a source of the model's
-configuration (data, evals.NAME) or a file of pairs. `sheet` writes what people rate, `tally` reads
-what they wrote.
+configuration (data, evals.NAME) or a file of pairs.
 """
 
 from pathlib import Path
@@ -25,7 +21,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 WITHOUT = ("config", "workdir")
-RUN = flags.DEFINE_multi_string("run", [], "Run or checkpoint folder; sheet: several")
+RUN = flags.DEFINE_string("run", "", "Run or checkpoint folder")
 TEXT = flags.DEFINE_multi_string("text", [], "A text to explain")
 IMAGE = flags.DEFINE_multi_string("image", [], "An image file to explain")
 WITH = flags.DEFINE_string("with", None, "A text or image file to compare each of them with")
@@ -41,52 +37,36 @@ FLAGS = flags.FLAGS
 LISTED = flags.DEFINE_integer("words", 20, "Words of a list", lower_bound=1)
 PATCHES = flags.DEFINE_multi_string("patches", [], "Rows and columns of patches: r0:r1,c0:c1")
 MAP = flags.DEFINE_multi_string("map", [], "A word to show at each patch of the images")
-DATA = flags.DEFINE_string("data", "", "examples, vocabulary, sheet: which records")
+DATA = flags.DEFINE_string("data", "", "examples, vocabulary: which records")
 COUNT = flags.DEFINE_integer("count", None, "Of these, how many", lower_bound=1)
-OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page; sheet: the CSV file")
-SEED = flags.DEFINE_integer("seed", 0, "examples, sheet: of the draw")
-RATERS = flags.DEFINE_integer(
-    "raters", 1, "sheet: files, each in an order of its own", lower_bound=1
-)
-KEY = flags.DEFINE_string("key", None, "tally: the file that says which model is which")
+OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page")
+SEED = flags.DEFINE_integer("seed", 0, "examples: of the draw")
 EXAMPLES, FEW = 24, 8  # of a page, and their words, where no flag says otherwise
 READING = (
     "A value says how strongly the model sees a word; of two sides, the product of their values is "
     "a part of the score. Red patches are where a word comes from, the redder, the larger its "
     "value there; words that the picture hardly has stay pale."
 )
-SHEETS = 1000  # of a tally at most
-WORDS = SHEETS + 1
+WORDS = 1
 
 
-def main(*words: str) -> None:
+def main(action: str = "") -> None:
     """Does what the first word says; none: explains texts and images."""
-    action, *rest = words or ("",)
-    actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary, "sheet": _sheet}
-    if action == "tally":
-        from big_retrieval.explain.tally import tally
-
-        print(tally([Path(each) for each in rest], Path(KEY.value) if KEY.value else None))
-        return
-    if action not in actions or rest:
-        wrong = rest[0] if action in actions else action
-        raise UserError(
-            f"{wrong!r} is none of {', '.join(filter(None, actions))} and tally; leave it out."
-        )
+    actions = {"": _explain, "examples": _examples, "vocabulary": _vocabulary}
+    if action not in actions:
+        raise UserError(f"{action!r} is none of {', '.join(filter(None, actions))}; leave it out.")
     if not RUN.value:
         raise UserError("--run is missing: the folder of a run, or of a checkpoint.")
-    if action != "sheet" and len(RUN.value) > 1:
-        raise UserError("--run is given several times, which only sheet takes; keep one.")
     if OUT.value is None:
         actions[action]()
         return
     out = Path(OUT.value)
-    with cli.owning(locks.beside(out) if action == "sheet" else locks.in_folder(out), out):
+    with cli.owning(locks.in_folder(out), out):
         actions[action]()
 
 
 def _explain() -> None:
-    from big_retrieval.explain import command
+    from big_retrieval.explain import listings
     from big_retrieval.inference.load import load
 
     if not TEXT.value and not IMAGE.value:
@@ -95,21 +75,21 @@ def _explain() -> None:
         raise UserError("--patches and --map are of images: give --image=FILE.")
     if MODE.value != "parametric" and WITH.value is None:
         raise UserError(f"--mode={MODE.value} is of a query and a document: give --with, too.")
-    model = load(RUN.value[0])
-    items = [command.asked(model, text, "text", FIELD.value) for text in TEXT.value]
-    items += [command.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
+    model = load(RUN.value)
+    items = [listings.asked(model, text, "text", FIELD.value) for text in TEXT.value]
+    items += [listings.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
     other = None
     if WITH.value is not None:
-        other = command.partner(model, WITH.value, WITH_FIELD.value, items[0])
-    command.check_asked(model, items, other, MAP.value)
+        other = listings.partner(model, WITH.value, WITH_FIELD.value, items[0])
+    listings.check_asked(model, items, other, MAP.value)
     parts = []
     how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
-    for part in command.explain(model, items, other, mode=MODE.value, **how):
+    for part in listings.explain(model, items, other, mode=MODE.value, **how):
         parts.append(part)
         _print([part])
     for image in [each for each in (*items, other) if each is not None and each.kind == "image"]:
         if MAP.value:
-            print("\n".join(command.map_tables(model, image, MAP.value)) + "\n")
+            print("\n".join(listings.map_tables(model, image, MAP.value)) + "\n")
     _write(parts, "Explanations", READING)
 
 
@@ -119,9 +99,9 @@ def _examples() -> None:
     from big_retrieval.inference.load import load
 
     if not DATA.value or OUT.value is None:
-        lost = "--out" if DATA.value else "--data"
-        raise UserError(f"{lost} is missing: --data is evals.NAME, --out the page's folder.")
-    model = load(RUN.value[0])
+        absent = "--out" if DATA.value else "--data"
+        raise UserError(f"{absent} is missing: --data is evals.NAME, --out the page's folder.")
+    model = load(RUN.value)
     which = {"count": COUNT.value or EXAMPLES, "seed": SEED.value, "mode": MODE.value}
     wanted = ExampleOptions(DATA.value, FIELD.value, WITH_FIELD.value, **which)
     source, found = examples(model, wanted)
@@ -139,31 +119,14 @@ def _vocabulary() -> None:
 
     if not DATA.value:
         raise UserError("--data is missing: evals.NAME, data, or a file of pairs.")
-    model = load(RUN.value[0])
+    model = load(RUN.value)
     parts = vocabulary(model, DATA.value, FIELD.value, COUNT.value, OUT.value is not None)
     _print(parts)
     _write(parts, "Use of the vocabulary")
 
 
-def _sheet() -> None:
-    from big_retrieval.explain import sheet
-    from big_retrieval.inference.load import load
-
-    if not DATA.value or not OUT.value:
-        lost = "--out" if DATA.value else "--data"
-        raise UserError(f"{lost} is missing: --data is what people see, --out the CSV file.")
-    models = {path: load(path) for path in RUN.value}
-    if len(models) < len(RUN.value):
-        raise UserError("--run names a folder twice; give each model once.")
-    wanted = sheet.SheetOptions(
-        DATA.value, FIELD.value, COUNT.value or 20, SEED.value, RATERS.value
-    )
-    for path in sheet.write(models, wanted, Path(OUT.value)):
-        print(f"written to {path}")
-
-
 def _print(parts: list) -> None:
-    from big_retrieval.explain.show import table
+    from big_retrieval.explain.pages import table
 
     for part in parts:
         print(table(part, LISTED.value) + "\n", flush=True)
@@ -173,8 +136,8 @@ def _write(parts: list, title: str, reading: str = "") -> None:
     if OUT.value is None:
         return
     from big_retrieval.explain import pictures
-    from big_retrieval.explain.show import write
+    from big_retrieval.explain.pages import write
 
-    if lost := pictures.missing():
-        print(lost)
+    if absent := pictures.missing():
+        print(absent)
     print(f"written to {write(parts, LISTED.value, Path(OUT.value), title, reading)}")

@@ -7,8 +7,8 @@ explain.look(model, "ball.jpg").map("ball")
 """
 
 from big_retrieval.explain.patches import Patches, look, patch_list, rectangle
-from big_retrieval.explain.usage import Box, Usage, box
-from big_retrieval.explain.words import shared, strongest, usage, words_of
+from big_retrieval.explain.vocabulary import Box, Usage, box, usage
+from big_retrieval.explain.words import shared, strongest, words_of
 from big_retrieval.sparse.listing import Shared
 
 __all__ = [

@@ -15,8 +15,14 @@ from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain.items import open_data, reader_of, values_of
-from big_retrieval.explain.modes import bags_of, check_mode
-from big_retrieval.explain.words import check_field, in_mode, lexical_fields, words_of
+from big_retrieval.explain.words import (
+    bags_of,
+    check_field,
+    check_mode,
+    lexical_fields,
+    represent,
+    words_of,
+)
 from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed, Shared
 
@@ -95,7 +101,7 @@ def examples(
         an image.
     """
     field, other = fields_of(model, options)
-    check_mode(model, (other, field), options.mode)
+    check_mode(model, other, field, options.mode)
     source = open_data(model.config, options.data)
     rng = np.random.default_rng(options.seed)
     count = min(options.count, len(source))
@@ -152,8 +158,8 @@ def _explained(
     """
     field, other = fields
     names = words_of(model, field)
-    found = in_mode(model, list(items.values()), field, mode, "document")
-    asked = in_mode(model, [text for own in texts for text in own[:TEXTS]], other, mode, "query")
+    found = represent(model, list(items.values()), field, "document", mode)
+    asked = represent(model, [text for own in texts for text in own[:TEXTS]], other, "query", mode)
     bags = bags_of(model, [text for own in texts for text in own], other, "query")
     starts = np.cumsum([0, *(len(own) for own in texts)])
     query, out = 0, []

@@ -9,8 +9,8 @@ from PIL import Image
 
 from big_retrieval.evals.thumbnails import data_uri
 from big_retrieval.explain.examples import TOP, ExplainedRecord, shown
+from big_retrieval.explain.pages import make_folder, page, value_bars
 from big_retrieval.explain.pictures import percent
-from big_retrieval.explain.show import make_folder, page
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.matched import matched
@@ -22,7 +22,6 @@ UNSEEN = 12  # words that are named
 MATCHED = 5  # words of a pair
 MOST_CHARACTERS = 400  # of a text
 CSS = """
-main { padding-top: 32px; padding-bottom: 40px; }
 .gallery { display: grid; gap: 16px; margin-top: 20px;
   grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); }
 .seen { display: grid; grid-template-columns: 120px minmax(0, 1fr); gap: 10px 18px;
@@ -33,16 +32,8 @@ main { padding-top: 32px; padding-bottom: 40px; }
 .seen img { width: 120px; height: 120px; object-fit: contain; border-radius: 4px;
   background: var(--back); display: block; image-rendering: auto; }
 .seen .small { image-rendering: pixelated; }
-.values, .pairs { list-style: none; padding: 0; }
-.values li { display: grid; grid-template-columns: minmax(0, 12ch) 2ch minmax(40px, 1fr) 6ch;
-  gap: 8px; align-items: center; font-size: 13px; line-height: 20px; }
-.values .word { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.values .own { font-weight: 650; }
-.values .tick { color: var(--good); font-weight: 650; }
-.values i { display: block; height: 10px; border-radius: 2px; width: var(--s);
-  background: var(--c5); opacity: .55; }
-.values .own ~ i { background: var(--good); opacity: 1; }
-.values .value { color: var(--soft); font-variant-numeric: tabular-nums; }
+.pairs { list-style: none; padding: 0; }
+.values .own ~ i { opacity: 1; }
 .pairs { grid-column: 1 / -1; border-top: 1px solid var(--line); padding-top: 4px; }
 .pairs li { padding: 4px 0; }
 .pairs .score { float: right; margin-left: 12px; }
@@ -88,16 +79,13 @@ def summary(found: Sequence[ExplainedRecord]) -> str:
 
 
 def _card(example: ExplainedRecord, count: int) -> Html:
-    rows = example.words[:count]
-    most = max((value for _, value in rows), default=0.0) or 1.0
-    values = tag("ol", (_row(w, v, v / most, w in example.own) for w, v in rows), class_="values")
-    none = tag("p", "No words.", class_="empty")
+    rows = [(word, value, number(value, 3)) for word, value in example.words[:count]]
     pairs = (_pair(text, common) for text, common in example.pairs)
     picture = not isinstance(example.item, str | tuple)
     return tag(
         "article",
         _picture(example) if picture else _text(shown(example.item)),
-        values if rows else none,
+        value_bars(rows, example.own),
         tag("ol", pairs, class_="pairs"),
         _unseen(example.unseen),
         class_="seen" if picture else "seen text",
@@ -111,16 +99,6 @@ def _picture(example: ExplainedRecord) -> Html:
     name = f"record {example.record:,}"
     drawn = tag("img", src=data_uri(image), alt=name, class_="small" if small else None)
     return tag("figure", drawn, tag("figcaption", name, class_="note"))
-
-
-def _row(word: str, value: float, share: float, own: bool) -> Html:
-    return tag(
-        "li",
-        tag("bdi", word, class_="word own" if own else "word", title=word),
-        tag("span", "✓" if own else "", class_="tick"),
-        tag("i", style=f"--s: {100 * min(max(share, 0.0), 1.0):.1f}%"),
-        tag("span", number(value, 3), class_="value"),
-    )
 
 
 def _pair(text: str, common: Any) -> Html:

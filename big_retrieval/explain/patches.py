@@ -6,31 +6,26 @@ output alone.
 
 import functools
 import re
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from big_retrieval.data.build import make_readers
-from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.at_hand import read_image
 from big_retrieval.data.images.transforms import evaluation_view
 from big_retrieval.errors import UserError
 from big_retrieval.explain.words import check_field, words_of
-from big_retrieval.inference.encoder import Encoder
 from big_retrieval.models.lexical import LexicalHead
-from big_retrieval.models.towers import DTYPES, make_model, variables
+from big_retrieval.models.towers import DTYPES, variables
 from big_retrieval.sparse import gate, listing
 from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-_RUNNERS: weakref.WeakKeyDictionary[Encoder, Callable[..., Any]] = weakref.WeakKeyDictionary()
 _RECTANGLE = re.compile(r"(\d+):(\d+),(\d+):(\d+)")
 
 
@@ -51,7 +46,7 @@ class Patches:
     picture: np.ndarray
     side: int
     words: tuple[str, ...]
-    hidden: jax.Array
+    hidden: np.ndarray
     head: LexicalHead
     params: Any
     top_k: int | None
@@ -115,7 +110,7 @@ class Patches:
         return each / max(float(norm), 1e-12)
 
     def _pooled(
-        self, head: LexicalHead, hidden: jax.Array, mask: np.ndarray | None = None
+        self, head: LexicalHead, hidden: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
         """[n, L, D] through the head: float32 [n, V]."""
         return np.asarray(head.apply({"params": self.params}, hidden, mask), np.float32)
@@ -132,21 +127,14 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
     Raises:
       UserError: no such field, it has no lexical head, or the image cannot be read.
     """
-    from big_retrieval.data.at_hand import read_image
-
     c = model.config
     check_field(c, field, "image")
     part: Any = c.fields[field]
     owner = part.shares_head or field
     config: Any = c.fields[owner].head
-    assert config.lexical
     place = str(image) if isinstance(image, str | Path) else "an image"
     picture = evaluation_view(read_image(image), part.size, place=place)  # [S, S, 3]
-    inputs = {field: stack(make_readers(c, model.tokenizer)[field], [picture])}
-    weights = variables(model.weights)
-    hidden = _runner(model)(weights, inputs)["intermediates"][part.tower]["final"][0][
-        0
-    ]  # [R * R, D]
+    hidden = model.features([image], field)[0]  # [R * R, D]
     # Padding is of texts; images have masks here alone, which have to count.
     unmasked = replace(config, pool_padding=False)
     head = unmasked.build(model.terms(field), dtype=DTYPES[c.dtype], parent=None)
@@ -156,21 +144,9 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
         words_of(model, field),
         hidden,
         head,
-        weights["params"][f"{owner}_head"],
+        variables(model.weights)["params"][f"{owner}_head"],
         part.head.top_k,
     )
-
-
-def _runner(model: "TrainedModel") -> Callable[..., Any]:
-    """From weights and inputs to the outputs of towers, compiled once for a model."""
-    if model.encoder not in _RUNNERS:
-        network = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
-        _RUNNERS[model.encoder] = jax.jit(
-            lambda collections, inputs: network.apply(
-                collections, inputs, mutable=["intermediates"]
-            )[1]
-        )
-    return _RUNNERS[model.encoder]
 
 
 def check_word(word: str, words: Sequence[str]) -> None:

@@ -1,23 +1,24 @@
-"""Pictures of explanations: bars and heat maps by ourselves, clouds and box plots by libraries.
+"""Pictures of explanations: heat maps, marked patches, bars, box plots and word clouds.
 
-`wordcloud` and `matplotlib` are the extra `explain`; `missing` says whether they are there.
+Word clouds need the extra `explain`; `missing` says whether it is there.
 """
 
 import importlib.util
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from big_retrieval.explain.usage import Box
-from big_retrieval.report.html import Html, tag
-from big_retrieval.report.numbers import number
 from big_retrieval.sparse.listing import Listed
 
-EXTRA = ("matplotlib", "wordcloud")
-WIDTH, LINE, LABEL, VALUE = 420, 19, 130, 62  # of bars, in pixels
+if TYPE_CHECKING:
+    from big_retrieval.explain.vocabulary import Box
+
+EXTRA = ("wordcloud",)
+# The same bytes for the same numbers, and no formula in a word with dollar signs.
+STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
 MOST_LETTERS = 18  # of a label
 SIDE = 224  # pixels of an enlarged picture, at least
 CLOUD = 800  # pixels of a cloud's sides
@@ -28,41 +29,39 @@ NAMED = 12  # words outside of a box that are written beside it
 
 
 def missing() -> str:
-    """A sentence about the libraries that are not there; "": they are."""
-    lost = [name for name in EXTRA if importlib.util.find_spec(name) is None]
-    if not lost:
+    """A sentence about the libraries of the extra that are not installed; "": none."""
+    absent = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    if not absent:
         return ""
-    what = "word clouds or box plots" if "matplotlib" in lost else "word clouds"
-    return f"no {what} without {' and '.join(lost)}: pip install 'big_retrieval[explain]'."
+    return f"no word clouds without {' and '.join(absent)}: pip install 'big_retrieval[explain]'."
 
 
-def bars(title: str, rows: Sequence[tuple[str, float, str]], *, alone: bool = False) -> Html:
-    """Horizontal bars as SVG, the longest the largest value.
+def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> bytes:
+    """Horizontal bars as an SVG file, the first row on top; the same for the same rows.
 
     Args:
-      title: said to who cannot see it.
+      title: for the file's description.
       rows: (label, value, what is written behind the bar).
-      alone: whether it is a file of its own, which has to name its format.
     """
-    most = max((value for _, value, _ in rows), default=0.0) or 1.0
-    height = LINE * len(rows) + 6
-    parts = []
-    for place, (label, value, words) in enumerate(rows):
-        short = label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1] + "…"
-        y, length = place * LINE + 3, max(value, 0.0) / most * (WIDTH - LABEL - VALUE - 12)
-        text: dict[str, Any] = {"y": y + 13, "font_size": 12, "style": "fill:var(--text,#1b2027)"}
-        parts += [
-            tag("text", short, x=LABEL, text_anchor="end", **text),
-            tag("rect", x=LABEL + 6, y=y + 3, width=f"{length:.1f}", height=12, rx=2,
-                style="fill:var(--c0,#1f6fb5)"),
-            tag("text", words, x=f"{LABEL + 12 + length:.1f}", **text),
-        ]  # fmt: skip
-    listed = ", ".join(f"{label} {words}" for label, _, words in rows)
-    own = {"xmlns": "http://www.w3.org/2000/svg", "font_family": "sans-serif"} if alone else {}
-    return tag(
-        "svg", parts, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img",
-        aria_label=f"{title}: {listed}", **own,
-    )  # fmt: skip
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    places = range(len(rows))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.5, 0.25 * len(rows) + 0.3), layout="constrained")
+        axes = figure.add_subplot(xticks=[])
+        drawn = axes.barh(places, [value for _, value, _ in rows], color=INKS[0])
+        axes.bar_label(drawn, [written for *_, written in rows], padding=3)
+        axes.set_yticks(places, [_shortened(label) for label, *_ in rows])
+        axes.invert_yaxis()
+        axes.spines[:].set_visible(False)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="svg", metadata={"Title": title, "Date": None})
+    return stream.getvalue()
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1] + "…"
 
 
 def cloud(words: Listed, *, log: bool = False) -> Image.Image:
@@ -135,7 +134,7 @@ def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:
     return image
 
 
-def box_plot(title: str, found: Box, words: Sequence[str]) -> Image.Image:
+def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
     """The box plot of averages, with the names of the strongest words outside.
 
     Args:
@@ -143,29 +142,28 @@ def box_plot(title: str, found: Box, words: Sequence[str]) -> Image.Image:
       found: the box.
       words: of all columns.
     """
+    import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 6), layout="constrained")
-    axes = figure.add_subplot()
     stats = {
         "whislo": found.low, "q1": found.first, "med": found.median, "q3": found.third,
         "whishi": found.high, "mean": found.mean, "fliers": found.values,
     }  # fmt: skip
-    axes.bxp([stats], showmeans=True, meanline=True, widths=0.4)
     named = found.values[:NAMED].tolist()
-    reach = max(found.high, *named, 0.0) - found.low
-    places = apart(named, 0.035 * reach)
-    for column, value, place in zip(found.outside.tolist(), named, places, strict=False):
-        word = words[int(column)].replace("$", r"\$")  # no formula
-        axes.annotate(
-            word, (1.015, value), xytext=(1.12, place), fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.7},
-        )  # fmt: skip
-    axes.set_xticks([])
-    axes.set_ylabel("average value")
-    axes.set_title(title.replace("$", r"\$"), fontsize=10)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
+    places = apart(named, 0.035 * (max(found.high, *named, 0.0) - found.low))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6, 6), layout="constrained")
+        axes = figure.add_subplot(xticks=[], ylabel="average value")
+        axes.set_title(title, fontsize=10)
+        axes.bxp([stats], showmeans=True, meanline=True, widths=0.4)
+        for term, value, place in zip(found.outside.tolist(), named, places, strict=False):
+            axes.annotate(
+                str(words[term]), (1.015, value), xytext=(1.12, place), fontsize=9, va="center",
+                arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.7},
+            )  # fmt: skip
+        axes.set_xticks([])
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", dpi=110)
     return Image.open(stream)
 
 
@@ -185,12 +183,3 @@ def apart(values: Sequence[float], gap: float) -> list[float]:
 def percent(share: float) -> str:
     """A share of a score."""
     return f"{100 * share:.1f}%"
-
-
-def bar_rows(words: Listed, shares: Sequence[float] = ()) -> list[tuple[str, float, str]]:
-    """Rows of `bars`: values, with shares where there are some."""
-    if not shares:
-        return [(word, value, number(value, 3)) for word, value in words]
-    return [
-        (word, value, percent(share)) for (word, value), share in zip(words, shares, strict=True)
-    ]

@@ -1,25 +1,143 @@
-"""How a model uses its vocabulary for a set: `big-retrieval explain vocabulary`."""
+"""How a model uses its vocabulary for a set: `big-retrieval explain vocabulary`.
 
+VDR, appendix D and Figure 7: the average of every term over a set, and the box plot of the
+strongest. A model that is "lazy" gives a few meaningless words large values whatever the input is.
+"""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from big_retrieval.data.skipped import LeftOut
+from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
-from big_retrieval.explain.show import Listing
-from big_retrieval.explain.usage import box
-from big_retrieval.explain.words import check_field, lexical_fields, usage, words_of
+from big_retrieval.explain.pages import Listing
+from big_retrieval.explain.words import check_field, lexical_fields, represent, words_of
 from big_retrieval.report.numbers import count_of, number
+from big_retrieval.sparse.listing import terms_of
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
+REACH = 1.5  # whiskers end at values at most so many box heights away (Tukey)
+BOXED = 100  # terms of a box plot, as in Figure 7 of the paper
+AT_A_TIME = 256  # texts or images of which all embeddings are held
 BOX = (
     "Box: the middle half of the averages. Solid line in it: median; dashed: mean. Whiskers: "
     "values within 1.5 box heights. Circles: words beyond."
 )
-BOXED = 100  # columns of a box plot, as in Figure 7 of the paper
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Averages over a set of n embeddings.
+
+    Attributes:
+      rows: n.
+      means: average value of every term, zeros included, float64 [V].
+      shares: share of the embeddings in which a term is not 0, float64 [V].
+    """
+
+    rows: int
+    means: np.ndarray
+    shares: np.ndarray
+
+    @property
+    def coverage(self) -> int:
+        """How many terms are not 0 in at least one embedding."""
+        return int(np.count_nonzero(self.shares))
+
+    @property
+    def nonzero(self) -> float:
+        """How many terms of an average embedding are not 0."""
+        return float(self.shares.sum())
+
+    def weight(self, count: int) -> float:
+        """Share of the sum of all averages that the strongest `count` terms have."""
+        total = float(self.means.sum())
+        return float(terms_of(self.means, count)[1].sum()) / total if total else 0.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box plot of the averages of some terms.
+
+    Attributes:
+      low: where the lower whisker ends: the smallest value within 1.5 box heights of the box.
+      first: lower end of the box, the first quartile (linear between values).
+      median: middle.
+      third: upper end of the box.
+      high: where the upper whisker ends.
+      mean: of all values.
+      outside: int64 [n], terms beyond the whiskers, largest average first.
+      values: their averages [n].
+    """
+
+    low: float
+    first: float
+    median: float
+    third: float
+    high: float
+    mean: float
+    outside: np.ndarray
+    values: np.ndarray
+
+
+def usage_of(chunks: Iterable[Any]) -> Usage:
+    """Averages over embeddings that come in parts.
+
+    Args:
+      chunks: each [n, V], dense or sparse.
+
+    Raises:
+      UserError: there is none.
+    """
+    rows, sums, counts = 0, np.zeros(1), np.zeros(1)
+    for chunk in chunks:
+        rows += chunk.shape[0]
+        sums = sums + np.asarray(chunk.sum(axis=0, dtype=np.float64)).reshape(-1)  # [V]
+        counts = counts + np.asarray((chunk != 0).sum(axis=0)).reshape(-1)  # [V]
+    if not rows:
+        raise UserError("there is nothing to average: give at least one text or image.")
+    return Usage(rows, sums / rows, counts / rows)
+
+
+def usage(model: "TrainedModel", items: Iterable[Any], field: str) -> Usage:
+    """How the model uses its vocabulary for some texts or images, which may be very many.
+
+    Raises:
+      UserError: as `words.represent`, or there is no item.
+    """
+    rest = iter(items)
+    parts = iter(lambda: list(itertools.islice(rest, AT_A_TIME)), [])
+    return usage_of(represent(model, part, field) for part in parts)
+
+
+def box(means: np.ndarray, count: int | None = BOXED) -> Box:
+    """The box plot of the strongest terms.
+
+    Args:
+      means: [V], not negative.
+      count: of so many of the strongest terms; None: of all that are not 0.
+
+    Raises:
+      UserError: every average is 0.
+    """
+    terms, values = terms_of(means, count)
+    if not len(values):
+        raise UserError("every term is 0 on average: there is no box to draw.")
+    first, median, third = map(float, np.percentile(values, (25, 50, 75)))
+    reach = REACH * (third - first)
+    inside = (values >= first - reach) & (values <= third + reach)
+    # The box itself lies between values, so that a whisker may not begin inside of it.
+    low = min(float(values[inside].min(initial=np.inf)), first)
+    high = max(float(values[inside].max(initial=-np.inf)), third)
+    mean = float(values.mean())
+    return Box(low, first, median, third, high, mean, terms[~inside], values[~inside])
 
 
 def vocabulary(
@@ -43,30 +161,36 @@ def vocabulary(
     source = open_data(model.config, data, texts=reader.field.modality == "text")
     values = (value for _, value in values_of(source, reader, evenly(source, count), left_out))
     found, words = usage(model, values, name), words_of(model, name)
-    order = np.argsort(-found.means, kind="stable")
-    listed: Any = [(words[c], float(found.means[c])) for c in order.tolist() if found.means[c]]
-    strong = box(found.means, BOXED)
-    boxed = min(BOXED, found.used)
+    terms, means = terms_of(found.means)
+    strong, boxed = box(found.means, BOXED), min(BOXED, found.coverage)
     note = (
-        f"{count_of(found.rows, reader.field.modality)}; {found.used:,} of {len(words):,} columns "
-        f"are used, {number(found.active, 4)} at a time; the strongest {boxed} have "
-        f"{pictures.percent(found.weight(BOXED))} of all value"
+        f"{count_of(found.rows, reader.field.modality)}; {found.coverage:,} of {len(words):,} "
+        f"terms are not 0 somewhere, {number(found.nonzero, 4)} in an average {name}; the "
+        f"strongest {boxed} terms have {pictures.percent(found.weight(BOXED))} of all value"
     )
     if left_out.count:
-        note += f"; {count_of(left_out.count, 'record')} left out"
+        note += f"; {count_of(left_out.count, 'record')} skipped"
     title = f"average values of {name}, {source.name}"
     drawn = []
-    if draw and not pictures.missing():
+    if draw:
         drawn = [("box", BOX, pictures.box_plot(f"{title}: strongest {boxed}", strong, words))]
-    outside = [
-        (words[int(c)], float(value))
-        for c, value in zip(strong.outside, strong.values, strict=True)
-    ]
     ends = " ".join(
         number(x, 3) for x in (strong.low, strong.first, strong.median, strong.third, strong.high)
     )
     beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
     return [
-        Listing("vocabulary", title, listed, note=note, drawings=drawn),
-        Listing("outside", f"outside of the box of the strongest {boxed}", outside, note=beyond),
+        Listing("vocabulary", title, _listed(words, terms, means), note=note, drawings=drawn),
+        Listing(
+            "outside",
+            f"outside of the box of the strongest {boxed}",
+            _listed(words, strong.outside, strong.values),
+            note=beyond,
+        ),
     ]
+
+
+def _listed(
+    words: tuple[str, ...], terms: np.ndarray, values: np.ndarray
+) -> list[tuple[str, float]]:
+    """The words of some terms with their values."""
+    return [(words[t], value) for t, value in zip(terms.tolist(), values.tolist(), strict=True)]

@@ -1,19 +1,28 @@
-"""Lists of words from a trained model and a text or an image."""
+"""Words of texts and images: lexical embeddings of a trained model, and bags of words.
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+"Retrieval-based Disentangled Representation Learning with Natural Language Supervision" (VDR),
+sections 4.3 and 6.2. The embeddings and bags are those of `big-retrieval search` and
+`index --binary`, made by the same functions, so that the products of an explanation add up to the
+score of the search.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import scipy.sparse
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
-from big_retrieval.explain.usage import Usage, usage_of
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, document_bags
 from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed, Shared
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
 
-AT_A_TIME = 256  # texts or images of which all representations are held
+Side = Literal["query", "document"]
+# The modes of `search --mode`, and the side that each represents by a bag of words.
+BAG_SIDE: dict[str, Side | None] = {"parametric": None, "bag": "query", "binary": "document"}
 
 
 def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
@@ -25,42 +34,59 @@ def words_of(model: "TrainedModel", field: str) -> tuple[str, ...]:
     return model.terms(field).names(model.tokenizer)
 
 
-def represent(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
-    """The gated representations of texts or images, CSR [n, V].
+def represent(
+    model: "TrainedModel",
+    items: Sequence[Any],
+    field: str,
+    side: Side | None = None,
+    mode: str = "parametric",
+) -> scipy.sparse.csr_array:
+    """What a search compares of texts or images, CSR [n, V].
 
     Args:
       model: with a lexical head.
       items: texts, or pairs of title and text; or images as `TrainedModel.encode_images` takes
         them, by the kind of the field.
       field: which field they are.
+      side: whether they are queries or documents; None: gated embeddings, whatever the mode.
+      mode: as `shared`.
 
     Raises:
-      UserError: no such field, it has no lexical head, or an image cannot be read.
+      UserError: no such field or mode, the field has no lexical head, or an image cannot be read.
     """
     model.terms(field)
+    if side is not None and bag_side(mode) == side:
+        return bags_of(model, items, field, side)
     if model.config.fields[field].modality == "image":
         return model.encode_images(items, field)
-    pairs = [("", item) if isinstance(item, str) else item for item in items]
-    titles = [title for title, _ in pairs]
-    return model.encode_texts([text for _, text in pairs], field, titles if any(titles) else ())
+    texts, titles = _texts_and_titles(items)
+    return model.encode_texts(texts, field, titles)
 
 
-def in_mode(model: "TrainedModel", items: Sequence[Any], field: str, mode: str, side: Side) -> Any:
-    """What a mode of search compares of texts or images, CSR [n, V].
+def bags_of(
+    model: "TrainedModel", items: Sequence[Any], field: str, side: Side
+) -> scipy.sparse.csr_array:
+    """Bags of words of texts, which no network reads: CSR [n, V].
 
     Args:
       model: with a lexical head.
-      items: as `represent`.
-      field: which field they are.
-      mode: as `shared`.
-      side: whether they ask or are found.
-
-    Raises:
-      UserError: as `shared`.
+      items: texts, or pairs of title and text.
+      field: a text field.
+      side: of the pair; documents have norm 1 where the field's embeddings have it.
     """
-    if is_bag(mode, side):
-        return bags_of(model, items, field, side)
-    return represent(model, items, field)
+    words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
+    texts, titles = _texts_and_titles(items)
+    if side == "document":
+        return document_bags(words, model.config, field, texts, titles)
+    part: Any = model.config.fields[field]
+    return words.bag(texts, part.length, titles)
+
+
+def _texts_and_titles(items: Sequence[Any]) -> tuple[list[str], Sequence[str]]:
+    """Texts, and as many titles, or none where all are empty."""
+    pairs = [("", item) if isinstance(item, str) else item for item in items]
+    titles = [title for title, _ in pairs]
+    return [text for _, text in pairs], titles if any(titles) else ()
 
 
 def strongest(model: "TrainedModel", item: Any, field: str, count: int | None = 20) -> Listed:
@@ -87,7 +113,7 @@ def shared(
     count: int | None = None,
     mode: str = "parametric",
 ) -> Shared:
-    """The words in which a query and a document meet, with their shares of the score.
+    """The words that a query and a document share, with each word's share of the score.
 
     The score is that of `big-retrieval search` in the same mode.
 
@@ -103,23 +129,43 @@ def shared(
         (VDR, section 4.3); "binary", where the document is.
 
     Raises:
-      UserError: as `represent`, there is no such mode, or it needs words of an image.
+      UserError: as `represent`, or the mode needs words of an image.
     """
-    check_mode(model, (query_field, document_field), mode)
+    check_mode(model, query_field, document_field, mode)
     sides = (
-        in_mode(model, [query], query_field, mode, "query"),
-        in_mode(model, [document], document_field, mode, "document"),
+        represent(model, [query], query_field, "query", mode),
+        represent(model, [document], document_field, "document", mode),
     )
     return listing.shared(*sides, words_of(model, query_field), count)
 
 
-def usage(model: "TrainedModel", items: Iterable[Any], field: str) -> Usage:
-    """How the model uses its vocabulary for some texts or images, which may be very many.
+def bag_side(mode: str) -> Side | None:
+    """The side that a mode of search represents by a bag of words; None: no side.
 
     Raises:
-      UserError: as `represent`, or there is none.
+      UserError: there is no such mode.
     """
-    return usage_of(represent(model, part, field) for part in _parts(items))
+    if mode not in BAG_SIDE:
+        raise UserError(f"the mode is {mode!r}; it must be one of {', '.join(BAG_SIDE)}.")
+    return BAG_SIDE[mode]
+
+
+def check_mode(model: "TrainedModel", query_field: str, document_field: str, mode: str) -> None:
+    """Checks that the side of which a mode takes the bag of words has texts.
+
+    Raises:
+      UserError: there is no such mode or field, or the field reads images.
+    """
+    side = bag_side(mode)
+    if side is None:
+        return
+    field = query_field if side == "query" else document_field
+    model.terms(field)
+    if model.config.fields[field].modality != "text":
+        raise UserError(
+            f"mode {mode!r} makes a bag of the {side}'s words, and field {field!r} reads "
+            "images; give a text on this side, or another mode."
+        )
 
 
 def lexical_fields(config: Config, kind: str = "") -> list[str]:
@@ -127,7 +173,7 @@ def lexical_fields(config: Config, kind: str = "") -> list[str]:
 
     Args:
       config: of a model.
-      kind: "image" or "text" of them only; "": all.
+      kind: "image" or "text" fields only; "": all.
     """
     found = [
         (field.side != "query", name)
@@ -146,14 +192,3 @@ def check_field(config: Config, field: str, kind: str = "") -> None:
         what = f"{kind} fields" if kind else "fields"
         have = ", ".join(known) or "none"
         raise UserError(f"{field!r} is none of the model's lexical {what} ({have}); name one.")
-
-
-def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
-    part: list[Any] = []
-    for item in items:
-        part.append(item)
-        if len(part) == AT_A_TIME:
-            yield part
-            part = []
-    if part:
-        yield part

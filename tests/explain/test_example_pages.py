@@ -13,7 +13,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.bags import words_shared
 from big_retrieval.explain import gallery
 from big_retrieval.explain.examples import TEXTS, TOP, ExampleOptions, ExplainedRecord, examples
-from big_retrieval.explain.modes import bags_of
+from big_retrieval.explain.words import bags_of
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.sparse.listing import Shared
 from tests.helpers import tiny

@@ -60,7 +60,7 @@ def test_a_mistake_is_one_sentence_and_status_2() -> None:
     assert len(done.stdout.strip().split("\n")) == 1
 
 
-ONE = {"run": ["x"]}
+ONE = {"run": "x"}
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,10 @@ ONE = {"run": ["x"]}
         ([], {}, "--run is missing"),
         ([], ONE, "nothing to explain: give --text"),
         ([], {**ONE, "text": ["a"], "map": ["a"]}, "--patches and --map are of images"),
-        ([], {"run": ["x", "y"], "text": ["a"]}, "which only sheet takes"),
         ([], {**ONE, "text": ["a"], "mode": "bag"}, "a query and a document: give --with"),
-        (["sheet"], {**ONE, "data": "data"}, "--out is missing"),
         (["examples"], {**ONE, "data": "data"}, "--out is missing"),
         (["examples"], {**ONE, "out": __file__}, "is a file; name a folder"),
-        (["paint"], ONE, "'paint' is none of examples, vocabulary, sheet and tally"),
-        (["tally"], {}, "the sheets are missing"),
+        (["paint"], ONE, "'paint' is none of examples, vocabulary;"),
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], given: dict[str, Any], message: str) -> None:

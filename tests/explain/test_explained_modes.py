@@ -10,8 +10,8 @@ import pytest
 from big_retrieval import explain
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.explain import command
-from big_retrieval.explain.modes import bags_of
+from big_retrieval.explain import listings
+from big_retrieval.explain.words import bags_of
 from big_retrieval.inference import load
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.retrieval.making import IndexOptions, make
@@ -103,17 +103,17 @@ def test_the_listing_of_a_bag(model: TrainedModel, scenes: SceneRecords, tmp_pat
 
     file = tmp_path / "scene.png"
     Image.fromarray(scenes[0]["image"]).save(file)
-    item = command.asked(model, "a big red circle", "text", None)
-    other = command.partner(model, str(file), None, item)
-    text, image, shared = command.explain(model, [item], other, mode="bag")
+    item = listings.asked(model, "a big red circle", "text", None)
+    other = listings.partner(model, str(file), None, item)
+    text, image, shared = listings.explain(model, [item], other, mode="bag")
     assert text.title == "text: a big red circle, bag of words"
     assert sorted(text.words) == [("a", 1.0), ("big", 1.0), ("circle", 1.0), ("red", 1.0)]
     assert image.words == explain.strongest(model, file, "image", None)
     assert shared.note.endswith("(mode bag)")
-    unknown = command.asked(model, "漢字", "text", None)
-    (part,) = command.explain(model, [unknown])
+    unknown = listings.asked(model, "漢字", "text", None)
+    (part,) = listings.explain(model, [unknown])
     assert part.note.endswith("none a word of the text: the vocabulary has none of its words")
     with pytest.raises(UserError, match="the text for field 'text' is empty"):
-        command.check_asked(model, [command.asked(model, " ", "text", None)], None)
+        listings.check_asked(model, [listings.asked(model, " ", "text", None)], None)
     with pytest.raises(UserError, match="no column is called 'zebra'"):
-        command.check_asked(model, [item], other, ["zebra"])
+        listings.check_asked(model, [item], other, ["zebra"])

@@ -1,6 +1,7 @@
 """Pictures and pages of explanations: what is drawn where, with and without the extra."""
 
 import dataclasses
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,10 +10,9 @@ import pytest
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.explain import command, pictures, show
-from big_retrieval.explain.show import Listing
-from big_retrieval.explain.usage import box
-from big_retrieval.explain.vocabulary import vocabulary
+from big_retrieval.explain import listings, pages, pictures
+from big_retrieval.explain.pages import Listing
+from big_retrieval.explain.vocabulary import box, vocabulary
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report.matched import matched
 from tests.helpers import tiny
@@ -23,15 +23,14 @@ ATTACK = "<script>&\"'"
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("none", 0.0, "0")]
-    tree = ElementTree.fromstring(pictures.bars("title", rows, alone=True))
+    rows = [("a" * 40, 2.0, "2"), (ATTACK, 1.0, "1"), ("$none$", 0.0, "0")]
+    file = pictures.bars("title", rows)
+    assert file == pictures.bars("title", rows)
     name = "{http://www.w3.org/2000/svg}"
-    lengths = [float(rect.attrib["width"]) for rect in tree.iter(f"{name}rect")]
-    assert lengths[0] == pytest.approx(2 * lengths[1], abs=0.2)
-    assert lengths[2] == 0
-    labels = [text.text for text in tree.iter(f"{name}text")]
-    assert labels[0] == "a" * 17 + "…"
-    assert ATTACK in labels
+    labels = [text.text for text in ElementTree.fromstring(file).iter(f"{name}text")]
+    assert labels == ["a" * 17 + "…", ATTACK, "$none$", "2", "1", "0"]
+    shares = re.findall(r"--s: ([\d.]+)%", pages.value_bars(rows))
+    assert shares == ["100.0", "50.0", "0.0"]
 
 
 def test_a_heat_map_is_red_where_the_value_is() -> None:
@@ -84,13 +83,13 @@ PARTS = [
 
 
 def test_tables_are_aligned() -> None:
-    assert show.table(PARTS[0], 1) == (
+    assert pages.table(PARTS[0], 1) == (
         f"text: {ATTACK}\n  a note\n    1  dog  0.5000\n  and 1 more"
     )
-    lines = show.table(PARTS[0], 5).split("\n")
+    lines = pages.table(PARTS[0], 5).split("\n")
     assert len(lines[2]) == len(lines[3])
-    assert show.table(PARTS[1], 5).endswith("0.1000   90.0%")
-    assert show.table(PARTS[2], 5) == "nothing\n  none"
+    assert pages.table(PARTS[1], 5).endswith("0.1000   90.0%")
+    assert pages.table(PARTS[2], 5) == "nothing\n  none"
 
 
 def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
@@ -98,7 +97,7 @@ def test_a_page_without_the_extra_has_bars_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(pictures, "EXTRA", ("no_such_library",))
     assert "no_such_library: pip install 'big_retrieval[explain]'" in pictures.missing()
-    found = check(show.write(PARTS, 10, tmp_path, "Title"))
+    found = check(pages.write(PARTS, 10, tmp_path, "Title"))
     words = " ".join(found.words)
     assert "no_such_library" in words
     assert "a note" in words
@@ -113,37 +112,37 @@ def test_an_image_and_a_text_from_end_to_end(
 
     file = tmp_path / "scene.png"
     Image.fromarray(scenes[0]["image"]).save(file)
-    item = command.asked(model, str(file), "image", None)
-    other = command.partner(model, scenes[0]["captions"][0], None, item)
+    item = listings.asked(model, str(file), "image", None)
+    other = listings.partner(model, scenes[0]["captions"][0], None, item)
     assert (item.field, other.field, other.kind) == ("image", "text", "text")
-    assert command.partner(model, str(file), None, other).kind == "image"
-    parts = list(command.explain(model, [item], other, patches=["0:2,0:2"], draw=True))
+    assert listings.partner(model, str(file), None, other).kind == "image"
+    parts = list(listings.explain(model, [item], other, patches=["0:2,0:2"], draw=True))
     assert [part.name for part in parts] == ["image", "patches", "text", "shared"]
     names = [name for name, *_ in parts[0].drawings]
     assert names == ["picture", *(f"heat-{word}" for word, _ in parts[0].words[:4])]
     both = [name for name, *_ in parts[3].drawings]
     assert both == [f"heat-{word}" for word, _ in parts[3].words[:4]]
-    page = check(show.write(parts, 5, tmp_path / "out", "Explanations", "how to read"))
+    page = check(pages.write(parts, 5, tmp_path / "out", "Explanations", "how to read"))
     drawn = len(names) + 1 + len(both)
     assert len(names) == 5
     assert "how to read" in page.words
-    twice = command.explain(model, [other, other], item)
+    twice = listings.explain(model, [other, other], item)
     assert [part.name for part in twice] == ["text", "image", "shared", "text", "shared"]
     assert page.pictures == (drawn if pictures.missing() else drawn + len(parts))
-    (lines,) = command.map_tables(model, item, ["a"])
+    (lines,) = listings.map_tables(model, item, ["a"])
     assert len(lines.split("\n")) == 5
     with pytest.raises(UserError, match="'text' is none of the model's lexical image fields"):
-        command.asked(model, str(file), "image", "text")
+        listings.asked(model, str(file), "image", "text")
     with pytest.raises(UserError, match="called like an image, but there is no such file"):
-        command.partner(model, "nowhere.PNG", None, item)
-    assert command.partner(model, "nowhere.PNG", "text", item).kind == "text"
+        listings.partner(model, "nowhere.PNG", None, item)
+    assert listings.partner(model, "nowhere.PNG", "text", item).kind == "text"
 
 
 def test_a_dense_model_has_no_words(model: TrainedModel) -> None:
     dense = dataclasses.replace(model, config=tiny())
     for call in (
-        lambda: command.asked(dense, "a text", "text", None),
-        lambda: command.asked(dense, "a text", "text", "text"),
+        lambda: listings.asked(dense, "a text", "text", None),
+        lambda: listings.asked(dense, "a text", "text", "text"),
         lambda: vocabulary(dense, "data", None, 3, draw=False),
     ):
         with pytest.raises(UserError, match="the model has no lexical head"):
@@ -166,7 +165,7 @@ def test_the_vocabulary_of_a_set_with_damaged_records(
     for field, said in (("image", "3 images"), ("text", "texts")):
         note = vocabulary(model, some_damaged, field, None, False)[0].note
         assert said in note
-        assert "; 1 record left out" in note
+        assert "; 1 record skipped" in note
 
 
 # ---- In the report

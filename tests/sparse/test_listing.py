@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.errors import UserError
-from big_retrieval.explain.usage import box, usage_of
+from big_retrieval.explain.vocabulary import box, usage_of
 from big_retrieval.sparse import listing
 
 V = 9
@@ -72,8 +72,8 @@ def test_averages_do_not_depend_on_how_the_set_is_cut(sparse: bool) -> None:
     assert found.rows == 10
     np.testing.assert_allclose(found.means, rows.mean(axis=0))
     np.testing.assert_allclose(found.shares, (rows > 0).mean(axis=0))
-    assert found.used == np.count_nonzero(rows.any(axis=0)) == V - 1
-    assert found.active == pytest.approx((rows > 0).sum() / 10)
+    assert found.coverage == np.count_nonzero(rows.any(axis=0)) == V - 1
+    assert found.nonzero == pytest.approx((rows > 0).sum() / 10)
     assert found.weight(2) == pytest.approx(np.sort(rows.sum(axis=0))[-2:].sum() / rows.sum())
     with pytest.raises(UserError, match="nothing to average"):
         usage_of([])

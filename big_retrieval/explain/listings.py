@@ -11,11 +11,14 @@ from PIL import Image
 
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
-from big_retrieval.explain.modes import Side, bags_of, check_mode, is_bag
+from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.patches import Patches, check_word, look, rectangle
-from big_retrieval.explain.show import Listing
 from big_retrieval.explain.words import (
+    Side,
+    bag_side,
+    bags_of,
     check_field,
+    check_mode,
     lexical_fields,
     represent,
     shared,
@@ -140,24 +143,23 @@ def explain(
     Raises:
       UserError: an image cannot be read, or patches or a word are none.
     """
+    bag = bag_side(mode) if other is not None else None
     if other is not None:
         for item in items:
-            check_mode(model, (item.field, other.field), mode)
-    seeing = functools.lru_cache(maxsize=2)(functools.partial(_seen, model))  # of both sides
+            check_mode(model, item.field, other.field, mode)
+
+    @functools.lru_cache(maxsize=2)  # the images of a query and its document
+    def seeing(item: Asked) -> Patches:
+        return look(model, item.value, item.field)
+
     how: dict[str, Any] = {"patches": patches, "maps": maps, "draw": draw, "seeing": seeing}
     for place, item in enumerate(items):
-        bag: Side | None = "query" if other is not None and is_bag(mode, "query") else None
-        yield from _alone(model, item, bag=bag, **how)
-        if other is not None and not place:
-            bag = "document" if is_bag(mode, "document") else None
-            yield from _alone(model, other, bag=bag, **how)
-        if other is not None:
-            yield _pair(model, item, other, mode, seeing if draw and not maps else None)
-
-
-def _seen(model: "TrainedModel", item: Asked) -> Patches:
-    """The patches of an image."""
-    return look(model, item.value, item.field)
+        yield from _alone(model, item, bag="query" if bag == "query" else None, **how)
+        if other is None:
+            continue
+        if not place:
+            yield from _alone(model, other, bag="document" if bag == "document" else None, **how)
+        yield _pair(model, item, other, mode, seeing if draw and not maps else None)
 
 
 def _alone(
@@ -177,25 +179,25 @@ def _alone(
         own = bags_of(model, [item.value], item.field, bag or "document")
     row = represent(model, [item.value], item.field) if bag is None else own
     words = listing.strongest(row, names, None)
-    note = f"{len(words):,} of {len(names):,} columns are not 0"
+    note = f"{len(words):,} of {len(names):,} terms are not 0"
     if own is not None and bag is None:
         note += _own_words(row, own)
     title = f"{item.title}, bag of words" if bag else item.title
-    seen = None
-    if item.kind == "image" and (draw or patches):
-        seen = seeing(item)
-    drawings: list[tuple[str, str, Image.Image]] = []
-    if draw and seen is not None:
+    if item.kind == "text" or not (draw or patches):
+        yield Listing(item.kind, title, words, note=note)
+        return
+    seen, drawings = seeing(item), []
+    if draw:
         whole = Image.fromarray(pictures.enlarged(seen.picture))
         drawings = [("picture", "as the model sees it", whole)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
     yield Listing(item.kind, title, words, note=note, drawings=drawings)
-    for place in patches if seen is not None else ():
+    for place in patches:
         yield _group(seen, item, place, draw)
 
 
 def _own_words(row: Any, own: Any) -> str:
-    """How many columns of a text are words of it."""
+    """How many terms of a text's embedding are among the text's own words."""
     if not own.nnz:
         return ", none a word of the text: the vocabulary has none of its words"
     return f", {len(np.intersect1d(row.indices, own.indices)):,} of them words of the text"
@@ -207,7 +209,7 @@ def _pair(
     """What a query and a document share, and where their images have the strongest of it."""
     common = shared(model, item.value, other.value, item.field, other.field, mode=mode)
     listed = [(word, value) for word, value, _ in common.words]
-    drawings = []
+    drawings: list[tuple[str, str, Image.Image]] = []
     for each in (item, other):
         if seeing is not None and each.kind == "image":
             drawings += _heat_maps(seeing(each), [word for word, _ in listed[:MAPS]])
@@ -240,9 +242,8 @@ def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Imag
     return out
 
 
-def _group(seen: Patches | None, item: Asked, place: str, draw: bool) -> Listing:
+def _group(seen: Patches, item: Asked, place: str, draw: bool) -> Listing:
     """The words of a rectangle of patches."""
-    assert seen is not None
     chosen = rectangle(place, seen.side)
     marked = (
         [("patches", "the chosen patches", pictures.marked(seen.picture, chosen))] if draw else []

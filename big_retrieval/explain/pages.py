@@ -1,11 +1,11 @@
-"""Listings as tables, as files and as one page."""
+"""Listings of words as tables, as files and as one page; what pages of explanations share."""
 
 import base64
 import io
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
@@ -14,15 +14,27 @@ from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.report.html import Html, document, tag
+from big_retrieval.report.numbers import number
 from big_retrieval.sparse.listing import Listed
 
 PAGE = "explain.html"
-_OWN_CSS = """
+CSS = """
 main { padding-top: 32px; padding-bottom: 40px; }
+.values { list-style: none; padding: 0; max-width: 420px; }
+.values li { display: grid; grid-template-columns: minmax(0, 12ch) 2ch minmax(40px, 1fr) 6ch;
+  gap: 8px; align-items: center; font-size: 13px; line-height: 20px; }
+.values .word { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.values .own { font-weight: 650; }
+.values .tick { color: var(--good); font-weight: 650; }
+.values i { display: block; height: 10px; border-radius: 2px; width: var(--s);
+  background: var(--c0); }
+.values .own ~ i { background: var(--good); }
+.values .value { color: var(--soft); font-variant-numeric: tabular-nums; }
+"""
+_OWN_CSS = """
 .parts { display: grid; grid-template-columns: minmax(0, 420px) minmax(0, 1fr); gap: 18px 28px; }
 .parts figure { margin: 0; max-width: 100%; }
 .parts > div { display: grid; gap: 14px; align-content: start; }
-.parts svg { display: block; max-width: 100%; height: auto; }
 .parts img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
 .parts img.cloud { width: 300px; }
 .parts img.box { width: 560px; background: #ffffff; }
@@ -57,7 +69,13 @@ class Listing:
     shares: Sequence[float] = ()
     log: bool = False
     note: str = ""
-    drawings: Sequence[tuple[str, str, Image.Image]] = field(default_factory=tuple)
+    drawings: Sequence[tuple[str, str, Image.Image]] = ()
+
+    def rows(self, count: int) -> list[tuple[str, float, str]]:
+        """(word, value, value or share as text) of the first `count` words."""
+        written = [number(value, 3) for _, value in self.words]
+        written = [pictures.percent(share) for share in self.shares] or written
+        return [(*pair, text) for pair, text in zip(self.words, written, strict=True)][:count]
 
 
 def table(part: Listing, count: int) -> str:
@@ -93,25 +111,22 @@ def write(
       The page.
     """
     make_folder(folder)
-    lost = pictures.missing()
+    missing = pictures.missing()
     sections = []
     for place, part in enumerate(parts, 1):
         name = f"{place:02}-{_plain(part.name)}"
-        rows = pictures.bar_rows(part.words[:count], part.shares[:count])
         drawn = list(part.drawings)
-        if not lost and len({value for _, value in part.words if value > 0}) > 1:
-            said = LOG_CLOUD if part.log else CLOUD
-            drawn.append(("cloud", said, pictures.cloud(part.words, log=part.log)))
-        if rows:
-            svg = pictures.bars(part.title, rows, alone=True)
-            write_bytes(folder / f"{name}-bars.svg", svg.encode())
+        if not missing and len({value for _, value in part.words if value > 0}) > 1:
+            caption = LOG_CLOUD if part.log else CLOUD
+            drawn.append(("cloud", caption, pictures.cloud(part.words, log=part.log)))
+        if part.words:
+            write_bytes(folder / f"{name}-bars.svg", pictures.bars(part.title, part.rows(count)))
         coded = [(each, caption, _png(image)) for each, caption, image in drawn]
         for each, _, png in coded:
             write_bytes(folder / f"{name}-{_plain(each)}.png", png)
-        sections.append(_section(part, rows, coded))
-    notes = [tag("p", note, class_="note") for note in (reading, lost.capitalize()) if note]
-    body = [*notes, *sections]
-    write_bytes(folder / PAGE, page(title, body).encode())
+        sections.append(_section(part, count, coded))
+    notes = [tag("p", note, class_="note") for note in (reading, missing.capitalize()) if note]
+    write_bytes(folder / PAGE, page(title, [*notes, *sections], _OWN_CSS).encode())
     return folder / PAGE
 
 
@@ -126,16 +141,12 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _section(
-    part: Listing,
-    rows: Sequence[tuple[str, float, str]],
-    drawn: Sequence[tuple[str, str, bytes]],
-) -> Html:
+def _section(part: Listing, count: int, drawn: Sequence[tuple[str, str, bytes]]) -> Html:
     """One listing.
 
     Args:
       part: the listing.
-      rows: its bars.
+      count: words that have a bar.
       drawn: name, caption and PNG of each picture.
     """
     figures = [
@@ -149,25 +160,47 @@ def _section(
     ]
     clouds = [each for each, (name, *_) in zip(figures, drawn, strict=True) if name == "cloud"]
     others = [each for each in figures if each not in clouds]
-    rest = len(part.words) - len(rows)
-    more = tag("figcaption", f"and {rest:,} more") if rest else None
-    bars = tag("figure", pictures.bars(part.title, rows), more)
-    left = tag("div", bars if rows else tag("p", "No words.", class_="empty"), clouds)
+    rest = len(part.words) - count
+    more = tag("p", f"and {rest:,} more", class_="note") if rest > 0 else None
+    left = tag("div", value_bars(part.rows(count)), more, clouds)
     right = tag("div", others, class_="pictures") if others else None
     note = tag("p", part.note, class_="note") if part.note else None
     head = tag("h2", tag("bdi", part.title))
     return tag("section", head, note, tag("div", left, right, class_="parts"))
 
 
-def page(title: str, body: Sequence[Html | None], css: str = _OWN_CSS) -> str:
+def value_bars(rows: Sequence[tuple[str, float, str]], own: Collection[str] = ()) -> Html:
+    """Words with horizontal bars, the longest of the largest value.
+
+    Args:
+      rows: (word, value, what is written behind the bar).
+      own: words that have a tick.
+    """
+    if not rows:
+        return tag("p", "No words.", class_="empty")
+    most = max(value for _, value, _ in rows) or 1.0
+    return tag("ol", (_bar(*row, most=most, own=row[0] in own) for row in rows), class_="values")
+
+
+def _bar(word: str, value: float, written: str, *, most: float, own: bool) -> Html:
+    return tag(
+        "li",
+        tag("bdi", word, class_="word own" if own else "word", title=word),
+        tag("span", "✓" if own else "", class_="tick"),
+        tag("i", style=f"--s: {100 * min(max(value / most, 0.0), 1.0):.1f}%"),
+        tag("span", written, class_="value"),
+    )
+
+
+def page(title: str, body: Sequence[Html | None], css: str) -> str:
     """A page without other files.
 
     Args:
       title: of the page.
       body: what is on it.
-      css: its own rules besides those of reports.
+      css: the page's own rules.
     """
-    return document(title, tag("main", tag("h1", title), body), css=css)
+    return document(title, tag("main", tag("h1", title), body), css=CSS + css)
 
 
 def _png(image: Image.Image) -> bytes:
