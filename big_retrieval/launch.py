@@ -14,6 +14,7 @@ On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's o
 
 import argparse
 import contextlib
+import logging
 import os
 import shlex
 import sys
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime import locks, messages, screen
 from big_retrieval.runtime.distributed import AGAIN
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.processes import (
@@ -33,11 +34,11 @@ from big_retrieval.runtime.processes import (
     arguments,
     free_port,
     log_file,
-    say,
     variables,
     watch,
 )
 
+log = logging.getLogger(__name__)
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 
 
@@ -158,10 +159,10 @@ def supervise(options: LaunchOptions) -> int:
             if signals.count:
                 return status
             if restarts == options.restarts:
-                say(f"giving up after {restarts} restart(s); the logs are in {options.logs}")
+                log.info(f"giving up after {restarts} restart(s); the logs are in {options.logs}")
                 return status
             restarts += 1
-            say(f"starting all again, {restarts} of {options.restarts}")
+            log.info(f"starting all again, {restarts} of {options.restarts}")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -180,4 +181,5 @@ def main(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     screen.guard(log=True)
+    messages.show(results=True, program="launch")
     sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ sets, its `check` says what is wrong with them before the run starts, and its `b
 object with `check()` and `run(weights)`, whose numbers are logged as `<type>/<name>/<metric>`.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +21,8 @@ import numpy as np
 
 from big_retrieval import config
 from big_retrieval.config import recipe
+
+log = logging.getLogger("big_retrieval.alignment")  # below the package's, so that it is shown
 
 
 @config.register("evaluator")
@@ -66,14 +69,14 @@ class Runner:
     def check(self) -> None:
         """Generated data need no check; data of one's own could be read here, before step 1."""
 
-    def run(self, weights: Any, say: Any = print, show: Any = None) -> dict[str, float]:
+    def run(self, weights: Any, show: Any = None) -> dict[str, float]:
         """The numbers of these weights."""
         documents, records = self.context.encode(weights, self.part.document)  # [n, M, N], [n]
         queries, owners = self.context.encode(weights, self.part.query)  # several texts a record
         queries, documents = (_flat(embeddings) for embeddings in (queries, documents))
         place = np.searchsorted(records, owners)  # the document of each query
         apart = np.linalg.norm(queries - documents[place], axis=1)
-        say(f"{len(queries):,} pairs")
+        log.info(f"{len(queries):,} pairs")
         return {
             "alignment": float(np.mean(apart**self.part.power)),
             f"uniformity_{self.part.query}": uniformity(queries, self.part.sharpness),

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import importlib.metadata
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -54,6 +55,31 @@ def _parsed_flags() -> None:
     """Grain's worker processes read absl flags, which nothing parses under pytest."""
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _messages_on_the_screen() -> None:
+    """As commands do."""
+    from big_retrieval.runtime import messages
+
+    messages.show()
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """The messages so far, as they are on the screen."""
+    from big_retrieval.runtime import messages
+
+    lines: list[str] = []
+    (handler,) = messages.handlers()
+
+    def keep(record: logging.LogRecord) -> bool:
+        lines.append(handler.format(record))
+        return True
+
+    handler.addFilter(keep)
+    yield lines
+    handler.removeFilter(keep)
 
 
 @pytest.fixture(scope="module")

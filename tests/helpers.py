@@ -23,6 +23,7 @@ from absl import app, flags, logging
 from big_retrieval import __main__, cli, commands
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
+from big_retrieval.runtime import messages
 
 ROOT = Path(__file__).parent.parent
 
@@ -223,6 +224,7 @@ def _own_flags() -> Iterator[None]:
     """
     before, logger = dict(vars(flags.FLAGS)), logging.get_absl_logger()
     verbosity, filters = logging.get_verbosity(), list(logger.filters)
+    shown = messages.settings()
     theirs = _defined(without=("big_retrieval", "tests", sys.argv[0]))
     try:
         vars(flags.FLAGS).update(vars(flags.FlagValues()))
@@ -239,6 +241,7 @@ def _own_flags() -> Iterator[None]:
                 flags.DEFINE_flag(flag, module_name=module)
         logging.set_verbosity(verbosity)
         logger.filters[:] = filters
+        messages.show(**shown)
 
 
 def _defined(without: tuple[str, ...]) -> list[tuple[str, flags.Flag]]:

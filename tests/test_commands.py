@@ -48,7 +48,8 @@ def test_help_of_a_command(name: str) -> None:
     first = done.stdout.splitlines()[0]
     assert first.endswith((".", ":"))
     assert "\nFlags:\n" in done.stdout
-    for internal in ("--verbosity", "--alsologtostderr", "--flagfile", "--pdb", "Alias for"):
+    assert "\n  --verbosity=debug|info|warning|error\n" in done.stdout
+    for internal in ("--alsologtostderr", "--flagfile", "--pdb", "Alias for"):
         assert internal not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 110
 

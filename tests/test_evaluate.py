@@ -64,17 +64,17 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path) -> None:
+def test_the_untrained_model_is_the_start_of_a_run(tmp_path: Path, said: list[str]) -> None:
     kernels = []
     for changes in ({}, {"seed": 3, "optimizer__averaging": ema(0.9)}):
-        config, said = tiny(**changes), []
-        model = untrained(config, batch_size=8, say=said.append)
+        config = tiny(**changes)
+        model = untrained(config, batch_size=8)
         run = set_up(config, tmp_path / str(config.seed))
         expected = run.start().weights
         same = jax.tree.map(np.array_equal, model.weights, jax.device_get(expected))
         assert all(jax.tree.leaves(same))
         assert model.tokenizer.to_json() == run.tokenizer.to_json()
-        assert said == [f"untrained: all parameters are random, of config.seed {config.seed}"]
+        assert said[-1:] == [f"untrained: all parameters are random, of config.seed {config.seed}"]
         kernels.append(np.asarray(model.weights["image_head"]["kernel"]))
     assert not np.array_equal(*kernels)
 

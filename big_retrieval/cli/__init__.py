@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import logging
 import operator
 import os
 import re
@@ -15,12 +16,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from logging import LogRecord
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from absl import app, flags, logging
+from absl import app, flags
+from absl import logging as absl_logging
+from absl.logging import converter
 from ml_collections import config_flags
 
 from big_retrieval import __version__
@@ -31,7 +33,9 @@ from big_retrieval.config import Config, registry
 from big_retrieval.config.file import ConfigFile
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import FULL
-from big_retrieval.runtime import locks, screen
+from big_retrieval.runtime import locks, messages, screen
+
+log = logging.getLogger(__name__)
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -70,6 +74,7 @@ def run(
       about: the command's description, for --help.
     """
     screen.guard(log=log)
+    messages.show(results=not log)
     for name in without:
         delattr(flags.FLAGS, name)
     asked = set(sys.argv[1:])
@@ -103,8 +108,8 @@ def _help(about: str) -> None:
 
 
 def fail(problem: Exception) -> None:
-    """Prints the sentence, as far as there is somebody to read it, and exits with status 2."""
-    screen.put(f"error: {problem}", sys.stderr)
+    """Logs the sentence, as far as there is somebody to read it, and exits with status 2."""
+    log.error(str(problem))
     # Other threads (data, checkpoint) may still run; nothing of theirs is worth waiting for.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -164,10 +169,7 @@ def prepare_environment() -> None:
 
 
 def _guarded(main: Callable[..., Any], *words: str) -> None:
-    if not any(re.match(r"--?(v|verbosity)\b", arg) for arg in sys.argv[1:]):
-        logging.set_verbosity(logging.WARNING)  # libraries report every file that they write
-        logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
-        sys.unraisablehook = _unraisable
+    _set_levels()
     try:
         for file in PLUGINS.value if "plugins" in flags.FLAGS else ():
             registry.import_file(Path(file))
@@ -198,7 +200,28 @@ def _guarded(main: Callable[..., Any], *words: str) -> None:
         )
 
 
-def _is_told_by_nobody_else(record: LogRecord) -> bool:
+def _set_levels() -> None:
+    """Applies --verbosity to our messages, and to those of libraries, of which less is shown."""
+    flag = flags.FLAGS["verbosity"]
+    level = logging.INFO if flag.using_default_value else converter.absl_to_standard(flag.value)
+    messages.PACKAGE.setLevel(level)
+    if level > logging.DEBUG:
+        # Libraries report every file that they write.
+        absl_logging.set_verbosity(converter.standard_to_absl(max(level, logging.WARNING)))
+        absl_logging.get_absl_logger().addFilter(_is_told_by_nobody_else)
+        sys.unraisablehook = _unraisable
+
+
+class _Verbosity(flags.EnumParser):
+    """Reads names of levels into the numbers that absl's own flag --verbosity holds."""
+
+    def parse(self, argument: Any) -> Any:
+        if isinstance(argument, int):
+            return argument
+        return converter.standard_to_absl(messages.LEVELS[super().parse(argument)])
+
+
+def _is_told_by_nobody_else(record: logging.LogRecord) -> bool:
     """Whether a line of a library's log is shown: not the tracebacks of Orbax's threads.
 
     Each thread of a save that fails logs its own traceback, hundreds of lines; the failure itself
@@ -271,6 +294,9 @@ def split_none(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 flags.FLAGS["config"].parser = ConfigFile(flags.FLAGS["config"].parser)
+# absl has a flag of this name, in numbers, which absl and other libraries read.
+flags.FLAGS["verbosity"].parser = _Verbosity(list(messages.LEVELS))
+flags.FLAGS["verbosity"].help = "The least level of messages that are shown (default: info)"
 
 
 def load_config() -> Config:

@@ -47,8 +47,8 @@ def own_flags() -> list[flags.Flag]:
     found = {
         flag.name: flag
         for module, defined in modules.items()
-        if module.startswith("big_retrieval") or module == sys.argv[0]
         for flag in defined
+        if module.startswith("big_retrieval") or module == sys.argv[0] or flag.name == "verbosity"
         if flag.name in flags.FLAGS and not flag.name.startswith("config.")
         if not str(flag.help).startswith("Alias for ")
     }
@@ -71,7 +71,11 @@ def _flag(flag: flags.Flag) -> str:
     default = flag.default
     if isinstance(default, list | tuple):
         default = ",".join(map(str, default))
-    shown = "" if default in (None, "", False) else f" (default: {default})"
+    shown = (
+        ""
+        if default in (None, "", False) or "(default: " in flag.help
+        else f" (default: {default})"
+    )
     added_by_absl = r"^<[^>]*>: |;\s+repeat this option[^;]*$"
     about = re.sub(added_by_absl, "", str(flag.help))
     return f"{name}\n{_wrapped(f'{about}{shown}')}"

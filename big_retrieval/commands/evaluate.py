@@ -17,6 +17,7 @@ run folder nor --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC r
 of every query, which `big-retrieval compare` compares.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ RANKINGS = flags.DEFINE_bool(
 )
 FILE = "evaluation.json"
 BATCH = 256  # rows encoded at a time
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,15 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.io.durable import write_bytes
     from big_retrieval.io.manifest import to_json
     from big_retrieval.runtime.extras import Extras
-    from big_retrieval.train.logging import say, table
+    from big_retrieval.train.logging import table
 
-    subject = MAKE[mode](say)
-    say(f"evaluating {subject.name}")
+    subject = MAKE[mode]()
+    log.info(f"evaluating {subject.name}")
     for evaluator in subject.evaluators.values():
         evaluator.check()
     examples = None
     if folder is not None:
-        examples = Folder(folder, subject.step, Extras(say))
+        examples = Folder(folder, subject.step, Extras())
     names = set(subject.evaluators)
     rankings = None if folder is None else folder / RANKINGS_FOLDER
     evaluators = subject.evaluators
@@ -112,17 +113,17 @@ def _evaluate(mode: str, folder: Path | None) -> None:
         if rankings is None:
             raise UserError("--rankings needs a folder to write to: give --out.")
         evaluators = evals.with_rankings(evaluators)
-    found = evals.run(evaluators, names, subject.weights, say, examples, rankings)
+    found = evals.run(evaluators, names, subject.weights, examples, rankings)
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
-        say(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
+        log.info(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
         return
     target = folder / FILE
     write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
-    say(f"written to {target}")
+    log.info(f"written to {target}")
     if not mode and not OUT.value:
-        say(f"for the report: big-retrieval report {folder}")
+        log.info(f"for the report: big-retrieval report {folder}")
 
 
 def _mode() -> str:
@@ -169,7 +170,7 @@ def _folder(mode: str) -> Path | None:
     return folder
 
 
-def _trained(say: Say) -> Subject:
+def _trained() -> Subject:
     """The model of a run or checkpoint folder."""
     from big_retrieval.inference.load import load
     from big_retrieval.io.manifest import read_meta
@@ -179,7 +180,7 @@ def _trained(say: Say) -> Subject:
     return _of_model(model, str(model.folder), model.folder.name, step)
 
 
-def _imported(say: Say) -> Subject:
+def _imported() -> Subject:
     """A model of another library with the evaluators of --config."""
     from big_retrieval.config.checks import check
     from big_retrieval.interop.model import import_model
@@ -191,23 +192,22 @@ def _imported(say: Say) -> Subject:
         pool=POOL.value or "",
         head=HEAD.value or "",
         batch_size=BATCH,
-        say=say,
     )
     check(model.config)
     return _of_model(model, str(model.folder), str(INIT.value))
 
 
-def _untrained(say: Say) -> Subject:
+def _untrained() -> Subject:
     """The model of --config before its first step."""
     from big_retrieval.train.start import untrained
 
     config = cli.load_config()
-    model = untrained(config, batch_size=BATCH, say=say)
+    model = untrained(config, batch_size=BATCH)
     name = "the start of config.init" if config.init else "the untrained model"
     return _of_model(model, name, "config.init" if config.init else "untrained")
 
 
-def _bm25(say: Say) -> Subject:
+def _bm25() -> Subject:
     """BM25 for the ranking evaluators of --config."""
     from big_retrieval.config.checks import check
     from big_retrieval.data.build import make_source
@@ -219,7 +219,7 @@ def _bm25(say: Say) -> Subject:
     sources = {name: make_source(ev.data) for name, ev in ranked.items()}
     evaluators, others = make_bm25_evaluators(config, sources)
     if others:
-        say(f"left out, as BM25 only ranks judged documents: {', '.join(others)}")
+        log.info(f"left out, as BM25 only ranks judged documents: {', '.join(others)}")
     return Subject("BM25", "BM25", evaluators)
 
 
@@ -235,6 +235,6 @@ def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) 
     return Subject(name, checkpoint, evaluators, model.weights, step)
 
 
-MAKE: dict[str, Callable[[Say], Subject]] = {
+MAKE: dict[str, Callable[[], Subject]] = {
     "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
 }  # fmt: skip

@@ -10,6 +10,7 @@ encoder of a masked-language model; SPLADE models are one anyway. With --config=
 over the names and columns of that config's fields, and its evaluators.
 """
 
+import logging
 from pathlib import Path
 
 from absl import flags
@@ -18,6 +19,8 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
+log = logging.getLogger(__name__)
+LOG = True
 WITHOUT = ("workdir",)
 FROM = flags.DEFINE_string("from", None, "File, folder or hub name of the model")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
@@ -54,7 +57,6 @@ def _import(out: Path) -> None:
         tokenizer=TOKENIZER.value,
         pool=POOL.value or "",
         head=HEAD.value or "",
-        say=print,
     )
     write(model, out)
-    print(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")
+    log.info(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")

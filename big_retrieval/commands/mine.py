@@ -19,6 +19,7 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 
 import dataclasses
 import functools
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,7 @@ MARGIN = flags.DEFINE_float("margin", None, "Least distance below the best right
 SHARE = flags.DEFINE_float("share", None, "Most of the best right document's score, such as 0.95")
 DRAW = flags.DEFINE_bool("draw", False, "Draw the negatives among all, by --seed")
 SEED = flags.DEFINE_integer("seed", 0, "Of --draw", lower_bound=0)
+log = logging.getLogger(__name__)
 BATCH = 256  # rows encoded at a time
 QUERIES = 1024  # that are searched at a time
 
@@ -82,10 +84,10 @@ def _mine(out: Path) -> None:
     )
     task, searcher, config = _bm25() if BM25.value else _model()
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
-    say(f"{len(asked):,} queries, {len(task.documents):,} documents")
+    log.info(f"{len(asked):,} queries, {len(task.documents):,} documents")
     file = Output(out, made_of(task, searcher, config, asked, options))
     if file.done:
-        say(f"goes on after the {file.done:,} queries that {out}.partial has")
+        log.info(f"goes on after the {file.done:,} queries that {out}.partial has")
     try:
         progress = ProgressCounter("queries", len(asked) - file.done)
         for start in range(file.done, len(asked), QUERIES):
@@ -97,10 +99,14 @@ def _mine(out: Path) -> None:
     finally:
         file.close()
     counts, made = file.counts, sum(number * count for number, count in file.counts.items())
-    say(f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without")
+    log.info(
+        f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without"
+    )
     if file.dropped:
-        say("left out: " + "; ".join(f"{n:,} x {why}" for why, n in file.dropped.most_common()))
-    say(f"written to {out}; to train on it: {' '.join(training(config, out))}")
+        log.info(
+            "left out: " + "; ".join(f"{n:,} x {why}" for why, n in file.dropped.most_common())
+        )
+    log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 
 def rows(
@@ -204,11 +210,6 @@ def training(config: Config, out: Path) -> list[str]:
     return [f"--config.{each}" for each in given]
 
 
-def say(text: str) -> None:
-    """Tells the user."""
-    print(text, flush=True)
-
-
 def _checked() -> Path:
     """The file to write, when the flags go together.
 
@@ -258,7 +259,7 @@ def _model() -> "tuple[Task, CandidateSearcher, Config]":
     if cli.CONFIG.value is None:
         model = load(path, batch_size=BATCH)
     else:
-        model = import_model(path, like=cli.load_config(), batch_size=BATCH, say=say)
+        model = import_model(path, like=cli.load_config(), batch_size=BATCH)
     config = model.config
     if cli.CONFIG.value is not None:
         config = dataclasses.replace(config, data=cli.load_config().data)

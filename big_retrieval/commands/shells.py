@@ -93,9 +93,10 @@ def flags_of(name: str) -> Mapping[str, bool]:
 
 @contextmanager
 def _no_flags() -> Iterator[None]:
-    """A context in which no flags are defined; afterwards those of before are."""
-    before = dict(vars(flags.FLAGS))
+    """A context in which no flags but absl's --verbosity are defined; then those of before are."""
+    before, verbosity = dict(vars(flags.FLAGS)), flags.FLAGS["verbosity"]
     vars(flags.FLAGS).update(vars(flags.FlagValues()))
+    flags.DEFINE_flag(verbosity, module_name="absl.logging")
     try:
         yield
     finally:

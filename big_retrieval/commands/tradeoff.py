@@ -11,6 +11,7 @@ adds BM25, whose weights are in an index like those of the models. Writes tradeo
 and tradeoff.json.
 """
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from big_retrieval import cli
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
+log = logging.getLogger(__name__)
 LOG = True
 WITHOUT = ("config", "workdir")
 RUN = flags.DEFINE_list("run", [], "Run or checkpoint folders, one or several")
@@ -40,7 +42,6 @@ def main() -> None:
         raise UserError("--out is missing: the folder to write the plot and its numbers to.")
     from big_retrieval.retrieval import folder as folders
     from big_retrieval.tradeoff import measuring, page
-    from big_retrieval.train.logging import say
 
     options = measuring.TradeoffOptions(
         checkpoints=RUN.value,
@@ -58,7 +59,7 @@ def main() -> None:
         partial = folders.begin(out)
         try:
             (partial / WORK).mkdir()
-            report = measuring.measure(options, evaluators, partial / WORK, say)
+            report = measuring.measure(options, evaluators, partial / WORK)
             shutil.rmtree(partial / WORK)
             page.write(report, partial)
             folders.give_name(partial, out)
@@ -66,4 +67,4 @@ def main() -> None:
             shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
             raise
     print((out / "tradeoff.md").read_text())
-    say(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")
+    log.info(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")

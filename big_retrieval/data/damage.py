@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.runtime import screen
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.runtime.reading import reading
 
@@ -70,7 +69,7 @@ class Damage:
         self._known: set[str] = set()
         self._reads = self._lost = 0
         self._reasons: Counter[str] = Counter()
-        self._extras = Extras(screen.put)  # the count matters more than the names
+        self._extras = Extras()  # the count matters more than the names
         for line in file.read_text().splitlines() if file is not None and file.exists() else ():
             try:
                 self._known.add(json.loads(line)["place"])

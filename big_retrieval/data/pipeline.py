@@ -7,6 +7,7 @@ without any state but its step. Grain shuffles, reads ahead and runs the worker 
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import re
@@ -33,14 +34,14 @@ from big_retrieval.data.batches import (
 )
 from big_retrieval.data.damage import Damage
 from big_retrieval.data.eval_batches import eval_batch, eval_items
-from big_retrieval.data.formats.open_files import warn
 from big_retrieval.data.negatives import NegativeSampling
 from big_retrieval.data.order import Order
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.runtime import messages, screen
 from big_retrieval.runtime import reading as notes
-from big_retrieval.runtime import screen
 
+log = logging.getLogger(__name__)
 DEAD = "Worker process was terminated unexpectedly"  # what grain says
 REPLACED = 3  # workers that may end in a row, without a batch in between
 
@@ -245,7 +246,7 @@ def _tell_of_death(problem: str, reading: str, batch: int, deaths: int) -> None:
             "config.loader.workers and config.loader.prefetch, which can be lowered, or a decoder "
             "crashes on that record, which can be left out."
         )
-    warn(f"{what}; new workers go on with batch {batch:,}")
+    log.warning(f"{what}; new workers go on with batch {batch:,}")
 
 
 def _ahead(
@@ -265,17 +266,22 @@ def _ahead(
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
             grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1),
-            partial(_begin_worker, folder, registry.modules()),
+            partial(_begin_worker, folder, registry.modules(), messages.settings()),
         )
     return iter(batches)
 
 
 def _begin_worker(
-    folder: Path | None, modules: Mapping[str, str], worker: int, workers: int
+    folder: Path | None,
+    modules: Mapping[str, str],
+    shown: Mapping[str, Any],
+    worker: int,
+    workers: int,
 ) -> None:
     """Makes a worker process say what it reads, and end when the run's process is gone."""
     registry.make_importable(modules)  # of users' sources and fields
     screen.guard(log=True)  # a warning that nobody can read is no damage of a record
+    messages.show(**shown)
     with contextlib.suppress(OSError):  # no room: then its notes stay unknown
         if folder is not None:
             notes.publish(folder / str(os.getpid()))

@@ -1,14 +1,15 @@
 """Records that cannot be used: counted, the first ones named."""
 
-import sys
+import logging
 
 from big_retrieval.errors import Damaged, UserError
 
+log = logging.getLogger(__name__)
 NAMED = 3  # of them
 
 
 class LeftOut:
-    """Counts records that cannot be used, and names the first ones on standard error.
+    """Counts records that cannot be used, and names the first ones in warnings.
 
     Attributes:
       count: of them.
@@ -23,12 +24,12 @@ class LeftOut:
         """Counts one."""
         self.count, self.last = self.count + 1, problem
         if self.count <= NAMED:
-            print(f"left out: {problem}", file=sys.stderr, flush=True)
+            log.warning(f"left out: {problem}")
 
     def close(self) -> None:
         """Says how many there were."""
         if self.count:
-            print(f"left out: {self.count:,} of the {self._what}", file=sys.stderr, flush=True)
+            log.warning(f"left out: {self.count:,} of the {self._what}")
 
     def check(self, total: int) -> None:
         """Raises a UserError where all were left out, so that there is nothing to write."""

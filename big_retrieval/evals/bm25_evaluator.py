@@ -1,6 +1,7 @@
 """Ranking evaluators answered by BM25 instead of a model: what shared words alone find."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from big_retrieval.evals.ranking import chosen_queries
 from big_retrieval.evals.rankings import open_rankings
 from big_retrieval.runtime.extras import Extras
 
+log = logging.getLogger(__name__)
 SIDES = ("query", "document")
 
 
@@ -59,7 +61,6 @@ class Bm25Evaluator:
     def run(
         self,
         weights: Any = None,
-        say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
         rankings: Path | None = None,
         extras: Extras | None = None,
@@ -68,7 +69,6 @@ class Bm25Evaluator:
 
         Args:
           weights: of no model; nothing reads them.
-          say: prints a line to the user.
           show: not called: there are no examples of words.
           rankings: folder for the rankings; None: they are not written.
           extras: says that rankings cannot be written; None: that is an error.
@@ -92,7 +92,7 @@ class Bm25Evaluator:
         values = graded_metrics(
             relevance_of(found, ids, relevance), relevance, c.metrics, c.err_gain
         )
-        say(
+        log.info(
             f"{len(asked):,} queries against {len(documents):,} documents by BM25, "
             f"{len(self.source.qrels):,} qrels{_lacking(found, queries, documents)}"
             f"{left_out(own)}"

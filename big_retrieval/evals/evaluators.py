@@ -1,9 +1,9 @@
 """From the configuration's `evals` to objects that turn weights into numbers."""
 
 import dataclasses
+import logging
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +19,11 @@ from big_retrieval.evals.ranking import traffic
 from big_retrieval.evals.rankings import name_of
 from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.runtime import messages
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +67,7 @@ class Runnable(Protocol):
         """Raises a UserError for data that do not fit; called before the first step."""
         ...
 
-    def run(
-        self, weights: Any, say: Say = ..., show: example_files.Show | None = None
-    ) -> dict[str, float]:
+    def run(self, weights: Any, show: example_files.Show | None = None) -> dict[str, float]:
         """Numbers by name, from the parameters alone; `show` takes examples of what was found."""
         ...
 
@@ -122,7 +121,6 @@ def run(
     evaluators: Mapping[str, Runnable],
     names: set[str],
     weights: Any,
-    say: Say,
     examples: example_files.Folder | None = None,
     rankings: Path | None = None,
     extras: Extras | None = None,
@@ -133,7 +131,6 @@ def run(
       evaluators: by prefix.
       names: the prefixes to run.
       weights: the parameters.
-      say: prints a line to the user.
       examples: where examples of what was found go; None: nowhere.
       rankings: the folder where those that are to write their rankings do so; None: nowhere.
       extras: says that rankings cannot be written; None: that is an error.
@@ -149,10 +146,10 @@ def run(
         more: dict[str, Any] = {}
         if rankings is not None and _writes_rankings(evaluator):
             more |= {"rankings": rankings / name_of(prefix), "extras": extras}
-        tell = partial(_tell, say, prefix)
-        found = evaluator.run(weights, tell, show, **more)
+        with messages.about(prefix):
+            found = evaluator.run(weights, show, **more)
+            log.info(f"done in {time.monotonic() - start:.1f} s")
         out |= {f"{prefix}/{name}": value for name, value in found.items()}
-        say(f"{prefix}: done in {time.monotonic() - start:.1f} s")
     return out | traffic(evaluators, out)
 
 
@@ -173,7 +170,3 @@ def _writes_rankings(evaluator: Any) -> bool:
 def _judged(evaluator: Any) -> bool:
     """Whether an evaluator that was built is of judged documents."""
     return getattr(getattr(evaluator, "config", None), "judged", False)
-
-
-def _tell(say: Say, prefix: str, text: str) -> None:
-    say(f"{prefix}: {text}")

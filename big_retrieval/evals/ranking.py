@@ -1,7 +1,8 @@
 """Graded ranking metrics of judged queries against all documents, over several fields."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
+log = logging.getLogger(__name__)
 QUERIES = 4096  # whose rankings are held at a time
 
 
@@ -72,7 +74,6 @@ class RankingEvaluator:
     def run(
         self,
         weights: Any,
-        say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
         rankings: Path | None = None,
         extras: Extras | None = None,
@@ -81,7 +82,6 @@ class RankingEvaluator:
 
         Args:
           weights: the parameters.
-          say: prints a line to the user.
           show: takes examples of what was found, where they are wanted.
           rankings: folder for the rankings by the config's weights; None: they are not written.
           extras: says that rankings cannot be written; None: that is an error.
@@ -92,7 +92,7 @@ class RankingEvaluator:
         asked = chosen_queries(self.config, len(self.source.queries))
         queries = self.encode(weights, "query")
         documents = self.encode(weights, "document")
-        say(
+        log.info(
             f"{len(asked):,} queries against {len(self.source.documents):,} documents, "
             f"{len(self.source.qrels):,} qrels{_lacking(queries, documents)}"
             f"{left_out(self.own[asked])}"

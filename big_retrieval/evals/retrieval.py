@@ -1,6 +1,6 @@
 """Retrieval in both directions between two fields of the same records."""
 
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from big_retrieval.evals.sides import RetrievalSide, check_group, encode_side, g
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import Similarity
 
+log = logging.getLogger(__name__)
 STRONGEST = 5  # words of an image that are looked at
 
 
@@ -72,14 +73,12 @@ class RetrievalEvaluator:
     def run(
         self,
         weights: Any,
-        say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
     ) -> dict[str, float]:
         """Encodes all records and ranks them.
 
         Args:
           weights: the parameters.
-          say: prints a line to the user.
           show: takes examples of each direction, where they are wanted.
 
         Returns:
@@ -90,7 +89,9 @@ class RetrievalEvaluator:
         c = self.config
         names = c.document, c.query
         sides = self.encode(weights)
-        say(" against ".join(f"{sides[name].embeddings.shape[0]:,} of {name}" for name in names))
+        log.info(
+            " against ".join(f"{sides[name].embeddings.shape[0]:,} of {name}" for name in names)
+        )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
         for first, second in (names, names[::-1]):

@@ -1,5 +1,6 @@
 """Metrics of a run file against qrels: those of trec_eval, for every judged query."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,6 @@ import numpy as np
 
 from big_retrieval.data.formats.arrow import Csv
 from big_retrieval.data.formats.columns import scan
-from big_retrieval.data.formats.open_files import warn
 from big_retrieval.data.formats.picked import Renamed
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.whole import judged_lines
@@ -20,6 +20,7 @@ from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_order import order
 from big_retrieval.evals.trec import Run
 
+log = logging.getLogger(__name__)
 NAMES = ("query", "document", "score")
 FileQrels = dict[str, dict[str, float]]  # query -> document -> relevance
 
@@ -92,7 +93,7 @@ def values_of_run(
     found = {document for ranking in run.values() for document, _ in ranking}
     if found and not any(found & judged.keys() for judged in qrels.values()):
         one, other = min(found), next(iter(next(iter(qrels.values()))))
-        warn(
+        log.warning(
             f"no document of the run is judged for any query: is {one!r} named as the qrels "
             f"name theirs, such as {other!r}?"
         )

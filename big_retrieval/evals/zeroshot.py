@@ -1,5 +1,6 @@
 """Zero-shot classification: the class whose prompts lie nearest to the image."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
 
+log = logging.getLogger(__name__)
 CHUNK = 1024  # images scored at a time
 
 
@@ -157,14 +159,12 @@ class ZeroShotEvaluator:
     def run(
         self,
         weights: Any,
-        say: Callable[[str], None] = lambda text: None,
         show: examples.Show | None = None,
     ) -> dict[str, float]:
         """Encodes images and prompts and counts.
 
         Args:
           weights: the parameters.
-          say: prints a line to the user.
           show: takes confusions and wrong examples, where they are wanted.
 
         Returns:
@@ -180,7 +180,7 @@ class ZeroShotEvaluator:
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading
         )
-        say(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
+        log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
         scores = class_scores(
             images,
             text_embeddings,

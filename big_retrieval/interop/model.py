@@ -1,7 +1,8 @@
 """A whole model out of a checkpoint of another library: configuration, tokenizer, parameters."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
 from big_retrieval.interop.source import CheckpointContents, Flat
 
+log = logging.getLogger(__name__)
 LOSS = Contrastive(logit_scale=LogitScale(max=None))  # a published model holds no more of a loss
 USUAL_SIZE = 224  # pixels, where neither the arrays nor a settings file tell
 
@@ -39,7 +41,6 @@ def import_model(
     pool: str = "",
     head: str = "",
     batch_size: int = 64,
-    say: Callable[[str], None] = lambda line: None,
 ) -> TrainedModel:
     """Opens a model that was not trained here.
 
@@ -52,7 +53,6 @@ def import_model(
       head: "lexical" makes a lexical encoder of a masked-language model, with max pooling and
         log(1 + relu); without it, the masked-language head is left out.
       batch_size: rows encoded at a time.
-      say: hears what was read and what was left out.
 
     Raises:
       UserError: nothing usable there, parameters that are missing or not understood, or a tokenizer
@@ -71,7 +71,7 @@ def import_model(
     words = _tokenizer(source, tokenizer)
     config = config_of(source, like, tokenizer)
     for line in _told(source, config):
-        say(line)
+        log.info(line)
     weights = traverse_util.unflatten_dict(_params(source, config), sep="/")
     return put_together(Path(source.origin), config, words, weights, batch_size)
 

@@ -5,17 +5,18 @@ takes. What was downloaded lies below `cache()`, where a file may also be put by
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import publish
 
+log = logging.getLogger(__name__)
 SECONDS = 30.0  # to wait for an answer
 _CHUNK = 1 << 20
 
@@ -89,25 +90,24 @@ def cache() -> Path:
     return Path(os.environ.get("BIG_RETRIEVAL_CACHE") or Path(usual) / "big_retrieval")
 
 
-def fetch(name: str, say: Callable[[str], None] = print) -> tuple[Path, Path]:
+def fetch(name: str) -> tuple[Path, Path]:
     """The files of a published model: weights and tokenizer; downloaded where they are not there.
 
     Args:
       name: a key of MODELS.
-      say: hears of a download.
 
     Raises:
       UserError: no network, a file of other bytes than the published one, or no place for it.
     """
     model = MODELS[name]
     folder = cache() / Path(name).parent
-    return _file(model.weights, folder, say), _file(model.tokenizer, folder, say)
+    return _file(model.weights, folder), _file(model.tokenizer, folder)
 
 
-def _file(file: File, folder: Path, say: Callable[[str], None]) -> Path:
+def _file(file: File, folder: Path) -> Path:
     path = folder / file.url.rpartition("/")[2]
     if not path.is_file():
-        say(f"downloading {file.url} ({file.size / 1e6:.0f} MB) to {path}")
+        log.info(f"downloading {file.url} ({file.size / 1e6:.0f} MB) to {path}")
         _download(file, path)
     elif path.stat().st_size != file.size:
         raise UserError(

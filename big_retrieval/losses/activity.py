@@ -78,7 +78,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
             own = {name: metrics[f"{name}_{side}"] for name in WATCHED}
             found = _collapse(own, gates.get(side)) or _saturation(own, side in gates)
             if found:
-                yield f"warning: {found.format(side)}"
+                yield f"{found.format(side)}"
 
 
 def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import sys
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
 
+log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that are kept to be shown
 TRIES = 100  # records, none of which can be read, after which it is no use
 IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
@@ -164,7 +165,7 @@ def _open(path: Path, reader: DocumentReader) -> Table:
         numbered = any(letter.isdigit() for letter in cells[0])  # as ids are, and names are not
         if not named and numbered and len(cells) in (2, 3):
             names = HEADERLESS[: len(cells)]
-            print(f"{path} has no header line: it is read as {', '.join(names)}", file=sys.stderr)
+            log.info(f"{path} has no header line: it is read as {', '.join(names)}")
             return DelimitedLines(path, names)
     return open_files.file_table(path)
 
@@ -185,7 +186,7 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
         ((field, columns),) = texts.items()
         if len(columns) == 1 and columns[0] not in known and TEXT in known:
             if not isinstance(table, DelimitedLines):  # of which `_open` has told
-                print(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read", file=sys.stderr)
+                log.info(f"{table.name} has no {columns[0]!r}: {TEXT!r} is read")
             texts[field] = (TEXT,)
     return dataclasses.replace(reader, id=name, texts=texts)
 

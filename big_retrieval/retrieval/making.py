@@ -1,8 +1,9 @@
 """From a checkpoint and files of documents to an index, or to the files of another tool."""
 
 import dataclasses
+import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from big_retrieval.retrieval.vocabulary import (
     vocabulary_of,
 )
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 OWN_IDS = "give each its own, or name another column with --id"
 
 
@@ -98,7 +99,7 @@ class _Work:
     model: "load.TrainedModel | None"
 
 
-def make(options: IndexOptions, say: Say = print) -> Path:
+def make(options: IndexOptions) -> Path:
     """Encodes documents and writes what is asked for.
 
     Returns:
@@ -124,12 +125,14 @@ def make(options: IndexOptions, say: Say = print) -> Path:
     left_out.close()
     folder.finish(partial, options.out, about)
     if about is None:
-        say(f"written to {options.out / exports.NAMES[options.format]}")
+        log.info(f"written to {options.out / exports.NAMES[options.format]}")
     else:
         size = sum(path.stat().st_size for path in options.out.iterdir())
         entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
-        say(f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {options.out}")
-        say(f"to search: big-retrieval search --index={options.out}")
+        log.info(
+            f"{about.documents:,} documents{entries}, {size / 2**20:,.1f} MiB in {options.out}"
+        )
+        log.info(f"to search: big-retrieval search --index={options.out}")
     return options.out
 
 

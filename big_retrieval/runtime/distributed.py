@@ -1,6 +1,7 @@
 """Several processes, one run: how they find each other, and how they end when one is lost."""
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -10,8 +11,9 @@ from types import TracebackType
 from typing import NoReturn
 
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import messages
 
+log = logging.getLogger(__name__)
 AGAIN = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
 WORD = 2048  # bytes that `tell` carries
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
@@ -47,6 +49,7 @@ def join(asked: bool) -> tuple[int, int]:
     except RuntimeError as problem:  # no other process came, or the port is taken
         first = str(problem).strip().partition("\n")[0]
         end(f"the processes did not find each other ({first[:300]}); start all of them again")
+    messages.of_process(jax.process_index())
     return jax.process_index(), jax.process_count()
 
 
@@ -95,7 +98,7 @@ def tell(word: str) -> str:
 
 def end(text: str) -> NoReturn:
     """Prints a sentence and ends this process with the status that asks for a new start."""
-    screen.put(f"error: {text}.", sys.stderr)
+    log.error(f"{text}.")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(AGAIN)

@@ -1,21 +1,19 @@
 """Optional outputs of a run: an error in the report, rankings or curves.csv must not end it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 
 from big_retrieval.io.space import reason
+
+log = logging.getLogger(__name__)
 
 
 class Extras:
     """Contexts that turn an exception into a warning, printed once for each name."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """Nothing has failed yet.
-
-        Args:
-          tell: prints a line to the user.
-        """
-        self._tell = tell
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
         self._told: set[str] = set()
 
     @contextlib.contextmanager
@@ -31,4 +29,4 @@ class Extras:
             if name not in self._told:
                 self._told.add(name)
                 why = reason(problem)
-                self._tell(f"warning: {name} is not written ({why}); the run goes on")
+                log.warning(f"{name} is not written ({why}); the run goes on")

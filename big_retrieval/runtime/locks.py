@@ -14,8 +14,8 @@ its next heartbeat, or when it calls `check`, and then must not write any more.
 
 import contextlib
 import hashlib
+import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +31,7 @@ HELD = "held"
 # Unlike the monotonic clock this one goes on while the machine is suspended; Linux has it.
 _AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _held: list["Lock"] = []
+log = logging.getLogger(__name__)
 
 
 def in_folder(folder: Path) -> Path:
@@ -48,11 +49,6 @@ def beside(path: Path) -> Path:
 def in_use(of: Path | str, owner: Owner | str, flag: str) -> str:
     """The sentence that refuses a second process; the arguments are those of `Lock`."""
     return f"{of} is in use by {owner}: wait for it with --wait, or give another {flag}."
-
-
-def say(text: str) -> None:
-    """Tells the user; the standard output belongs to the command."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class Lock:
@@ -146,7 +142,7 @@ class Lock:
                     self._say_once(f"{self._of} belongs to {whose}: {how}", owner)
                 return ""
         if left:
-            say(f"{self._of} was left by {left}, which is gone; this process takes it over")
+            log.info(f"{self._of} was left by {left}, which is gone; this process takes it over")
         return HELD
 
     def _clear(self, stale: Observer) -> bool:
@@ -168,11 +164,11 @@ class Lock:
             time.sleep(self._pause / 100)
         return False
 
-    def _say_once(self, text: str, owner: Owner | None) -> None:
+    def _say_once(self, text: str, owner: Owner | None, level: int = logging.INFO) -> None:
         key = f"{text.split()[0]} {owner and owner.token}"
         if key not in self._said:
             self._said.add(key)
-            say(text)
+            log.log(level, text)
 
     def _cannot_write(self, problem: OSError) -> str:
         if isinstance(problem, FileExistsError):
@@ -181,7 +177,7 @@ class Lock:
 
     def _not_renewed(self, problem: OSError) -> str:
         why = f"has not been renewed for {LEASE / 2:.0f} s ({problem.strerror})"
-        return f"warning: the lock {self._path} {why}; another machine may take {self._of} over"
+        return f"the lock {self._path} {why}; another machine may take {self._of} over"
 
     def _keep(self) -> None:
         """Renews the lease until the lock is released or lost."""
@@ -214,7 +210,7 @@ class Lock:
                     ours = self._lease.create()
             except OSError as problem:  # a disk that is full or away; the owner is still the owner
                 if renew and now - self._renewed >= LEASE / 2:
-                    self._say_once(self._not_renewed(problem), self._lease.owner)
+                    self._say_once(self._not_renewed(problem), self._lease.owner, logging.WARNING)
                 return
             if ours:
                 if renew:

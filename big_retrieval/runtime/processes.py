@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -14,12 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from big_retrieval.runtime import screen
 from big_retrieval.runtime.distributed import AGAIN
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
 POLL = 0.1  # seconds
 PATIENCE = 3.0  # seconds for the cause to end behind those that ended because of it
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,6 @@ def log_file(options: LaunchOptions, number: int) -> Path:
     return options.logs / f"process_{number}.log"
 
 
-def say(text: str) -> None:
-    """Prints a line of the launcher's own."""
-    print(f"launch: {text}", file=sys.stderr, flush=True)
-
-
 def describe(code: int) -> str:
     """An exit status in words."""
     if code < 0:
@@ -144,15 +143,15 @@ class ProcessGroup:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._screen = log_file(options, 0).open("ab+")
         for number in range(options.processes):
-            with log_file(options, number).open("ab") as log:
-                log.write(f"---- {header}\n".encode())
-                log.flush()
+            with log_file(options, number).open("ab") as output:
+                output.write(f"---- {header}\n".encode())
+                output.flush()
                 if number == 0:
                     self._screen.seek(0, os.SEEK_END)
                 env = {**os.environ, **variables(options, number, port, os.environ)}
                 self.processes.append(
                     subprocess.Popen(
-                        arguments(options), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        arguments(options), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                         env=env, preexec_fn=guard,
                         process_group=0,  # a Ctrl-C comes once, from us
                     )
@@ -235,7 +234,7 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
         if signals.count > passed_on:
             passed_on = signals.count
             if passed_on == 1:
-                say("a signal: waiting until everything is saved; once more ends it at once")
+                log.info("a signal: waiting until everything is saved; once more ends it at once")
                 group.signal(signal.SIGTERM)
             else:
                 group.kill()
@@ -261,11 +260,11 @@ def _tell(group: ProcessGroup, codes: Sequence[int | None]) -> None:
     """Says who failed, how, and with which last words."""
     for number, code in enumerate(codes):
         if code:
-            say(f"process {number} {describe(code)}")
+            log.info(f"process {number} {describe(code)}")
             if number:  # the first one's words are on the screen
-                print(group.last_words(number), file=sys.stderr, flush=True)
+                screen.put(group.last_words(number), sys.stderr)
     for number in group.stopped():
-        say(f"process {number} is stopped (SIGSTOP, or a debugger)")
+        log.info(f"process {number} is stopped (SIGSTOP, or a debugger)")
     rest = sum(code is None for code in codes)
     if rest:
-        say(f"ending the other {rest}" if rest > 1 else "ending the other one")
+        log.info(f"ending the other {rest}" if rest > 1 else "ending the other one")

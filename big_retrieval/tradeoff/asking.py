@@ -12,6 +12,7 @@
 """
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,13 @@ import scipy.sparse
 
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import messages
 
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CHUNK = 1024  # queries that are searched at a time where nothing is timed
 SAMPLE = 64  # queries whose encoding is timed
 PASSES = 3  # rounds of that
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,31 +100,29 @@ def one_thread(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **ones, "XLA_FLAGS": f"{kept} {flags}".strip()}
 
 
-def ask(folder: Path, say: Say = lambda text: None) -> None:
+def ask(folder: Path) -> None:
     """Searches all queries of all settings, times some of them, and times the models.
 
     Args:
       folder: with a job; what is found is added to it.
-      say: prints a line to the user.
     """
     job = Job.load(folder)
     searches = [_search(folder, setting, job.depth) for setting in job.settings]
     found = []
     for number, (_, many) in enumerate(searches, 1):
         found.append(many())
-        say(f"searched {number} of {len(searches)} settings")
-    times = timed([one for one, _ in searches], job.timed, job.rounds, say)
+        log.info(f"searched {number} of {len(searches)} settings")
+    times = timed([one for one, _ in searches], job.timed, job.rounds)
     for number, ((documents, scores), seconds) in enumerate(zip(found, times, strict=True)):
         target = folder / f"found-{number}.npz"
         np.savez(target, numbers=documents, scores=scores, seconds=seconds)
-    write_bytes(folder / "encoding.json", to_json(_encodings(job.encodings, say)))
+    write_bytes(folder / "encoding.json", to_json(_encodings(job.encodings)))
 
 
 def timed(
     searches: Sequence[Callable[[int], Any]],
     queries: Sequence[int],
     rounds: int,
-    say: Say = lambda text: None,
 ) -> np.ndarray:
     """Seconds of single searches: for each query the median of rounds.
 
@@ -132,7 +132,6 @@ def timed(
       searches: of a query's number; all have run before.
       queries: which are timed, T.
       rounds: how often.
-      say: prints a line to the user.
 
     Returns:
       float64 [searches, T].
@@ -144,7 +143,9 @@ def timed(
                 started = time.perf_counter()
                 search(query)
                 seconds[turn, place, column] = time.perf_counter() - started
-        say(f"timed {len(queries):,} queries {len(searches)} ways, round {turn + 1} of {rounds}")
+        log.info(
+            f"timed {len(queries):,} queries {len(searches)} ways, round {turn + 1} of {rounds}"
+        )
     return np.median(seconds, axis=0)
 
 
@@ -174,7 +175,7 @@ def _search(
     return lambda q: index.search_one(parts[q], weights[q], depth), many
 
 
-def _encodings(wanted: Sequence[Encoding], say: Say) -> list[dict[str, float]]:
+def _encodings(wanted: Sequence[Encoding]) -> list[dict[str, float]]:
     """Mean seconds for one query of each model, all fields of it together.
 
     `network` is from text to representation, `words` from text to bag of words.
@@ -185,7 +186,7 @@ def _encodings(wanted: Sequence[Encoding], say: Say) -> list[dict[str, float]]:
     for _, call in calls:
         for query in range(SAMPLE):
             call(query)  # compiles, for every length of a text
-    seconds = timed([call for _, call in calls], range(SAMPLE), PASSES, say).mean(axis=1).tolist()
+    seconds = timed([call for _, call in calls], range(SAMPLE), PASSES).mean(axis=1).tolist()
     totals = {each.checkpoint: {"network": 0.0, "words": 0.0} for each in wanted}
     for (key, _), taken in zip(calls, seconds, strict=True):
         totals[key[0]][key[1]] += taken
@@ -247,9 +248,10 @@ def _counters(wanted: Encoding) -> list[tuple[tuple[str, str], Callable[[int], N
     return [((wanted.checkpoint, "words"), words)]
 
 
-def main(folder: str) -> None:
-    """Does the job of a folder."""
-    ask(Path(folder), lambda text: print(text, flush=True))
+def main(folder: str, level: str) -> None:
+    """Does the job of a folder, with messages from a level on."""
+    messages.show(int(level))
+    ask(Path(folder))
 
 
 if __name__ == "__main__":

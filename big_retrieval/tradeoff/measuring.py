@@ -6,6 +6,7 @@ of different widths, bags of words without a network, and dense models beside th
 """
 
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -13,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import find, load, read_config
+from big_retrieval.runtime import messages
 from big_retrieval.tradeoff.asking import Encoding, Job, Setting, one_thread
 from big_retrieval.tradeoff.building import build, entries, save
 from big_retrieval.tradeoff.by_words import make_bm25_subject, ranking_of
@@ -36,7 +37,7 @@ from big_retrieval.tradeoff.subjects import (
 )
 
 BATCH = 256  # rows encoded at a time
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 Ask = Callable[[Path], None]
 
 
@@ -108,13 +109,14 @@ def in_a_child(folder: Path) -> None:
       UserError: it ended early.
     """
     command = [sys.executable, "-m", "big_retrieval.tradeoff.asking", str(folder)]
+    command.append(str(messages.settings()["level"]))
     code = subprocess.run(command, env=one_thread(os.environ), check=False).returncode
     if code:
         raise UserError(f"the process that searches ended with status {code}; it says why above.")
 
 
 def measure(
-    options: TradeoffOptions, evaluators: Sequence[str], work: Path, say: Say, ask: Ask = in_a_child
+    options: TradeoffOptions, evaluators: Sequence[str], work: Path, ask: Ask = in_a_child
 ) -> dict[str, Any]:
     """All numbers, as tradeoff.json has them.
 
@@ -122,7 +124,6 @@ def measure(
       options: what is asked for.
       evaluators: what `check` gave for it.
       work: an empty folder, for indexes and queries.
-      say: prints a line to the user.
       ask: does the job of a folder.
 
     Raises:
@@ -130,15 +131,16 @@ def measure(
     """
     names, plan = named(options.checkpoints), _Plan()
     for checkpoint, name, evaluator in zip(options.checkpoints, names, evaluators, strict=True):
-        tell = partial(_tell, say, name)
-        model = load(checkpoint, batch_size=BATCH)
-        subject = make_subject(model, evaluator, options.queries, options.documents, tell)
-        lexical = sparse(model.config, model.config.evals[evaluator])
-        _add(plan, _Model(name, str(model.folder), lexical), subject, work, tell)
+        with messages.about(name):
+            model = load(checkpoint, batch_size=BATCH)
+            subject = make_subject(model, evaluator, options.queries, options.documents)
+            lexical = sparse(model.config, model.config.evals[evaluator])
+            _add(plan, _Model(name, str(model.folder), lexical), subject, work)
     if options.bm25:
         names = [*names, "BM25"]
         subject = make_bm25_subject(read_config(find(options.checkpoints[0])), evaluators[0])
-        _add(plan, _Model("BM25", "", False), subject, work, partial(_tell, say, "BM25"))
+        with messages.about("BM25"):
+            _add(plan, _Model("BM25", "", False), subject, work)
     assert plan.shape is not None  # there is a model
     depth, metrics, queries, documents = plan.shape
     chosen = evenly(queries, options.limit)
@@ -212,7 +214,7 @@ def named(checkpoints: Sequence[str]) -> list[str]:
     return names
 
 
-def _add(plan: _Plan, model: _Model, subject: System, work: Path, say: Say) -> None:
+def _add(plan: _Plan, model: _Model, subject: System, work: Path) -> None:
     """Writes the queries and indexes of all settings of a model."""
     number = len(plan.encodings)
     plan.encodings.append(Encoding(model.checkpoint, subject.samples))
@@ -228,7 +230,7 @@ def _add(plan: _Plan, model: _Model, subject: System, work: Path, say: Say) -> N
     for gate in subject.gates["document"]:
         index = f"index-{number}-{gate.name}"
         size = build(work / index, subject.rows("document", gate.mode), subject.topology)
-        say(f"indexed {subject.records:,} documents ({gate.name})")
+        log.info(f"indexed {subject.records:,} documents ({gate.name})")
         for (other, rows), file in zip(asking, files, strict=True):
             known = {
                 "model": model.name, "lexical": model.lexical, "query": other.name,
@@ -238,10 +240,6 @@ def _add(plan: _Plan, model: _Model, subject: System, work: Path, say: Say) -> N
             plan.rows.append(known)
             plan.judges.append(subject.judge)
             plan.settings.append(Setting(file, index))
-
-
-def _tell(say: Say, name: str, text: str) -> None:
-    say(f"{name}: {text}")
 
 
 def _point(

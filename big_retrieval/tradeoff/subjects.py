@@ -1,6 +1,7 @@
 """What is measured: both sides of an evaluator, encoded once, and a judge of what is found."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from big_retrieval.tradeoff.asking import SAMPLE
 from big_retrieval.tradeoff.gates import Gate, gates_of
 from big_retrieval.tradeoff.judges import GradedScorer, Judge, Paired
 
+log = logging.getLogger(__name__)
 SIDES: tuple[Side, Side] = ("query", "document")
 WHOLE = parse_mode("top_k=all", "")  # everything, as the model gave it
 
@@ -85,7 +87,6 @@ def make_subject(
     name: str,
     queries: Sequence[str],
     documents: Sequence[str],
-    say: Callable[[str], None] = lambda text: None,
 ) -> System:
     """Encodes both sides of an evaluator.
 
@@ -94,7 +95,6 @@ def make_subject(
       name: of the evaluator, from `choose`.
       queries: their gates; none: the default ones.
       documents: theirs.
-      say: prints a line to the user.
 
     Raises:
       UserError: gates that the model cannot have, or data that cannot be read.
@@ -109,10 +109,12 @@ def make_subject(
     gates = sweep(config, ev, queries, documents)
     if isinstance(evaluator, RankingEvaluator):
         source = evaluator.source
-        say(f"encoding {len(source.queries):,} queries and {len(source.documents):,} documents")
+        log.info(
+            f"encoding {len(source.queries):,} queries and {len(source.documents):,} documents"
+        )
         return ranked(name, evaluator, model.weights, config, gates)
     if isinstance(evaluator, RetrievalEvaluator):
-        say(f"encoding {len(evaluator.source):,} records")
+        log.info(f"encoding {len(evaluator.source):,} records")
         return paired(name, evaluator, model.weights, config, gates)
     raise TypeError(evaluator)  # `choose` saw to it
 

@@ -1,5 +1,6 @@
 """The block that a run starts with: what runs where, on what, for how long."""
 
+import logging
 from collections import Counter
 
 import jax
@@ -8,9 +9,10 @@ import big_retrieval
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.runtime import chips
 from big_retrieval.train.averaging import describe
-from big_retrieval.train.logging import say
 from big_retrieval.train.phases import title
 from big_retrieval.train.setup import TrainingRun
+
+log = logging.getLogger(__name__)
 
 
 def start_up(run: TrainingRun) -> None:
@@ -42,7 +44,7 @@ def start_up(run: TrainingRun) -> None:
             "twice in a batch is its own false negative"
         )
     width = max(len(name) for name in lines)
-    say("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
+    log.info("\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()))
 
 
 def _optimizer(run: TrainingRun) -> dict[str, str]:
@@ -66,7 +68,9 @@ def _optimizer(run: TrainingRun) -> dict[str, str]:
 def damage(run: TrainingRun) -> None:
     """Says how many damaged records there were, where there were any."""
     if run.damage.count:
-        say(f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them")
+        log.info(
+            f"{run.damage.count:,} damaged records were replaced: {run.damage.file} names them"
+        )
 
 
 def _data(run: TrainingRun) -> dict[str, str]:

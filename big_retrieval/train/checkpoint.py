@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from big_retrieval.io.manifest import (
 from big_retrieval.io.space import cannot_write, remedy
 from big_retrieval.runtime import locks
 
+log = logging.getLogger(__name__)
 # Seconds that Orbax waits for a save, by a clock that may jump; what hangs is the watchdog's.
 PATIENCE = 10**9
 # Of an array that several devices hold alike, Orbax lets each device write a part, and the loop
@@ -52,7 +54,6 @@ class Checkpoints:
         logs: Sequence[Path] = (),
         best_metric: str = "",
         best_mode: str = "max",
-        say: Callable[[str], None] = print,
     ) -> None:
         """Opens the folder; nothing is read or written yet.
 
@@ -63,13 +64,11 @@ class Checkpoints:
             `save` is on the disk before the checkpoint counts.
           best_metric: name in a checkpoint's metrics whose best is kept; empty for none.
           best_mode: `max` or `min`.
-          say: prints a line to the user.
         """
         self.root = root
         self.damaged = False
         self._files, self._logs = dict(files), tuple(logs)
         self._best = (best_metric, 1 if best_mode == "max" else -1)
-        self._say = say
         # An attribute, as a handler of one's own is not to be had without Orbax's private modules.
         handler: Any = ocp.type_handlers.get_type_handler(jax.Array)
         handler._min_slice_bytes_for_replica_parallel = SMALLEST_PART
@@ -168,7 +167,7 @@ class Checkpoints:
         try:
             return read_meta(self.root / str(step))["metrics"].get(metric)
         except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
-            self._say(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
+            log.warning(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
             return None
 
     def _prune(self) -> None:
@@ -208,7 +207,7 @@ class Checkpoints:
                 aside = aside.with_name(aside.name + "+")
             folder.rename(aside)
             self.damaged = True
-            self._say(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
+            log.warning(f"checkpoints/{step} is damaged ({problem}); moved aside to {aside}")
 
     def restore(self, step: int, abstract: Any) -> Any:
         """The state of a verified step, placed as `abstract` says, on any mesh.

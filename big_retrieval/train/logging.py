@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import json
+import logging
 import os
 import re
 import time
@@ -29,11 +30,7 @@ from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.train.trackers import Guarded, TensorBoard
 
-
-def say(text: str) -> None:
-    """Prints to the user, on the first process only."""
-    if jax.process_index() == 0:
-        screen.put(text)
+log = logging.getLogger(__name__)
 
 
 class Alarms:
@@ -45,11 +42,15 @@ class Alarms:
         """Nothing was said yet."""
         self._held: dict[str, int] = {}
 
-    def __call__(self, warnings: Iterable[str]) -> list[str]:
-        """What to say of the warnings of a logged step; those that differ in numbers are one."""
+    def __call__(self, warnings: Iterable[str]) -> None:
+        """Logs warnings, on the first process; those that differ in numbers alone are one."""
+        if jax.process_index() != 0:
+            return
         now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
         self._held = {kind: self._held.get(kind, -1) + 1 for kind in now}
-        return [now[kind] for kind, times in self._held.items() if times % self.AGAIN == 0]
+        for kind, times in self._held.items():
+            if times % self.AGAIN == 0:
+                log.warning(now[kind])
 
 
 class Metrics:
@@ -67,7 +68,7 @@ class Metrics:
         """
         self._path = workdir / "metrics.jsonl"
         self._csv = workdir / "curves.csv"
-        self._extras = Extras(say)
+        self._extras = Extras()
         self.last: dict[str, Any] = {}
         rows = [row for row in read_rows(self._path) if row["step"] <= (restored_step or 0)]
         rows = rows if restored_step else []
@@ -81,7 +82,7 @@ class Metrics:
             write_bytes(self._path, b"".join(_line(row) for row in rows))
             self._file = self._path.open("ab")
         board = partial(TensorBoard, workdir / "tensorboard")
-        self._board = Guarded("TensorBoard", board, say, start=(restored_step or 0) + 1)
+        self._board = Guarded("TensorBoard", board, start=(restored_step or 0) + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Adds one row.

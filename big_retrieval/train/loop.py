@@ -7,6 +7,7 @@ crank. The methods of all papers run through it unchanged.
 """
 
 import json
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -27,10 +28,12 @@ from big_retrieval.runtime.extras import Extras
 from big_retrieval.train import announce, nonfinite
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.environment import record_start
-from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, say, table, write_results
+from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, table, write_results
 from big_retrieval.train.setup import TrainingRun, set_up
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.stop import StopSignal
+
+log = logging.getLogger(__name__)
 
 
 def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -> dict[str, Any]:
@@ -57,12 +60,12 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     checkpoints = run.open_checkpoints()
     state, restored = run.restore(checkpoints)
     if restored == run.total_steps and (workdir / "results.json").exists():
-        say(f"already finished: {workdir / 'results.json'} stays as it is")
+        log.info(f"already finished: {workdir / 'results.json'} stays as it is")
         return json.loads((workdir / "results.json").read_text())
     metrics = Metrics(workdir, restored_step=restored)
-    extras = Extras(say)  # what the run writes and can do without
+    extras = Extras()  # what the run writes and can do without
     if restored:
-        say(f"resumed from checkpoints/{restored}")
+        log.info(f"resumed from checkpoints/{restored}")
     with extras("environment.json"):
         record_start(run, restored)
 
@@ -77,7 +80,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     if step < run.total_steps:
         asked = step == config.stop_after
         how = "raise or drop config.stop_after" if asked else "repeat the same command"
-        say(f"stopped after step {step} of {run.total_steps}; to go on, {how}")
+        log.info(f"stopped after step {step} of {run.total_steps}; to go on, {how}")
         return {}
     results = {
         **{name: value for name, value in metrics.last.items() if name != "step"},
@@ -90,11 +93,11 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         "resumed_from": restored,
     }
     write_results(workdir, results)
-    say(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
+    log.info(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
     announce.damage(run)
     if config.report and jax.process_index() == 0:
         with extras("the report"):
-            say(f"report in {page.write(workdir)}")
+            log.info(f"report in {page.write(workdir)}")
     return results
 
 
@@ -142,9 +145,8 @@ def _steps(
                 row = {**values, **progress.measure(), **run.damage.metrics()}
                 row["records"] = run.digest(step - 1)
                 metrics.write(step, row)
-                say(progress.line(step, row))
-                for warning in alarms(run.parts.objective.warnings(row)):
-                    say(warning)
+                log.info(progress.line(step, row))
+                alarms(run.parts.objective.warnings(row))
             progress.pause()
             found = _evaluate(run, state, step, due, metrics, extras)
             if saving:
@@ -176,7 +178,7 @@ def _evaluate(
     shown = run.config.report and step == run.total_steps
     examples = Folder(run.workdir, step, extras) if shown else None
     rankings = run.workdir / RANKINGS if step == run.total_steps else None
-    found = evals.run(run.evaluators, due, state.weights, say, examples, rankings, extras)
+    found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

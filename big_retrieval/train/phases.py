@@ -1,6 +1,7 @@
 """Phases of a run: from which step to which step, and the compiled step of each."""
 
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.train.schedules import Timeline
 
+log = logging.getLogger(__name__)
 PATH = "config.optimizer.phases"
 
 
@@ -103,15 +105,14 @@ def at(found: Sequence[Span], step: int) -> int:
 class Steps:
     """The compiled step of every phase, by the number of the step."""
 
-    def __init__(self, found: Sequence[Span], compiled: Mapping[int, Any], say: Any) -> None:
+    def __init__(self, found: Sequence[Span], compiled: Mapping[int, Any]) -> None:
         """Takes what was compiled.
 
         Args:
           found: all phases.
           compiled: number of a phase -> its step, of those that are still to come.
-          say: hears where a phase begins.
         """
-        self._spans, self._compiled, self._say = found, compiled, say
+        self._spans, self._compiled = found, compiled
         self._now: int | None = None
 
     def __call__(self, step: int) -> Callable[..., Any]:
@@ -120,7 +121,7 @@ class Steps:
             self._now = at(self._spans, step)
             span = self._spans[self._now]
             if len(self._spans) > 1:
-                self._say(f"phase {title(span)}: up to step {span.stop:,}")
+                log.info(f"phase {title(span)}: up to step {span.stop:,}")
         return self._compiled[self._now]
 
 

@@ -1,5 +1,6 @@
 """Everything that a run is made of, put together once before the first step."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,12 +40,14 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.identity import claim
-from big_retrieval.train.logging import keep_old, say
+from big_retrieval.train.logging import keep_old
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits
 from big_retrieval.train.start import first_state, run_length
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -128,11 +131,11 @@ class TrainingRun:
             if span.stop <= steps.start or span.start >= steps.stop:
                 continue
             phase = f" of phase {title(span)}" if len(found) > 1 else ""
-            say(f"compiling the training step{phase} ...")
+            log.info(f"compiling the training step{phase} ...")
             start = time.monotonic()
             compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
-            say(f"compiled in {time.monotonic() - start:.1f} s")
-        return Steps(found, compiled, say)
+            log.info(f"compiled in {time.monotonic() - start:.1f} s")
+        return Steps(found, compiled)
 
     def open_checkpoints(self) -> Checkpoints:
         """The checkpoints of the run folder."""
@@ -147,7 +150,6 @@ class TrainingRun:
             logs=[self.workdir / "metrics.jsonl"],
             best_metric=c.best_metric,
             best_mode=c.best_mode,
-            say=say,
         )
 
     def meta(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -170,7 +172,7 @@ class TrainingRun:
         Raises:
           UserError: a checkpoint that cannot be read or does not fit.
         """
-        return first_state(self.parts, self.tokenizer, say)
+        return first_state(self.parts, self.tokenizer)
 
     def restore(self, checkpoints: Checkpoints) -> tuple[TrainState, int | None]:
         """The newest intact state with its step, or a fresh state with None.
@@ -181,7 +183,7 @@ class TrainingRun:
         step = checkpoints.newest()
         if step is None:
             if checkpoints.damaged:
-                say("no intact checkpoint is left: starting anew from step 0")
+                log.info("no intact checkpoint is left: starting anew from step 0")
                 keep_old(self.workdir)
             return self.start(), None
         folder, words = checkpoints.root / str(step), self.tokenizer.to_json()

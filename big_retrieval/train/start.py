@@ -1,6 +1,6 @@
 """What a run starts from: random parameters, or those that `config.init` names."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,15 @@ from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.state import TrainState
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
-def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) -> TrainState:
+def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer) -> TrainState:
     """The state of step 0: drawn from the seed, then filled by towers and from `config.init`.
 
     Args:
       parts: of the run.
       tokenizer: the run's, compared with that of a checkpoint.
-      say: hears what a checkpoint gave and what starts anew.
 
     Raises:
       UserError: a checkpoint, or a file of a tower's, that cannot be read or does not fit.
@@ -36,7 +35,7 @@ def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) ->
     config = parts.config
     with parallel.use(parts.mesh):
         state = parts.draw()
-    given = _given_by_towers(config, state.params, tokenizer, say)
+    given = _given_by_towers(config, state.params, tokenizer)
     if not config.init and not given:
         return state
     from big_retrieval.train import imported
@@ -45,7 +44,7 @@ def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) ->
     stats = {name: x.shape for name, x in names_of(parts.abstract.batch_stats).items()}
     found = imported.start(config, shapes, stats, tokenizer)
     for note in found.notes:
-        say(f"init: {note}")
+        log.info(f"init: {note}")
     params = imported.place(state.params, given | found.params)
     batch_stats = imported.place(state.batch_stats, found.stats)
     ema = averaging.first(config.optimizer.averaging, params)["ema"]
@@ -53,7 +52,7 @@ def first_state(parts: BuiltModel, tokenizer: FixedLengthTokenizer, say: Say) ->
 
 
 def _given_by_towers(
-    config: Config, params: Any, tokenizer: FixedLengthTokenizer, say: Say
+    config: Config, params: Any, tokenizer: FixedLengthTokenizer
 ) -> dict[str, np.ndarray]:
     """Path -> array, of the parameters that towers themselves start from something else."""
     leaves, found = names_of(params), {}
@@ -64,7 +63,7 @@ def _given_by_towers(
 
         given = tower.first_values(drawn, tokenizer)
         for note in given.notes:
-            say(f"{name}: {note}")
+            log.info(f"{name}: {note}")
         for path, array in given.params.items():
             wanted = leaves[f"{name}/{path}"].shape
             if array.shape != wanted:
@@ -84,7 +83,7 @@ def run_length(config: Config, records: int) -> int:
     return max(1, round(examples / config.batch_size))
 
 
-def untrained(config: Config, *, batch_size: int, say: Say) -> TrainedModel:
+def untrained(config: Config, *, batch_size: int) -> TrainedModel:
     """The model of a config before its first step, on all devices of this machine.
 
     The parameters are those of a run's step 0, with the tokenizer that the run would make; no run
@@ -93,7 +92,6 @@ def untrained(config: Config, *, batch_size: int, say: Say) -> TrainedModel:
     Args:
       config: typed; not yet checked.
       batch_size: rows encoded at a time.
-      say: hears where the parameters come from.
 
     Raises:
       UserError: an impossible configuration, training data that are missing, or a checkpoint in
@@ -108,8 +106,8 @@ def untrained(config: Config, *, batch_size: int, say: Say) -> TrainedModel:
         config, mesh, vocab_size=tokenizer.vocab_size, total_steps=steps, words=tokenizer
     )
     if config.init:
-        say("untrained, but not random: it starts from what config.init names")
+        log.info("untrained, but not random: it starts from what config.init names")
     else:
-        say(f"untrained: all parameters are random, of config.seed {config.seed}")
-    weights = jax.device_get(first_state(parts, tokenizer, say).weights)
+        log.info(f"untrained: all parameters are random, of config.seed {config.seed}")
+    weights = jax.device_get(first_state(parts, tokenizer).weights)
     return put_together(Path("start"), config, tokenizer, weights, batch_size)

@@ -7,6 +7,7 @@ that fails is opened again later, a tracker that hangs loses rows, and both are 
 
 import contextlib
 import itertools
+import logging
 import os
 import queue
 import threading
@@ -26,7 +27,7 @@ RETRY = 60.0  # seconds after which a tracker that failed is opened again
 CLOSING = 10.0  # seconds that a tracker has at the end of a run
 
 event_pb2: Any = _event_pb2  # made when it is imported, so that type checkers know nothing of it
-Tell = Callable[[str], None]
+log = logging.getLogger(__name__)
 Row = tuple[int, Mapping[str, Any]]
 
 
@@ -49,7 +50,6 @@ class Guarded:
         self,
         name: str,
         make: Callable[[int], Tracker],
-        tell: Tell,
         *,
         start: int,
         rows: int = ROWS,
@@ -60,12 +60,11 @@ class Guarded:
         Args:
           name: of the tracker, for messages.
           make: opens the tracker, given the first step that it will get.
-          tell: prints a line to the user.
           start: the first step.
           rows: that wait for the tracker at most; what comes on top is dropped.
           retry: seconds between a failure and the next try.
         """
-        self._name, self._make, self._tell = name, make, tell
+        self._name, self._make = name, make
         self._start, self._rows, self._retry = start, rows, retry
         self._queue: queue.Queue[Row | None] = queue.Queue()
         self._tracker: Tracker | None = None
@@ -81,7 +80,7 @@ class Guarded:
         else:
             self._once(
                 "slow",
-                f"warning: {self._name} does not keep up since step {step}; rows are left out of "
+                f"{self._name} does not keep up since step {step}; rows are left out of "
                 "it, and the run goes on",
             )
 
@@ -96,8 +95,7 @@ class Guarded:
         if self._thread.is_alive():  # a daemon: the thread does not keep the process from ending
             self._once(
                 "close",
-                f"warning: {self._name} did not end within {CLOSING:g} s; its last rows may be "
-                "missing",
+                f"{self._name} did not end within {CLOSING:g} s; its last rows may be missing",
             )
 
     def _run(self) -> None:
@@ -119,13 +117,13 @@ class Guarded:
             self._again = time.monotonic() + self._retry
             self._once(
                 "failed",
-                f"warning: {self._name} failed at step {step} ({reason(problem)}); the run goes on "
+                f"{self._name} failed at step {step} ({reason(problem)}); the run goes on "
                 f"without it and tries again every {self._retry:g} s",
             )
             return
         if self._again is not None:
             self._again = None
-            self._once("back", f"{self._name} is written again from step {step} on")
+            self._once("back", f"{self._name} is written again from step {step} on", logging.INFO)
 
     def _drop(self) -> None:
         tracker, self._tracker = self._tracker, None
@@ -133,10 +131,10 @@ class Guarded:
             if tracker is not None:
                 tracker.close()
 
-    def _once(self, kind: str, text: str) -> None:
+    def _once(self, kind: str, text: str, level: int = logging.WARNING) -> None:
         if kind not in self._told:
             self._told.add(kind)
-            self._tell(text)
+            log.log(level, text)
 
 
 class TensorBoard:

@@ -11,6 +11,7 @@ with process 0.
 import contextlib
 import faulthandler
 import json
+import logging
 import os
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import Any
 
 import big_retrieval
 from big_retrieval.io.space import free_space, is_full
-from big_retrieval.runtime import distributed, heartbeat, reading, screen
+from big_retrieval.runtime import distributed, heartbeat, reading
 
 START = 1800.0  # seconds, at least, for a compilation, and until the first step is done
 COMPILER = os.path.join("jax", "_src", "compiler.py")  # on the stack while jax compiles
@@ -34,6 +35,8 @@ STUCK = 60.0  # seconds for which the interpreter may be busy with one thing, at
 GRACE = 5.0  # seconds that the first process leaves to the others to end themselves
 NAMED = 8  # late processes in a message
 PACKAGE = str(Path(big_retrieval.__file__).parent) + os.sep
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Watchdog:
             faulthandler.dump_traceback_later(2 * limit + STUCK, exit=True, file=_stderr())
             if self._silent > max(min(WARNING, self._hang_after / 2), 3 * longest) and not warned:
                 warned = True
-                screen.put(f"warning: {self._state(self._silent)}", sys.stderr)
+                log.warning(self._state(self._silent))
             if self._silent > self._hang_after or starting > patience:
                 self._hang(self._silent + starting)
                 return

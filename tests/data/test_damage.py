@@ -449,7 +449,7 @@ def test_a_full_disk_under_the_names_of_damaged_records_is_said_once_and_they_st
     for number in range(3):
         damage.saw(100, [(number, f"pairs.jsonl, line {number}", "cut short")])
     assert damage.metrics() == {"damaged": 3}
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert said == (
         "warning: damaged.jsonl is not written (No space left on device); the run goes on\n"
     )

@@ -273,7 +273,7 @@ def test_the_first_process_writes_and_the_others_make_nothing(
         made.append(1)
         return {"type": "retrieval", "text": "\u202e\ud800é"}
 
-    folder = Folder(tmp_path, 7, Extras(lambda text: None))
+    folder = Folder(tmp_path, 7, Extras())
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     folder.show("retrieval/a b")(make)
     assert made == []
@@ -284,10 +284,11 @@ def test_the_first_process_writes_and_the_others_make_nothing(
     assert found == {"evaluator": "retrieval/a b", "step": 7, **make()}
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_said_and_ends_nothing(
+    tmp_path: Path, said: list[str]
+) -> None:
     (tmp_path / "examples").write_text("a file")
-    said: list[str] = []
-    Folder(tmp_path, 1, Extras(said.append)).show("retrieval/x")(dict)
+    Folder(tmp_path, 1, Extras()).show("retrieval/x")(dict)
     assert len(said) == 1
     assert "examples/retrieval-x.json is not written" in said[0]
 

@@ -80,7 +80,7 @@ def test_words_of_the_file_start_from_its_vectors(tmp_path: Path) -> None:
     (tmp_path / "glove.txt").write_text(FILE)
     found = []
     for file in (str(tmp_path / "glove.txt"), ""):
-        model = untrained(small(glove=file), batch_size=8, say=lambda text: None)
+        model = untrained(small(glove=file), batch_size=8)
         found.append(np.asarray(model.weights["text"]["words"]["embedding"]))
         tokens = [model.tokenizer.id_to_token(i) for i in range(model.tokenizer.vocab_size)]
     given, drawn = found

@@ -115,7 +115,7 @@ def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
 def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
     changes = lexical_texts(pool_padding=True)
     changes["fields"]["query"].length = 64
-    write(untrained(tiny(**changes), batch_size=8, say=lambda text: None), tmp_path / "model")
+    write(untrained(tiny(**changes), batch_size=8), tmp_path / "model")
     model = big_retrieval.load(tmp_path / "model")
     alone = model.encode_texts(["a red circle"], "query")
     beside = model.encode_texts(["a red circle", "a large blue star " * 12], "query")

@@ -215,9 +215,8 @@ def test_splade_with_other_modules(tmp_path: Path) -> None:
         read(str(tmp_path))
 
 
-def test_imported_written_and_loaded(tmp_path: Path) -> None:
-    said: list[str] = []
-    model = import_model(str(bert_folder(tmp_path / "bert")), head="lexical", say=said.append)
+def test_imported_written_and_loaded(tmp_path: Path, said: list[str]) -> None:
+    model = import_model(str(bert_folder(tmp_path / "bert")), head="lexical")
     assert model.config.topology == "inner"
     assert any("lexical, log1p_relu" in line for line in said)
     assert not any("left out" in line for line in said)
@@ -235,9 +234,10 @@ def test_imported_written_and_loaded(tmp_path: Path) -> None:
     assert set(own.head) == {"dense/kernel", "dense/bias", "ln/scale", "ln/bias", "bias"}
 
 
-def test_without_being_asked_the_masked_language_head_is_left_out(tmp_path: Path) -> None:
-    said: list[str] = []
-    model = import_model(str(bert_folder(tmp_path)), say=said.append)
+def test_without_being_asked_the_masked_language_head_is_left_out(
+    tmp_path: Path, said: list[str]
+) -> None:
+    model = import_model(str(bert_folder(tmp_path)))
     assert model.encode_texts(["w7"]).shape == (1, 1, 32)
     (left,) = [line for line in said if "left out" in line]
     assert "cls.predictions.bias" in left

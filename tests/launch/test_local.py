@@ -204,7 +204,7 @@ sys.exit(75)
 """
     monkeypatch.setattr(processes, "GRACE", 0.2)
     assert launch.main(children(plan)[1:]) == 0
-    said = capfd.readouterr().err
+    said = capfd.readouterr().out
     assert "process 1 ended with status 75" in said
     assert "process 0 is stopped (SIGSTOP" in said
 

@@ -313,7 +313,7 @@ def searching(tmp_path: Path, lexical: bool = True, **head: Any) -> tuple[Any, T
         tower["pool"] = "first"
     data = recipe.entry(configs.Beir(path=folder(tmp_path), split="train", min_relevance=1))
     config = tiny(**c, data=data)
-    model = untrained(config, batch_size=4, say=lambda line: None)
+    model = untrained(config, batch_size=4)
     again = put_together(tmp_path, config, model.tokenizer, model.weights, 4)
     source: Any = make_source(config.data)
     task = judged_task(source, QUERY, text_reader("text"))

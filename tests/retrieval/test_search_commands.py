@@ -39,7 +39,7 @@ ASK = "a big red circle"
 
 def save(folder: Path, **changes: Any) -> None:
     """A checkpoint of a tiny model; what its parameters are does not matter here."""
-    write(untrained(tiny(**changes), batch_size=64, say=lambda text: None), folder)
+    write(untrained(tiny(**changes), batch_size=64), folder)
 
 
 @pytest.fixture(scope="module")

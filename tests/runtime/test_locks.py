@@ -104,7 +104,7 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_taken_over_at_once(
     taken = lock(tmp_path / "x.lock", clock)
     taken.acquire()
     assert clock.now == 1000.0
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert f"runs/a was left by process {owner.pid} on here (since " in said
     assert "takes it over" in said
     taken.release()
@@ -156,7 +156,7 @@ def test_another_machines_owner_that_renews_is_refused_at_once(
     with pytest.raises(UserError, match="in use by process"):
         lock(path, clock).acquire()
     assert clock.now == 1005.0
-    assert "waiting up to 60 s to see whether it is still alive" in capsys.readouterr().err
+    assert "waiting up to 60 s to see whether it is still alive" in capsys.readouterr().out
 
 
 def test_another_machines_owner_that_does_not_renew_is_gone(
@@ -166,7 +166,7 @@ def test_another_machines_owner_that_does_not_renew_is_gone(
     taken = lock(tmp_path / "x.lock", clock)
     taken.acquire()
     assert clock.now == 1000 + locks.LEASE
-    said = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr().out.splitlines()
     assert [line.split(" ", 2)[1] for line in said] == ["belongs", "was"]
     assert "node7" in said[1]
     taken.release()
@@ -194,7 +194,7 @@ def test_waiting_goes_on_when_the_owner_releases_the_lock(
     clock.meanwhile = release
     second = lock(tmp_path / "x.lock", clock, wait=True)
     second.acquire()
-    said = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr().out.splitlines()
     assert len(said) == 1
     assert said[0].startswith(f"waiting for process {os.getpid()} on ")
     second.check()
@@ -215,7 +215,7 @@ def test_waiting_for_another_machine_ends_when_it_dies(
     taken = lock(path, clock, wait=True)
     taken.acquire()
     assert 1100 + locks.LEASE <= clock.now <= 1105 + locks.LEASE
-    said = [line.split(" ", 2)[:2] for line in capsys.readouterr().err.splitlines()]
+    said = [line.split(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert said == [["runs/a", "belongs"], ["waiting", "for"], ["runs/a", "was"]]
     taken.release()
 

@@ -240,7 +240,7 @@ def save(folder: Path, *, lexical: bool) -> None:
     ranking = recipe.entry(configs.Ranking(), metrics=("nDCG@10", "MRR"))
     ranking.data = data
     config = tiny(**changes, data=data, evals={"test": ranking})
-    write(untrained(config, batch_size=64, say=lambda text: None), folder)
+    write(untrained(config, batch_size=64), folder)
 
 
 @pytest.mark.slow

@@ -38,11 +38,17 @@ def test_a_run_finishes_where_nothing_but_its_curves_and_checkpoints_can_be_writ
     monkeypatch.setattr(page, "write", fail)
     monkeypatch.setattr(loop, "record_start", fail)
     train(config, folder, ONE)
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().err.splitlines()
     for name in ("environment.json", "curves.csv", "the report"):
         assert sum(line.startswith(f"warning: {name} is not written (") for line in said) == 1
     assert sum(line.startswith("warning: TensorBoard failed at step 1 (") for line in said) == 1
-    assert sum(line.startswith("warning: examples/retrieval-test.json is ") for line in said) == 1
+    assert (
+        sum(
+            line.startswith("warning: retrieval/test: examples/retrieval-test.json is ")
+            for line in said
+        )
+        == 1
+    )
     assert losses(folder) == losses(tmp_path / "whole")
     assert results(folder)["params_sha256"] == results(tmp_path / "whole")["params_sha256"]
 

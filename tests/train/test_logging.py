@@ -53,18 +53,21 @@ def test_old_curves_are_kept_once_each(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_warning_is_said_when_it_begins_and_now_and_then() -> None:
+def test_a_warning_is_said_when_it_begins_and_now_and_then(said: list[str]) -> None:
     """Numbers in it may change from step to step."""
     alarms = Alarms()
-    said = [len(alarms([f"warning: {0.1 * i:.2f} active columns."])) for i in range(120)]
-    assert [i for i, count in enumerate(said) if count] == [0, 50, 100]
-    assert alarms(["warning: 3 columns.", "warning: rows."]) == [
-        "warning: 3 columns.",
-        "warning: rows.",
-    ]
-    assert alarms(["warning: 4 columns."]) == []
-    assert alarms([]) == []
-    assert alarms(["warning: 4 columns."]) == ["warning: 4 columns."]
+
+    def told(*warnings: str) -> list[str]:
+        said.clear()
+        alarms(warnings)
+        return [*said]
+
+    found = [len(told(f"{0.1 * i:.2f} active columns.")) for i in range(120)]
+    assert [i for i, count in enumerate(found) if count] == [0, 50, 100]
+    assert told("3 columns.", "rows.") == ["warning: 3 columns.", "warning: rows."]
+    assert told("4 columns.") == []
+    assert told() == []
+    assert told("4 columns.") == ["warning: 4 columns."]
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence_that_names_metrics_and_free_space(
@@ -119,5 +122,5 @@ def test_curves_that_cannot_be_written_as_a_table_are_said_once(
         metrics.write(step, {"loss": 1.0})
         metrics.write_curves()
     metrics.close()
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().err.splitlines()
     assert said == ["warning: curves.csv is not written (No space left on device); the run goes on"]

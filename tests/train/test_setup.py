@@ -157,7 +157,7 @@ def test_without_an_intact_checkpoint_the_run_starts_anew_and_says_so(
         file.write_bytes(b"x")
     capsys.readouterr()
     train(config, tmp_path, ONE)
-    said = capsys.readouterr().out
+    said = "".join(capsys.readouterr())
     assert "checkpoints/2 is damaged" in said
     assert "checkpoints/3 is damaged" in said
     assert "no intact checkpoint is left: starting anew from step 0" in said

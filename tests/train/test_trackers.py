@@ -45,9 +45,11 @@ def written(tracker: Guarded, *steps: int) -> None:
         tracker.settle()
 
 
-def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines_are_said() -> None:
-    board, said = Fragile(), []
-    tracker = Guarded("TensorBoard", board.open, said.append, start=1, retry=0.0)
+def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines_are_said(
+    said: list[str],
+) -> None:
+    board = Fragile()
+    tracker = Guarded("TensorBoard", board.open, start=1, retry=0.0)
     written(tracker, 1, 2)
     board.full = True
     written(tracker, 3, 4)
@@ -69,7 +71,7 @@ def test_a_tracker_whose_disk_is_full_for_a_moment_is_opened_again_and_two_lines
 
 def test_rows_are_left_out_until_the_next_try() -> None:
     board = Fragile()
-    tracker = Guarded("TensorBoard", board.open, lambda _: None, start=1, retry=3600.0)
+    tracker = Guarded("TensorBoard", board.open, start=1, retry=3600.0)
     board.full = True
     written(tracker, 1)
     board.full = False
@@ -79,12 +81,12 @@ def test_rows_are_left_out_until_the_next_try() -> None:
 
 
 def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setattr(trackers, "CLOSING", 0.05)
-    board, said = Fragile(), []
+    board = Fragile()
     board.answers.clear()
-    tracker = Guarded("TensorBoard", board.open, said.append, start=1, rows=5)
+    tracker = Guarded("TensorBoard", board.open, start=1, rows=5)
     for step in range(100):
         tracker.write(step, {"loss": 1.0})
     tracker.close()
@@ -94,12 +96,11 @@ def test_a_tracker_that_hangs_never_blocks_the_loop_nor_the_end(
     board.answers.set()
 
 
-def test_a_tracker_that_cannot_be_opened_is_said_once() -> None:
+def test_a_tracker_that_cannot_be_opened_is_said_once(said: list[str]) -> None:
     def refuse(step: int) -> Fragile:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    said: list[str] = []
-    tracker = Guarded("TensorBoard", refuse, said.append, start=1, retry=0.0)
+    tracker = Guarded("TensorBoard", refuse, start=1, retry=0.0)
     written(tracker, 1, 2, 3)
     tracker.close()
     assert len(said) == 1
@@ -128,7 +129,7 @@ def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
     threading.Thread(target=log, daemon=True).start()
     assert done.wait(60)
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == list(range(1, 60))
-    assert capsys.readouterr().out.count("warning: TensorBoard") == 1
+    assert capsys.readouterr().err.count("warning: TensorBoard") == 1
 
 
 def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_goes_on(
@@ -152,9 +153,8 @@ def test_tensorboard_files_hold_every_number_and_say_from_where_a_resumed_run_go
     assert values == [(7, "loss", 0.5), (7, "step", 7.0)]
 
 
-def test_what_a_run_can_do_without_is_said_once_for_each_name() -> None:
-    said: list[str] = []
-    extras = Extras(said.append)
+def test_what_a_run_can_do_without_is_said_once_for_each_name(said: list[str]) -> None:
+    extras = Extras()
     for _ in range(3):
         with extras("curves.csv"):
             raise OSError(errno.ENOSPC, "No space left on device")

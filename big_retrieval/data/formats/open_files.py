@@ -4,8 +4,8 @@ import functools
 import glob
 import itertools
 import json
+import logging
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular, read_text
 
+log = logging.getLogger(__name__)
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
 TRY = "try the same config small and on generated data with :runlocal behind its file name"
 ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
@@ -60,11 +61,11 @@ def tar(config: Tar) -> Records:
     shards: list[Table] = []
     for path in paths:
         try:
-            shards.append(TarShard(path, folder, warn))
+            shards.append(TarShard(path, folder))
         except UserError as problem:
             if len(paths) == 1:
                 raise
-            warn(f"left out: {problem}")
+            log.warning(f"left out: {problem}")
     if not shards:
         raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
     name = paths[0].parent.name if len(shards) > 1 else paths[0].stem
@@ -235,7 +236,7 @@ def _open_table(path: Path, size: int, changed: int) -> Table:
         table = Parquet(path)
         if table.group_bytes > SLOW_GROUP:
             group = table.group_bytes / 2**20
-            warn(
+            log.warning(
                 f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
                 "will be slow; `big-retrieval data convert` makes faster shards"
             )
@@ -243,8 +244,3 @@ def _open_table(path: Path, size: int, changed: int) -> Table:
     if ending == ".npz":
         return Arrays(path)
     raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
-
-
-def warn(text: str) -> None:
-    """Says on standard error what the user should know, but need not act on."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -11,9 +11,10 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import secrets
 import tarfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
 
+log = logging.getLogger(__name__)
 VERSION = 2  # of the index files
 BLOCK = 512  # bytes of a header, which stands directly before a member's content
 PROBED = 3  # members whose headers are compared when an index is opened
@@ -39,7 +41,6 @@ class TarShard:
       path: the shard; not compressed.
       index: folder of the index file; None: the shard's own. Where it cannot be written, the index
         is kept in memory.
-      say: hears of a shard that is cut short.
 
     Raises:
       UserError: no tar file, a compressed one, or nothing in it.
@@ -47,20 +48,22 @@ class TarShard:
 
     columns = None
 
-    def __init__(
-        self, path: Path, index: Path | None = None, say: Callable[[str], None] = lambda text: None
-    ):
+    def __init__(self, path: Path, index: Path | None = None):
         self._path, self.name = path.absolute(), path.stem
         stored = _index_file(self._path, index)
         self._index = stored
         found = _read_index(stored, self._path)
         if found is not None and not _fits(self._path, found["members"]):
-            say(f"{stored} is the index of another {self._path.name}: the shard is walked again")
+            log.warning(
+                f"{stored} is the index of another {self._path.name}: the shard is walked again"
+            )
             found = None
         if found is None:
             found, complete = _walk(self._path)
             if not complete:
-                say(f"{self._path} is cut short: its first {len(found['keys']):,} samples are used")
+                log.warning(
+                    f"{self._path} is cut short: its first {len(found['keys']):,} samples are used"
+                )
             _write_index(stored, self._path, found)
         self._members, self._keys, self._endings = (
             found["members"],

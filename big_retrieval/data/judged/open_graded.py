@@ -1,6 +1,7 @@
 """From the configuration of judged pairs to their source."""
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 
 from big_retrieval.config.graded import Graded
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
-from big_retrieval.data.formats.open_files import files_of, table_of, warn
+from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.prepared import SCHEME
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
@@ -20,6 +21,8 @@ from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.data.judged.sides import Names, SideRecords, name_columns
 from big_retrieval.data.judged.tables import pairs_table, renamed, side_table
 from big_retrieval.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def graded(config: Graded) -> GradedPairs:
     found = _scan(table, ids[:2], ids[2:], shared)
     sides = _sides(config, table, found, queries, documents)
     for note in sides.notes:
-        warn(f"{table.name}: {note}")
+        log.warning(f"{table.name}: {note}")
     whose = {x: owner(found.texts[x], sides) for x in shared if x in found.texts}
     names, *own = _names(config, found.columns, queries, documents, whose)
 

@@ -1,0 +1,141 @@
+"""Messages: what is shown of which level, where, and of which process each line says it is."""
+
+import io
+import logging
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from big_retrieval.runtime import messages
+from tests.helpers import ROOT, environment
+
+log = logging.getLogger("big_retrieval.tests.messages")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = messages.settings()
+    yield
+    messages.show(**before)
+
+
+def say_all() -> None:
+    for name, level in messages.LEVELS.items():
+        log.log(level, f"at {name}")
+
+
+@pytest.mark.parametrize(
+    ("shown", "out", "err"),
+    [
+        ({}, "at info\n", "warning: at warning\nerror: at error\n"),
+        ({"results": True}, "", "at info\nwarning: at warning\nerror: at error\n"),
+        ({"level": logging.WARNING}, "", "warning: at warning\nerror: at error\n"),
+        ({"level": logging.ERROR}, "", "error: at error\n"),
+        ({"program": "launch", "level": logging.ERROR}, "", "launch: error: at error\n"),
+        (
+            {"process": 3},
+            "", "[process 3] warning: at warning\n[process 3] error: at error\n",
+        ),
+        (
+            {"process": 3, "level": logging.DEBUG},
+            "[process 3] debug: at debug\n[process 3] at info\n",
+            "[process 3] warning: at warning\n[process 3] error: at error\n",
+        ),
+    ],
+)  # fmt: skip
+def test_levels_streams_and_processes(
+    shown: dict[str, int], out: str, err: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages.show(**shown)
+    assert messages.settings().items() >= shown.items()
+    say_all()
+    assert tuple(capsys.readouterr()) == (out, err)
+
+
+def test_a_message_says_what_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    with messages.about("retrieval/test"):
+        log.info("100% done")  # no argument, so nothing is put in
+        log.warning("cut short")
+    log.info("done")
+    found = capsys.readouterr()
+    assert found.out == "retrieval/test: 100% done\ndone\n"
+    assert found.err == "warning: retrieval/test: cut short\n"
+
+
+def test_nothing_is_shown_and_other_handlers_hear_all_before_anybody_asks(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    messages.hide()
+    with caplog.at_level(logging.INFO):
+        log.info("heard")
+    assert set(caplog.messages) == {"heard"}
+    assert tuple(capsys.readouterr()) == ("", "")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_output_that_fails_ends_nobody(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    """A full disk below it, or a stream that was closed."""
+    stream = io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True)
+    if closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    say_all()
+
+
+def test_a_process_that_is_started_shows_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+    messages.show(logging.ERROR, process=2)
+    child = multiprocessing.get_context("spawn").Process(
+        target=messages.show, kwargs=messages.settings()
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+PROGRAM = """
+import logging, sys
+from absl import logging as theirs
+from big_retrieval import cli
+
+def main():
+    log = logging.getLogger("big_retrieval.somewhere")
+    log.debug("ours debug"); log.info("ours info"); log.warning("ours warning")
+    theirs.info("absl info"); theirs.warning("absl warning")
+    logging.getLogger("jax._src").warning("jax warning"); theirs.error("absl error")
+
+cli.run(main, log=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), ["ours info", "ours warning", "absl warning", "jax warning", "absl error"]),
+        (("--verbosity=warning",), ["ours warning", "absl warning", "jax warning", "absl error"]),
+        (("--verbosity=error",), ["absl error"]),
+        (
+            ("--verbosity=debug",),
+            ["ours debug", "ours info", "ours warning", "absl info", "absl warning",
+             "jax warning", "absl error"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_flag_and_the_lines_of_libraries_which_come_once(
+    flags: tuple[str, ...], expected: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *flags],
+        cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = (done.stdout + done.stderr).splitlines()
+    found = [" ".join(line.split()[-2:]) for line in lines]
+    assert sorted(found) == sorted(expected)
+    if "ours warning" in expected:
+        assert "warning: ours warning" in lines
+    if "ours info" in expected:
+        assert "ours info" in done.stdout.splitlines()
