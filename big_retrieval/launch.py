@@ -38,7 +38,7 @@ from big_retrieval.runtime.processes import (
     watch,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("big_retrieval.launch")  # __name__ is __main__ here
 MISTAKE = 2  # exit status of a user's mistake, see `big_retrieval.cli`
 
 

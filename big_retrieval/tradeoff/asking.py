@@ -31,7 +31,7 @@ LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CHUNK = 1024  # queries that are searched at a time where nothing is timed
 SAMPLE = 64  # queries whose encoding is timed
 PASSES = 3  # rounds of that
-log = logging.getLogger(__name__)
+log = logging.getLogger("big_retrieval.tradeoff.asking")  # __name__ is __main__ here
 
 
 @dataclass(frozen=True)
