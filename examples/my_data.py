@@ -9,8 +9,8 @@
 
 A source is a frozen dataclass, whose fields are its keys, and what its `build` returns: records by
 index, which `big_retrieval/data/sources.py` describes. Where records are rows with the path (or the
-content) of an image and with texts, as here, `Records` makes them of a table: something with `row`,
-which reads one row and nothing more. Images are then decoded in threads or worker processes at the
+content) of an image and with texts, as here, `Records` makes them of a `Table`, whose `row` reads
+one row and nothing more. Images are then decoded in threads or worker processes at the
 size that is needed, and a file that is damaged costs its own record, which the run names and
 counts. Evaluators, mixtures (`config.Mixture`) and sweeps take the source as they take ours.
 """
@@ -24,8 +24,9 @@ from typing import Any, Literal
 
 from big_retrieval import config
 from big_retrieval.config import recipe
-from big_retrieval.data.formats.plain import json_object
+from big_retrieval.data.formats.lines import json_object
 from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
 
 
@@ -56,10 +57,8 @@ class JsonFolder(config.Source):
         return self if self.folder else super().runlocal()
 
 
-class JsonFiles:
+class JsonFiles(Table):
     """The files as rows. Holds their names alone, and can be pickled for worker processes."""
-
-    columns = None  # of all rows alike; None: they may differ
 
     def __init__(self, folder: Path, split: str):
         self.name = folder.name

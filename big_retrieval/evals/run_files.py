@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.formats.arrow import Csv
+from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import scan
-from big_retrieval.data.formats.picked import Renamed
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.views import renamed
 from big_retrieval.data.formats.whole import judged_lines
 from big_retrieval.data.judged.pairing import Pairing
 from big_retrieval.data.judged.qrels import DuplicatePolicy
@@ -66,7 +66,7 @@ def _with_header(path: Path) -> Table:
             f"{path} holds no qrels: its lines need query, document and relevance, or TREC's "
             "query, 0, document and relevance."
         )
-    return Renamed(Csv(path, "\t"), dict(zip((names[0], *names[-2:]), NAMES, strict=True)))
+    return renamed(read_csv(path, "\t"), dict(zip((names[0], *names[-2:]), NAMES, strict=True)))
 
 
 def values_of_run(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.fields.reader import FieldReader, source_texts
-from big_retrieval.data.formats.picked import Renamed
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
+from big_retrieval.data.formats.views import renamed
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
@@ -230,5 +230,5 @@ def _table(collection: Collection | None, reader: FieldReader, rows: list[dict[s
         return own
     title = reader.field.title
     names = {"text": reader.field.column} | ({"title": title} if title else {})
-    whole = Renamed(collection.table, {x: y for x, y in names.items() if x != y})
+    whole = renamed(collection.table, {x: y for x, y in names.items() if x != y})
     return Chain([whole, own], "documents") if rows else whole

@@ -10,8 +10,8 @@ from typing import Any
 
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats import open_files
-from big_retrieval.data.formats.cells import DelimitedLines
 from big_retrieval.data.formats.columns import as_text
+from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.skipped import LeftOut

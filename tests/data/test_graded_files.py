@@ -12,11 +12,11 @@ from PIL import Image
 from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.formats import columns
-from big_retrieval.data.formats.arrow import Csv, Parquet
-from big_retrieval.data.formats.columns import Keys, encode, first_double, match, scan
-from big_retrieval.data.formats.picked import Picked, Selected
-from big_retrieval.data.formats.plain import Arrays, JsonLines
+from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
+from big_retrieval.data.formats.columns import Keys, encode, first_duplicate, match, scan
+from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.tables import Chain, Rows
+from big_retrieval.data.formats.views import View, selected
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.errors import UserError
 
@@ -259,18 +259,18 @@ def test_columns_are_the_same_at_hand_and_row_by_row(tmp_path, monkeypatch):
         JsonLines(tmp_path / "r.jsonl"),
         Rows(rows, "r"),
         Parquet(tmp_path / "r.parquet"),
-        Csv(tmp_path / "r.csv", ","),
+        read_csv(tmp_path / "r.csv", ","),
         Arrays(tmp_path / "r.npz"),
         Chain([Rows(rows[:2], "r"), Rows(rows[2:], "r")], "r"),
     ]
-    tables += [Picked(Chain([each, each], "r"), np.arange(5, 10)) for each in tables]
+    tables += [View(Chain([each, each], "r"), np.arange(5, 10)) for each in tables]
     for table in tables:
         found = scan(table, ("a", "t"), ("n",))
         assert found.texts["a"].to_pylist() == ["0", "1", "2", "3", "4"]
         assert found.texts["t"].to_pylist() == [None, "x", "xx", "xxx", "xxxx"]
         assert found.numbers["n"].tolist() == [0, 0.5, 1, 1.5, 2]
         assert found.columns == {"a", "n", "t"}
-        chosen = Selected(table, {"a": "3"})
+        chosen = selected(table, {"a": "3"})
         assert (len(chosen), chosen.row(0)["t"]) == (1, "xxx")
 
 
@@ -288,8 +288,8 @@ def test_texts_are_numbered_found_and_compared():
     codes, different = encode(texts)
     assert codes.tolist() == [0, 1, 0, 2, 3]
     assert match(different, texts).tolist() == [0, 1, 3, 4]
-    assert first_double(texts) == (2, 0)
-    assert first_double(different) is None
+    assert first_duplicate(texts) == (2, 0)
+    assert first_duplicate(different) is None
     keys = Keys(different)
     assert [keys.find(key) for key in ("b", "a", "\U0001f600", "é", "c", "")] == [
         0, 1, 2, 3, None, None

@@ -21,8 +21,8 @@ from big_retrieval import config
 from big_retrieval.data.batches import RecordSpec, train_batch
 from big_retrieval.data.fields.labels import read_labels
 from big_retrieval.data.fields.reader import TextReader, stack
-from big_retrieval.data.formats.arrow import Csv
-from big_retrieval.data.formats.plain import JsonLines, json_object
+from big_retrieval.data.formats.arrow import read_csv
+from big_retrieval.data.formats.lines import JsonLines, json_object
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.images import decoding
 from big_retrieval.data.negatives import read_negatives
@@ -188,7 +188,7 @@ def _table(data: bytes, number: int) -> None:
     lines = number % 2
     path = _folder() / ("fuzz.jsonl" if lines else "fuzz.csv")
     path.write_bytes(data)
-    table: Any = JsonLines(path) if lines else Csv(path, ",")
+    table: Any = JsonLines(path) if lines else read_csv(path, ",")
     source = Records(table, image=())
     spec = RecordSpec({"text": _specs()[0]}, config.PairLabels(score="score", s_max=5.0))
     train_batch(source, spec, Order(len(source), 0), 4, np.arange(4), 0)

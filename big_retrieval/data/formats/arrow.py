@@ -1,8 +1,9 @@
-"""CSV, TSV and Parquet files as tables, read by Arrow."""
+"""CSV, TSV, Parquet and npz files as tables whose columns are in memory, but for heavy ones."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from big_retrieval.data.damage import told
+from big_retrieval.data.formats.tables import ArrowTable, Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
@@ -18,8 +21,8 @@ CACHED_GROUPS = 8  # row groups of heavy columns that are kept decoded
 HEAVY = 512  # mean bytes of a value above which a column stays on the disk
 
 
-class Csv:
-    """A CSV or TSV file with a header line; all values are str, and held in memory.
+def read_csv(path: Path, delimiter: str) -> ArrowTable:
+    """A CSV or TSV file with a header line; all values are str.
 
     Args:
       path: the file, UTF-8; cells in quotes may hold line ends.
@@ -28,46 +31,25 @@ class Csv:
     Raises:
       UserError: it cannot be read, such as a row with another number of cells.
     """
-
-    def __init__(self, path: Path, delimiter: str):
-        self._path, self._delimiter = path.absolute(), delimiter
-        self.name = path.stem
-        options = pa_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
-        try:
-            with pa_csv.open_csv(self._path, parse_options=options) as reader:
-                names = reader.schema.names
-            self._table = pa_csv.read_csv(
-                self._path,
-                parse_options=options,
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-                ),
-            )
-        except Exception as problem:  # Arrow's, or of a header that is not in UTF-8
-            raise UserError(f"{self._path} is no readable CSV file ({_first(problem)}).") from None
-        self.columns = frozenset(names)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Csv, (self._path, self._delimiter)
-
-    def __len__(self) -> int:
-        return self._table.num_rows
-
-    def place(self, index: int) -> str:
-        """The file and the number of the row behind the header, from 1."""
-        return f"{self._path}, row {index + 1}"
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The cells of a row."""
-        wanted = self.columns if columns is None else self.columns & set(columns)
-        return {key: self._table[key][index].as_py() for key in wanted}
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """All cells of a column; None where there is no such column."""
-        return self._table[name] if name in self.columns else None
+    path = path.absolute()
+    options = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    try:
+        with pa_csv.open_csv(path, parse_options=options) as reader:
+            texts = dict.fromkeys(reader.schema.names, pa.string())
+        convert = pa_csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
+        table = pa_csv.read_csv(path, parse_options=options, convert_options=convert)
+        table.column_names  # noqa: B018 - of a header that is not in UTF-8, an error
+    except Exception as problem:  # Arrow's, or of the header
+        raise UserError(f"{path} is no readable CSV file ({_first(problem)}).") from None
+    return ArrowTable(table, path.stem, partial(row_of, str(path)), (read_csv, path, delimiter))
 
 
-class Parquet:
+def row_of(path: str, index: int) -> str:
+    """Where a row stands: the file and the number of the row, from 1 behind a header line."""
+    return f"{path}, row {index + 1}"
+
+
+class Parquet(Table):
     """A Parquet file; light columns are held in memory, heavy ones (images) read by row group.
 
     Random access reads a whole row group for one row, so that files with images want small ones;
@@ -84,18 +66,22 @@ class Parquet:
         self._path, self.name = path.absolute(), path.stem
         try:
             self._file = pq.ParquetFile(self._path, memory_map=True)
+            sizes = _sizes(self._file.metadata)  # [groups] each
+            heavy = HEAVY * self._file.metadata.num_rows
+            self._heavy = frozenset(name for name, size in sizes.items() if sum(size) > heavy)
             names = self._file.schema_arrow.names
-            self._heavy = _heavy(self._file)
-            light = [name for name in names if name not in self._heavy]
-            self._light = self._file.read(columns=light)
+            self._light = self._file.read(columns=[x for x in names if x not in self._heavy])
         except Exception as problem:  # Arrow's, or whatever the bytes of the footer lead to
             raise UserError(
                 f"{self._path} is no readable Parquet file ({_first(problem)})."
             ) from None
-        groups = self._file.metadata.num_row_groups
-        counts = [self._file.metadata.row_group(group).num_rows for group in range(groups)]
+        self.columns = self._names = frozenset(names)
+        groups = range(self._file.metadata.num_row_groups)
+        counts = [self._file.metadata.row_group(group).num_rows for group in groups]
         self._starts = np.cumsum([0, *counts])  # [groups + 1]
-        self.columns = frozenset(names)
+        # Bytes that are decoded for one row at most: those of the largest row group.
+        groups = zip(*(sizes[name] for name in self._heavy), strict=True)
+        self.group_bytes = max(map(sum, groups), default=0)
         self._cache: OrderedDict[int, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -105,25 +91,15 @@ class Parquet:
     def __len__(self) -> int:
         return self._file.metadata.num_rows
 
-    @property
-    def group_bytes(self) -> int:
-        """Bytes that are decoded for one row at most: those of the largest row group."""
-        meta = self._file.metadata
-        return max((_bytes_of(meta.row_group(i), self._heavy) for i in self._groups()), default=0)
-
-    def _groups(self) -> range:
-        return range(self._file.metadata.num_row_groups)
-
     def place(self, index: int) -> str:
         """The file and the number of the row, from 1."""
-        return f"{self._path}, row {index + 1}"
+        return row_of(str(self._path), index)
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """The values of a row."""
-        wanted = self.columns if columns is None else self.columns & set(columns)
-        light, heavy = wanted - self._heavy, wanted & self._heavy
-        out = {key: self._light[key][index].as_py() for key in light}
-        if heavy:
+        wanted = self._names if columns is None else self._names & set(columns)
+        out = {key: self._light[key][index].as_py() for key in wanted - self._heavy}
+        if heavy := wanted & self._heavy:
             group = int(np.searchsorted(self._starts, index, side="right")) - 1
             table = self._group(group, index)
             inner = index - int(self._starts[group])
@@ -131,8 +107,10 @@ class Parquet:
         return out
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """All values of a light column; None where it stays on the disk, or is not there."""
-        return self._light[name] if name in self.columns - self._heavy else None
+        """See `Table`; None where the column stays on the disk, too."""
+        if name not in self._names - self._heavy or pa.types.is_nested(self._light[name].type):
+            return None
+        return self._light[name]
 
     def _group(self, group: int, index: int) -> pa.Table:
         with self._lock:
@@ -143,32 +121,72 @@ class Parquet:
                 except Exception as problem:
                     why = f"the row group cannot be read ({_first(problem)})"
                     raise Damaged(self.place(index), why) from None
-                while len(self._cache) > CACHED_GROUPS:
+                if len(self._cache) > CACHED_GROUPS:
                     self._cache.popitem(last=False)
             self._cache.move_to_end(group)
             return self._cache[group]
 
 
-def _heavy(file: pq.ParquetFile) -> frozenset[str]:
-    """The top-level columns whose values are large."""
-    meta = file.metadata
-    sizes: dict[str, int] = {}
+def _sizes(meta: pq.FileMetaData) -> dict[str, list[int]]:
+    """Bytes of every top-level column in each row group, decoded."""
+    sizes: dict[str, list[int]] = {}
     for group in range(meta.num_row_groups):
         part = meta.row_group(group)
         for number in range(part.num_columns):
             column = part.column(number)
             name = column.path_in_schema.split(".")[0]
-            sizes[name] = sizes.get(name, 0) + column.total_uncompressed_size
-    return frozenset(name for name, size in sizes.items() if size > HEAVY * meta.num_rows)
+            sizes.setdefault(name, [0] * meta.num_row_groups)[group] += (
+                column.total_uncompressed_size
+            )
+    return sizes
 
 
-def _bytes_of(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
-    columns = (group.column(number) for number in range(group.num_columns))
-    return sum(
-        column.total_uncompressed_size
-        for column in columns
-        if column.path_in_schema.split(".")[0] in names
-    )
+class Arrays(Table):
+    """A .npz file whose arrays are columns; held in memory, never unpickled.
+
+    Args:
+      path: the file; its arrays have the same first dimension.
+
+    Raises:
+      UserError: it is no such file.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self.name = path.absolute(), path.stem
+        try:
+            with np.load(self._path, allow_pickle=False) as file:
+                self._columns = {key: file[key] for key in file.files}
+        except Exception as problem:  # of zip files, of zlib, of numpy, or no memory
+            raise UserError(
+                f"{self._path} is no whole .npz file of plain arrays ({told(problem)})."
+            ) from None
+        lengths = {key: len(value) for key, value in self._columns.items() if value.ndim}
+        if len(set(lengths.values())) != 1 or len(lengths) != len(self._columns):
+            raise UserError(f"{self._path}: the arrays must have one length, not {lengths}.")
+        self.columns = frozenset(self._columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Arrays, (self._path,)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def place(self, index: int) -> str:
+        """The file and the number of the row, from 1."""
+        return row_of(str(self._path), index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The values of a row; numbers and strings are Python's."""
+        wanted = self._columns.keys() & (self._columns if columns is None else columns)
+        found = {key: self._columns[key][index] for key in wanted}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in found.items()}
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """See `Table`: columns of numbers or texts."""
+        found = self._columns.get(name)
+        if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
+            return None
+        return pa.chunked_array([pa.array(found)])
 
 
 def _first(problem: Exception) -> str:

@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from big_retrieval.data.formats.lines import BLOCK, TEXT
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import as_utf8, is_absent
 from big_retrieval.errors import UserError
 
-BLOCK = 65536  # rows that are held as Python objects at a time
-TEXT = pa.large_string()  # ids and titles of a data set may exceed 2 GiB
 _compute: Any = pc  # its functions are made when it is imported, which types cannot see
 
 
@@ -50,48 +49,25 @@ def scan(table: Table, texts: Collection[str], numbers: Collection[str] = ()) ->
     Raises:
       UserError: a row that cannot be read, or a value that is no number, named by its place.
     """
-    whole = {name: at_hand(table, name) for name in (*texts, *numbers)}
-    if table.columns is not None and all(value is not None for value in whole.values()):
-        made = {name: _arrow_texts(whole[name]) for name in texts}
-        counts = {name: _arrow_numbers(whole[name], name, table.place) for name in numbers}
-        return Scan(made, counts, table.columns)
-    columns: set[str] = set(table.columns or ())
-    parts: dict[str, list[pa.Array]] = {name: [] for name in texts}
-    counts: dict[str, np.ndarray] = {name: np.full(len(table), np.nan) for name in numbers}
-    for start in range(0, len(table), BLOCK):
-        rows = range(start, min(start + BLOCK, len(table)))
-        block = [table.row(index, {*texts, *numbers}) for index in rows]
-        columns.update(*block)
-        for name in texts:
-            parts[name].append(pa.array([as_text(row.get(name)) for row in block], TEXT))
-        for name in numbers:
-            found = [
-                as_number(row.get(name), name, table.place, start + i)
-                for i, row in enumerate(block)
-            ]
-            counts[name][start : start + len(block)] = found
-    joined = {name: _joined(pa.chunked_array(blocks, TEXT)) for name, blocks in parts.items()}
-    return Scan(joined, counts, frozenset(columns))
-
-
-def at_hand(table: Table, name: str) -> pa.ChunkedArray | None:
-    """A column that the table holds as a whole, of single values; None: read the rows."""
-    column: Callable[[str], pa.ChunkedArray | None] | None = getattr(table, "column", None)
-    found = None if column is None else column(name)
-    return None if found is None or pa.types.is_nested(found.type) else found
-
-
-def same_text(table: Table, name: str, value: str) -> np.ndarray | None:
-    """Which rows have a value in a column, compared as text: bool [n]; None: read the rows."""
-    found = at_hand(table, name)
-    if found is None or not (
-        pa.types.is_string(found.type)
-        or pa.types.is_large_string(found.type)
-        or pa.types.is_integer(found.type)
-    ):
-        return None  # Python writes other types in other ways
-    equal = _compute.equal(_compute.cast(found, TEXT), value)
-    return np.asarray(_compute.fill_null(equal, value == "None"), bool)
+    held: dict[str, Any] = {name: table.column(name) for name in (*texts, *numbers)}
+    by_row = [name for name, found in held.items() if found is None]
+    known, blocks = set(table.columns or ()), {name: [] for name in by_row}
+    for start in range(0, len(table) if by_row else 0, BLOCK):
+        rows = [table.row(i, by_row) for i in range(start, min(start + BLOCK, len(table)))]
+        known.update(*rows)
+        for name in by_row:
+            values = [row.get(name) for row in rows]
+            if name in texts:
+                block = pa.array(map(as_text, values), TEXT)
+            else:
+                found = [as_number(x, name, table.place, start + i) for i, x in enumerate(values)]
+                block = pa.array(found, pa.float64())
+            blocks[name].append(block)
+    for name, parts in blocks.items():
+        held[name] = pa.chunked_array(parts, TEXT if name in texts else pa.float64())
+    made = {name: _arrow_texts(held[name]) for name in texts}
+    counts = {name: _arrow_numbers(held[name], name, table.place) for name in numbers}
+    return Scan(made, counts, frozenset(known))
 
 
 def as_text(value: Any) -> str | None:
@@ -124,13 +100,12 @@ def match(texts: pa.Array, known: pa.Array) -> np.ndarray:
     return np.asarray(_compute.fill_null(found, -1), np.int64)
 
 
-def first_double(texts: pa.Array) -> tuple[int, int] | None:
-    """The first text that is there already: (its row, the earlier row); None: all differ."""
+def first_duplicate(texts: pa.Array) -> tuple[int, int] | None:
+    """The first text that an earlier row has: (its row, the earlier row); None: all differ."""
     codes, different = encode(texts)
     if len(different) == len(codes):
         return None
-    top = np.maximum.accumulate(codes)
-    later = int(np.flatnonzero(codes[1:] <= top[:-1])[0]) + 1
+    later = int(np.flatnonzero(codes[1:] <= np.maximum.accumulate(codes)[:-1])[0]) + 1
     return later, int(np.flatnonzero(codes == codes[later])[0])
 
 
@@ -151,9 +126,9 @@ def check_ids(
     """
     if ids.null_count:
         raise UserError(f"{place(int(np.flatnonzero(np.asarray(ids.is_null()))[0]))}: {missing}.")
-    double = first_double(ids)
-    if double is not None:
-        later, earlier = double
+    duplicate = first_duplicate(ids)
+    if duplicate is not None:
+        later, earlier = duplicate
         value = ids[later].as_py()
         raise UserError(
             f"{place(later)}: {column} {value!r} is there already ({place(earlier)}); {remedy}."
@@ -164,22 +139,21 @@ class Keys:
     """Which row has a key; holds the keys once, sorted, and 8 bytes for each.
 
     Args:
-      keys: Arrow texts [n], without null and without doubles.
+      keys: Arrow texts [n], without null and without duplicates.
     """
 
     def __init__(self, keys: pa.Array):
         order = _compute.array_sort_indices(keys)
         self._rows = np.asarray(order).astype(np.int64)  # [n]
-        self._sorted = keys.take(order)
+        self._sorted: Any = keys.take(order)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def find(self, key: str) -> int | None:
         """The row of a key."""
-        texts: Any = self._sorted
-        place = bisect.bisect_left(texts, key, key=lambda each: each.as_py())
-        if place == len(self) or texts[place].as_py() != key:
+        place = bisect.bisect_left(self._sorted, key, key=lambda each: each.as_py())
+        if place == len(self) or self._sorted[place].as_py() != key:
             return None
         return int(self._rows[place])
 
@@ -224,7 +198,7 @@ def _arrow_texts(column: Any) -> pa.Array:
 
 def _arrow_numbers(column: Any, name: str, place: Callable[[int], str]) -> np.ndarray:
     """A column of Arrow's as `Scan.numbers` says."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if column.type in (pa.string(), TEXT):
         texts = _compute.utf8_trim_whitespace(column)
         column = _compute.if_else(_compute.equal(texts, ""), None, texts)
     try:

@@ -6,17 +6,17 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.data import Karpathy, Pairs, Tar, Tfds
-from big_retrieval.data.formats.arrow import Csv, Parquet
-from big_retrieval.data.formats.picked import Selected
-from big_retrieval.data.formats.plain import Arrays, JsonLines
+from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
+from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.records import Records
-from big_retrieval.data.formats.tables import Chain, Joined, Rows, Table
+from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.tar import TarShard
+from big_retrieval.data.formats.views import Joined, selected
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular, read_text
 
@@ -36,7 +36,7 @@ def pairs(config: Pairs) -> Records:
     paths = files_of(config.path, config.how_to_get)
     table, classes = table_of(paths)
     if config.where:
-        table = Selected(table, dict(term_of(term) for term in config.where))
+        table = selected(table, terms_of(config.where))
     if config.join:
         other, _ = table_of(files_of(config.join, config.how_to_get))
         table = Joined(table, other, config.on)
@@ -174,16 +174,18 @@ def _advice(problem: str, how_to_get: str) -> str:
     return f"{problem}, or {how}; or {TRY}."
 
 
-def term_of(term: str) -> tuple[str, str]:
-    """Column and value of a condition such as "split=train".
+def terms_of(
+    terms: Sequence[str], key: str = "where", example: str = "split=train"
+) -> dict[str, str]:
+    """Column -> what stands behind the = of terms such as "split=train".
 
     Raises:
-      UserError: it is none.
+      UserError: a term that is none.
     """
-    column, equals, value = term.partition("=")
-    if not equals or not column:
-        raise UserError(f"where is {term!r}; write column=value, such as split=train.")
-    return column, value
+    for term in terms:
+        if not term.partition("=")[0] or "=" not in term:
+            raise UserError(f"{key} has {term!r}; write column=value, such as {example}.")
+    return {column: value for column, _, value in (term.partition("=") for term in terms)}
 
 
 def table_of(
@@ -221,26 +223,35 @@ def file_table(path: Path) -> Table:
     Raises:
       UserError: its kind is unknown, or it cannot be read.
     """
+    return opened(path, _by_ending)
+
+
+def opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
+    """What `read(path, *args)` reads of a file, once however many sources read from it."""
     found = check_regular(path)
-    return _open_table(path, found.st_size, found.st_mtime_ns)
+    return _opened(path, found.st_size, found.st_mtime_ns, read, *args)
 
 
 @functools.lru_cache(maxsize=16)
-def _open_table(path: Path, size: int, changed: int) -> Table:
+def _opened(path: Path, size: int, changed: int, read: Callable[..., Any], *args: str) -> Any:
+    del size, changed  # of the file, which is read again where they differ
+    return read(path, *args)
+
+
+def _by_ending(path: Path) -> Table:
     ending = path.suffix.lower()
     if ending in (".jsonl", ".ndjson"):
         return JsonLines(path)
     if ending in (".csv", ".tsv"):
-        return Csv(path, "," if ending == ".csv" else "\t")
-    if ending == ".parquet":
-        table = Parquet(path)
-        if table.group_bytes > SLOW_GROUP:
-            group = table.group_bytes / 2**20
-            log.warning(
-                f"{path} has row groups of {group:,.0f} MiB, which one image needs whole: reading "
-                "will be slow; `big-retrieval data convert` makes faster shards"
-            )
-        return table
+        return read_csv(path, "," if ending == ".csv" else "\t")
     if ending == ".npz":
         return Arrays(path)
-    raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+    if ending != ".parquet":
+        raise UserError(f"{path} is of no known kind; known: {ENDINGS}.")
+    table = Parquet(path)
+    if table.group_bytes > SLOW_GROUP:
+        log.warning(
+            f"{path} has row groups of {table.group_bytes / 2**20:,.0f} MiB, which one image needs "
+            "whole: reading will be slow; `big-retrieval data convert` makes faster shards"
+        )
+    return table

@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from big_retrieval.data.formats.columns import at_hand
 from big_retrieval.data.formats.shards import plain
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.errors import UserError
@@ -37,7 +36,7 @@ def write_parquet(
     held: Columns = dict(added)
     read: dict[str, str] = {}
     for own, name in columns.items():
-        found = None if table is None else at_hand(table, own)
+        found = None if table is None else table.column(own)
         if found is None:
             read[own] = name
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 
@@ -16,7 +17,7 @@ INFO = "dataset_info.json"  # TFDS writes it into every prepared data set
 SCHEME = "tfds:"
 
 
-class Prepared:
+class Prepared(Table):
     """The examples of a split; a nested feature `captions/text` is a column of that name.
 
     Only the prepared files are read, never the code that made them, which may want TensorFlow.

@@ -20,7 +20,7 @@ from PIL import Image
 
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.records import IMAGE
-from big_retrieval.data.formats.tables import Chain
+from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.sources import Record, RecordSource, place_of
 from big_retrieval.errors import Damaged, UserError
@@ -31,7 +31,7 @@ INDEX = "dataset.json"
 FORMAT = 1
 
 
-class Shard:
+class Shard(Table):
     """One ArrayRecord file; a shard that cannot be opened makes each of its records damaged.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rows by index, nothing decoded: what the files of own data are, whatever their format.
+"""Tables: rows by index, nothing decoded; what the files of own data are, whatever their format.
 
 `records.Records` makes a source of a table. Tables are read from several threads and, pickled,
 from several processes; they hold no more than they must and open their files again when unpickled.
@@ -6,35 +6,29 @@ from several processes; they hold no more than they must and open their files ag
 
 import bisect
 import itertools
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from big_retrieval.data.sources import Record
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import UserError
 
 
-class Table(Protocol):
-    """A fixed number of rows.
+class Table:
+    """The base of tables: a fixed number of rows.
 
-    A table that holds whole columns may also have `column(name: str) -> pyarrow.ChunkedArray |
-    None`, the values of all rows; None: read them row by row. `columns.scan` uses it.
+    Attributes:
+      name: a short name for logs and record ids.
+      columns: the columns of every row; None where rows may differ.
     """
 
-    @property
-    def name(self) -> str:
-        """A short name for logs and record ids."""
-        ...
-
-    @property
-    def columns(self) -> frozenset[str] | None:
-        """The columns of every row; None where rows may differ."""
-        ...
+    name: str
+    columns: frozenset[str] | None = None
 
     def __len__(self) -> int:
         """The number of rows."""
-        ...
+        raise NotImplementedError
 
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """Row `index`, a new dict; of `columns` those that it has, and perhaps more; None: all.
@@ -42,15 +36,20 @@ class Table(Protocol):
         Raises:
           Damaged: the row cannot be read.
         """
-        ...
+        raise NotImplementedError
 
     def place(self, index: int) -> str:
         """Where a row stands, for messages, such as `pairs.jsonl, line 7`."""
-        ...
+        return f"{self.name}, entry {index + 1}"
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The single values that all rows have in a column; None: read them row by row."""
+        del name
+        return None
 
 
-class Rows:
-    """Rows at hand.
+class Rows(Table):
+    """Rows in memory, as Python objects.
 
     Args:
       rows: the rows; all have the first one's columns.
@@ -64,16 +63,55 @@ class Rows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def place(self, index: int) -> str:
-        """The name and the number of the row, from 1."""
-        return f"{self.name}, entry {index + 1}"
-
     def row(self, index: int, columns: Collection[str] | None = None) -> Record:
         """A copy of a row."""
         return dict(self._rows[index])
 
 
-class Chain:
+class ArrowTable(Table):
+    """Columns in memory, as Arrow arrays.
+
+    Args:
+      table: the columns.
+      name: of the table.
+      place: where a row stands; a function that can be pickled.
+      opened_by: the function with its arguments that reads the table again where it is unpickled;
+        None: the columns themselves are pickled.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        name: str,
+        place: Callable[[int], str],
+        opened_by: tuple[Any, ...] | None = None,
+    ):
+        self._table, self.name, self._place, self._opened_by = table, name, place, opened_by
+        self.columns = self._names = frozenset(table.column_names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._opened_by is None:
+            return ArrowTable, (self._table, self.name, self._place)
+        return self._opened_by[0], self._opened_by[1:]
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def place(self, index: int) -> str:
+        """See `Table`."""
+        return self._place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The values of a row."""
+        wanted = self._names if columns is None else self._names & set(columns)
+        return {key: self._table[key][index].as_py() for key in wanted}
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """See `Table`."""
+        return self._table[name] if name in self._names else None
+
+
+class Chain(Table):
     """Several tables as one, such as shards.
 
     Args:
@@ -82,8 +120,7 @@ class Chain:
     """
 
     def __init__(self, tables: Sequence[Table], name: str):
-        self.name = name
-        self._tables = list(tables)
+        self.name, self._tables = name, list(tables)
         self._ends = list(itertools.accumulate(len(table) for table in tables))
         columns = [table.columns for table in tables]
         known = [each for each in columns if each is not None]
@@ -107,62 +144,14 @@ class Chain:
         return table.row(own, columns)
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """All values of a column, where every table holds it as a whole and has the same ones."""
+        """See `Table`; None, too, where the tables differ in their columns or types."""
         if len({table.columns for table in self._tables}) > 1:
             return None
-        found = [getattr(table, "column", lambda name: None)(name) for table in self._tables]
-        whole: list[pa.ChunkedArray] = [each for each in found if each is not None]
-        types = {each.type for each in whole}
-        if len(whole) < len(found) or len(types) > 1:
+        found = [table.column(name) for table in self._tables]
+        whole = [each for each in found if each is not None]
+        if len(whole) < len(found) or len({each.type for each in whole}) > 1:
             return None
-        return pa.chunked_array([chunk for each in whole for chunk in each.chunks], types.pop())
-
-
-class Joined:
-    """A table with the columns that another one has for the same value of a shared column.
-
-    Args:
-      table: its rows and columns are kept.
-      other: adds the columns that `table` lacks.
-      on: the shared column.
-
-    Raises:
-      UserError: `other` has a value twice, or one of the tables lacks the column.
-    """
-
-    def __init__(self, table: Table, other: Table, on: str):
-        self._table, self._other, self._on, self.name = table, other, on, table.name
-        check_columns(table, (on,))
-        check_columns(other, (on,))
-        self._rows: dict[Any, int] = {}
-        for index in range(len(other)):
-            value = _value(other.row(index, (on,)), on, other.place(index))
-            if self._rows.setdefault(value, index) != index:
-                raise UserError(
-                    f"{other.place(index)}: {on} {value!r} is there already "
-                    f"({other.place(self._rows[value])}); join on a column without duplicates."
-                )
-        both = table.columns is not None and other.columns is not None
-        self.columns = (table.columns or frozenset()) | (other.columns or frozenset())
-        self.columns = self.columns if both else None
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def place(self, index: int) -> str:
-        """That of the first table."""
-        return self._table.place(index)
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """A row with what the other table adds."""
-        row = self._table.row(index, None if columns is None else {*columns, self._on})
-        if columns is not None and set(columns) <= set(row):
-            return row
-        value = _value(row, self._on, self.place(index))
-        if value not in self._rows:
-            why = f"{self._other.name} has no row with {self._on} {value!r}"
-            raise Damaged(self.place(index), why)
-        return {**self._other.row(self._rows[value], columns), **row}
+        return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
 
 
 def check_columns(table: Table, columns: Collection[str]) -> None:
@@ -183,9 +172,3 @@ def check_known(name: str, columns: Collection[str], wanted: Collection[str]) ->
         if column not in columns:
             known = ", ".join(sorted(columns))
             raise UserError(f"{name} has no column {column!r}; it has {known}.")
-
-
-def _value(row: Record, column: str, place: str) -> Any:
-    if column not in row:
-        raise Damaged(place, f"there is no {column!r}; it has {', '.join(sorted(row))}")
-    return row[column]

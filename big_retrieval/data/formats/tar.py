@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.data.formats.plain import RandomAccessFile
+from big_retrieval.data.formats.lines import RandomAccessFile
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.durable import publish
@@ -31,7 +32,7 @@ PROBED = 3  # members whose headers are compared when an index is opened
 MAX_MEMBER = 256 * 2**20  # bytes; no image is larger, and a damaged header may say anything
 
 
-class TarShard:
+class TarShard(Table):
     """The samples of one tar file.
 
     A row has the content of each member under its ending as bytes (`txt` and `cls` as str), the
@@ -45,8 +46,6 @@ class TarShard:
     Raises:
       UserError: no tar file, a compressed one, or nothing in it.
     """
-
-    columns = None
 
     def __init__(self, path: Path, index: Path | None = None):
         self._path, self.name = path.absolute(), path.stem
@@ -89,7 +88,7 @@ class TarShard:
         for _, ending, start, length, digest in mine.tolist():
             name = self._endings[ending]
             if columns is None or name in columns or (name == "json" and _asks_json(columns)):
-                content = self._file.read(start - BLOCK, BLOCK + length)
+                content = self._file.read(start - BLOCK, start + length)
                 if _digest(content[:BLOCK]) != digest:
                     why = f"the shard is another one than when {self._index} was made; delete that"
                     raise Damaged(self.place(index), why)
@@ -141,7 +140,7 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                     keys.append(key)
                 number = endings.setdefault(ending.lower(), len(endings))
                 start = member.offset_data
-                digest = _digest(file.read(start - BLOCK, BLOCK))
+                digest = _digest(file.read(start - BLOCK, start))
                 members.append((len(keys) - 1, number, start, member.size, digest))
             complete = complete and _ends(path, shard.offset)
     except tarfile.ReadError as problem:
@@ -174,7 +173,7 @@ def _fits(path: Path, members: np.ndarray) -> bool:
     last = len(members) - 1
     rows = np.unique(np.linspace(0, last, PROBED).astype(np.int64)) if len(members) else []
     return all(
-        _digest(file.read(start - BLOCK, BLOCK)) == digest
+        _digest(file.read(start - BLOCK, start)) == digest
         for _, _, start, _, digest in members[rows].tolist()
     )
 

@@ -6,9 +6,10 @@
 query 0 document score                TREC's qrels; query document score, too
 """
 
+import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval.data.formats.columns import TEXT, as_number
+from big_retrieval.data.formats.columns import as_number
+from big_retrieval.data.formats.lines import TEXT
+from big_retrieval.data.formats.tables import ArrowTable, Table
 from big_retrieval.data.sources import Record, as_utf8
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular, read_text
@@ -25,33 +28,7 @@ JUDGED = (".qrels", ".qrel", ".trec", ".txt", ".tsv")  # endings of files withou
 TEXT_COLUMN = "text"  # of {id: "text"}
 
 
-class ArrowColumns:
-    """Columns at hand, as Arrow arrays.
-
-    Args:
-      table: the columns.
-      name: of the table.
-      place: where a row stands; a function that can be pickled.
-    """
-
-    def __init__(self, table: pa.Table, name: str, place: Callable[[int], str]):
-        self._table, self.name, self.place = table, name, place
-        self.columns = frozenset(table.column_names)
-
-    def __len__(self) -> int:
-        return self._table.num_rows
-
-    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
-        """The values of a row."""
-        wanted = self.columns if columns is None else self.columns & set(columns)
-        return {key: self._table[key][index].as_py() for key in wanted}
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """All values of a column; None where there is no such column."""
-        return self._table[name] if name in self.columns else None
-
-
-class Objects:
+class Objects(Table):
     """Rows that were JSON objects of one file, held as JSON again: a fifth of Python's objects.
 
     Args:
@@ -60,8 +37,6 @@ class Objects:
       key: the column of the ids.
       path: the file.
     """
-
-    columns = None
 
     def __init__(self, rows: pa.Array, ids: pa.Array | None, key: str, path: Path):
         self._rows, self._ids, self._key, self._path = rows, ids, key, path
@@ -91,8 +66,11 @@ def objects(path: Path, key: str) -> Objects:
     Raises:
       UserError: it is no such file, has an id twice, or a row has another value for its id.
     """
-    whole = _load(path)
-    rows = whole
+    return _objects(path, _load(path), key)
+
+
+def _objects(path: Path, whole: Any, key: str) -> Objects:
+    ids, rows = None, whole
     if isinstance(whole, dict):
         rows = [{TEXT_COLUMN: x} if isinstance(x, str) else x for x in whole.values()]
     if not all(isinstance(row, dict) for row in rows):
@@ -100,17 +78,18 @@ def objects(path: Path, key: str) -> Objects:
             f"{path} holds neither rows by id, such as "
             '{"d1": {"title": "..."}} or {"d1": "..."}, nor a list of rows.'
         )
+    if isinstance(whole, dict):
+        for name, row in zip(whole, rows, strict=True):
+            if str(row.get(key, name)) != name:
+                raise UserError(
+                    f"{path}, entry {name!r}: its {key!r} is {row[key]!r:.60}, not its id."
+                )
+        ids = pa.array(map(as_utf8, whole), TEXT)
     made = pa.array([json.dumps(row).encode() for row in rows], pa.large_binary())
-    if not isinstance(whole, dict):
-        return Objects(made, None, key, path.absolute())
-    for name, row in zip(whole, rows, strict=True):
-        if str(row.get(key, name)) != name:
-            raise UserError(f"{path}, entry {name!r}: its {key!r} is {row[key]!r:.60}, not its id.")
-    ids = pa.array([as_utf8(name) for name in whole], TEXT)
     return Objects(made, ids, key, path.absolute())
 
 
-def judged_objects(path: Path, query: str, document: str, score: str) -> ArrowColumns | Objects:
+def judged_objects(path: Path, query: str, document: str, score: str) -> Table:
     """The pairs of a JSON file: {query: {document: score}} or [{column: value}, ...].
 
     Args:
@@ -124,23 +103,22 @@ def judged_objects(path: Path, query: str, document: str, score: str) -> ArrowCo
     """
     whole = _load(path)
     if isinstance(whole, list):
-        return objects(path, "")
+        return _objects(path, whole, "")
     if not all(isinstance(judged, dict) for judged in whole.values()):
         raise UserError(f'{path} holds no qrels, such as {{"q1": {{"d1": 3, "d2": 1}}}}.')
-    queries: list[str] = []
-    documents: list[str | None] = []
-    scores: list[Any] = []
-    for name, judged in whole.items():
-        queries += [as_utf8(name)] * max(1, len(judged))
-        documents += [as_utf8(each) for each in judged] or [None]
-        scores += judged.values() or [0]
+    pairs = [
+        (as_utf8(name), document and as_utf8(document), relevance)
+        for name, judged in whole.items()
+        for document, relevance in (judged.items() or [(None, 0)])
+    ]
+    queries, documents, scores = map(list, zip(*pairs, strict=True))
     place = partial(_entry, str(path.absolute()), pa.array(queries, TEXT))
     numbers = [as_number(each, score, place, i) for i, each in enumerate(scores)]
-    table = _pairs_table(query, document, score, queries, documents, numbers)
-    return ArrowColumns(table, path.stem, place)
+    table = _pairs_table((query, document, score), queries, documents, numbers)
+    return ArrowTable(table, path.stem, place)
 
 
-def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowColumns | None:
+def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowTable | None:
     """Pairs without a header line: `query document score`, or TREC's `query 0 document score`.
 
     Cells are separated by tabs where the first line has one, else by blanks.
@@ -158,89 +136,77 @@ def judged_lines(path: Path, query: str, document: str, score: str) -> ArrowColu
       UserError: a line has another number of cells, or a score that is no number.
     """
     check_regular(path)
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        first = next((line for line in file if line.strip()), "")
-    cells = _cells(first, "\t" in first)
-    if len(cells) not in (3, 4) or not _is_number(cells[-1]):
-        return None
-    found: tuple[list[str], list[str], list[float]] = ([], [], [])
+    cells: list[list[str]] = [[], [], [], []]  # of all lines: the first, the second ... cells
     numbers: list[int] = []
-    place = partial(_line, str(path.absolute()), numbers)
+    separator, count = None, 0
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            here = _cells(line, "\t" in first)
-            if len(here) != len(cells):
+            if not numbers:
+                separator = "\t" if "\t" in line else None
+            here = [cell.strip() for cell in line.rstrip("\r\n").split(separator)]
+            if not numbers:
+                count = len(here)
+                if count not in (3, 4) or not _is_number(here[-1]):
+                    return None
+            if len(here) != count:
                 raise UserError(
-                    f"{path}, line {number} has {len(here)} cells; the first line has {len(cells)}."
+                    f"{path}, line {number} has {len(here)} cells; the first line has {count}."
                 )
             numbers.append(number)
-            found[0].append(here[0])
-            found[1].append(here[-2])
-            found[2].append(as_number(here[-1], score, place, len(numbers) - 1))
-    table = _pairs_table(query, document, score, *found)
-    lines = np.array(numbers, np.int64)
-    return ArrowColumns(table, path.stem, partial(_line, str(path.absolute()), lines))
+            for column, cell in zip(cells, here, strict=False):
+                column.append(cell)
+    place = partial(_line, str(path.absolute()), np.array(numbers, np.int64))
+    scores = [as_number(x, score, place, i) for i, x in enumerate(cells[count - 1])]
+    table = _pairs_table((query, document, score), cells[0], cells[count - 2], scores)
+    return ArrowTable(table, path.stem, place)
 
 
 def _pairs_table(
-    query: str, document: str, score: str, queries: list[Any], documents: list[Any], scores: Any
+    names: tuple[str, str, str], queries: list[Any], documents: list[Any], scores: list[float]
 ) -> pa.Table:
-    if len({query, document, score}) < 3:
+    if len(set(names)) < 3:
+        said = " and ".join([", ".join(map(repr, names[:2])), repr(names[2])])
         raise UserError(
-            f"the columns of query, document and score are {query!r}, {document!r} and {score!r}; "
-            "give them three names."
+            f"the columns of query, document and score are {said}; give them three names."
         )
-    return pa.table(
-        {query: pa.array(queries, TEXT), document: pa.array(documents, TEXT), score: scores}
-    )
+    columns = (pa.array(queries, TEXT), pa.array(documents, TEXT), pa.array(scores, pa.float64()))
+    return pa.table(dict(zip(names, columns, strict=True)))
 
 
 def _load(path: Path) -> Any:
-    """A JSON object without double keys, or a list.
+    """A JSON object without duplicate keys, or a list.
 
     Raises:
       UserError: it is something else.
     """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Python would take the last one
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise UserError(f"{path}: the key {twice!r} is there twice.")
+        return found
+
     try:
-        text = read_text(path, "utf-8-sig", "replace")
-        whole = json.loads(text, object_pairs_hook=_unique)
-    except _Twice as problem:
-        raise UserError(f"{path}: the key {problem.args[0]!r} is there twice.") from None
+        whole = json.loads(read_text(path, "utf-8-sig", "replace"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as problem:
         raise UserError(f"{path} is not JSON ({problem}).") from None
-    if not isinstance(whole, Mapping | list) or not whole:
+    if not isinstance(whole, dict | list) or not whole:
         raise UserError(f"{path} holds nothing, or neither an object nor a list of rows.")
     return whole
 
 
-class _Twice(Exception):
-    """A key that a JSON object has twice, of which Python would take the last."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Twice(Counter(name for name, _ in pairs).most_common(1)[0][0])
-    return found
-
-
-def _cells(line: str, tabs: bool) -> list[str]:
-    return [cell.strip() for cell in line.rstrip("\r\n").split("\t")] if tabs else line.split()
-
-
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        return float(text) is not None
+    return False
 
 
 def _entry(path: str, queries: pa.Array, index: int) -> str:
     return f"{path}, query {queries[index].as_py()!r:.80}"
 
 
-def _line(path: str, numbers: Any, index: int) -> str:
+def _line(path: str, numbers: np.ndarray, index: int) -> str:
     return f"{path}, line {numbers[index]}"

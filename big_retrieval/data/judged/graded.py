@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from big_retrieval.data.formats.picked import Picked
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.views import View
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record, as_texts
@@ -132,7 +132,7 @@ class GradedPairs:
         """The rows of the pairs' file that the records are made of, in their order."""
         if self._table is None or self._rows is None:
             return None
-        return Picked(self._table, self._rows)
+        return View(self._table, self._rows)
 
     def _numbers(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):

@@ -19,7 +19,7 @@ from big_retrieval.data.judged.images import Gallery, ImageColumn
 from big_retrieval.data.judged.pairing import Known, PairedRows, Pairing, owner
 from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.data.judged.sides import Names, SideRecords, name_columns
-from big_retrieval.data.judged.tables import pairs_table, renamed, side_table
+from big_retrieval.data.judged.tables import pairs_table, renamed_part, side_table
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def graded(config: Graded) -> GradedPairs:
     if config.where_documents and not config.documents:
         raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
     ids = (config.query, config.document, config.score)
-    table = renamed(pairs_table(config), config.rename, "pairs")
+    table = renamed_part(pairs_table(config), config.rename, "pairs")
     queries = _file(config, config.queries, config.query_key, config.query)
     documents = _file(
         config, config.documents, config.document_key, config.document, config.where_documents
@@ -179,7 +179,7 @@ def _file(
     image = "" if config.images or path != config.documents else config.image
     side = "documents" if id_column == config.document else "queries"
     table = side_table(path, key, where, config.how_to_get, image)
-    table = renamed(table, config.rename, side)
+    table = renamed_part(table, config.rename, side)
     found = _scan(table, (key,))
     ids = found.texts[key]
     missing = f"there is no {key!r}; give every row its id"

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.formats.columns import as_text, scan
-from big_retrieval.data.formats.picked import Picked
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.views import View
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.sources import Record, as_texts
 from big_retrieval.errors import Damaged, UserError
@@ -115,7 +115,7 @@ class SideRecords:
 
     def file(self) -> Table:
         """The rows of the file that the records are made of, in their order."""
-        return Picked(self._table, self._rows)
+        return View(self._table, self._rows)
 
     def row(self, index: int, *, bare: bool = False) -> Record:
         """The row of the table; `bare`: only what `basics` needs."""

@@ -1,21 +1,18 @@
 """The files of judged pairs, of their queries and of their documents as tables."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from big_retrieval.config.graded import Graded
-from big_retrieval.data.formats.arrow import Csv
-from big_retrieval.data.formats.open_files import file_table, files_of, table_of, term_of
-from big_retrieval.data.formats.picked import Renamed, Selected
+from big_retrieval.data.formats.arrow import read_csv
+from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
 from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.formats.views import renamed, selected
 from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_objects, objects
 from big_retrieval.errors import UserError
 
 ADVICE = "write a file with a row for each pair: the ids of query and document, and their score"
-PARTS = ("pairs", "queries", "documents")
 
 
 def pairs_table(config: Graded) -> Table:
@@ -33,10 +30,10 @@ def pairs_table(config: Graded) -> Table:
     def open_file(path: Path) -> Table:
         ending = path.suffix.lower()
         if ending == ".json":
-            return _opened(path, judged_objects, *names)
-        lines = _opened(path, judged_lines, *names) if ending in JUDGED else None
+            return opened(path, judged_objects, *names)
+        lines = opened(path, judged_lines, *names) if ending in JUDGED else None
         if lines is None and ending in JUDGED and ending != ".tsv":
-            return _opened(path, Csv, "\t")
+            return opened(path, read_csv, "\t")
         return file_table(path) if lines is None else lines
 
     table, _ = table_of(files_of(config.path, config.how_to_get or ADVICE), open_file)
@@ -64,7 +61,7 @@ def side_table(
 
     def open_file(path: Path) -> Table:
         json = path.suffix.lower() == ".json"
-        return _opened(path, objects, key) if json else file_table(path)
+        return opened(path, objects, key) if json else file_table(path)
 
     table, _ = table_of(files_of(path, how_to_get or "write a file with a row for each"), open_file)
     return _chosen(table, where, "where_documents")
@@ -72,7 +69,7 @@ def side_table(
 
 def _chosen(table: Table, where: Sequence[str], key: str) -> Table:
     """The rows that meet the conditions of a key of the configuration."""
-    return Selected(table, dict(term_of(term) for term in where), key) if where else table
+    return selected(table, terms_of(where, key), key) if where else table
 
 
 def _prepared(path: str, image: str, how_to_get: str) -> Table:
@@ -84,41 +81,16 @@ def _prepared(path: str, image: str, how_to_get: str) -> Table:
         raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
 
 
-def renamed(table: Table, terms: Sequence[str], part: str) -> Table:
+def renamed_part(table: Table, terms: Sequence[str], part: str) -> Table:
     """A table under the names that terms such as "queries.text=query" give to its columns.
 
     Args:
       table: of the file.
       terms: of all files.
-      part: whose table it is, of `PARTS`.
+      part: whose table it is: pairs, queries or documents.
 
     Raises:
       UserError: a term that is none, or of a column that the table lacks.
     """
-    mine = [
-        rename_of(term.removeprefix(f"{part}.")) for term in terms if term.startswith(f"{part}.")
-    ]
-    return Renamed(table, dict(mine)) if mine else table
-
-
-def rename_of(term: str) -> tuple[str, str]:
-    """Column and new name of a term such as "text=query".
-
-    Raises:
-      UserError: it is none.
-    """
-    column, _, name = term.partition("=")
-    if not column or not name:
-        raise UserError(f"rename has {term!r}; write column=name, such as queries.text=query.")
-    return column, name
-
-
-def _opened(path: Path, read: Callable[..., Any], *args: str) -> Any:
-    """What a function reads of a file, once however many sources read from it."""
-    found = path.stat()
-    return _read(path, found.st_size, found.st_mtime_ns, read, *args)
-
-
-@functools.lru_cache(maxsize=16)
-def _read(path: Path, size: int, changed: int, read: Callable[..., Any], *args: str) -> Any:
-    return read(path, *args)
+    mine = [x.removeprefix(f"{part}.") for x in terms if x.startswith(f"{part}.")]
+    return renamed(table, terms_of(mine, "rename", "queries.text=query"))

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from big_retrieval.data.formats.cells import DelimitedLines
 from big_retrieval.data.formats.columns import Keys, check_ids, scan
+from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.open_files import file_table, files_of
-from big_retrieval.data.formats.plain import JsonLines
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import as_utf8
 from big_retrieval.errors import Damaged, UserError
@@ -30,11 +29,8 @@ class Collection:
         files = files_of(path, how_to_get or "write a file with an id and a text a line")
         self.table = _open(files[0])
         self.name = self.table.name
-        if isinstance(self.table, DelimitedLines):
-            ids, key = self.table.first_cells(), "id"
-        else:
-            key = _key(self.table)
-            ids = scan(self.table, (key,)).texts[key]
+        key = _key(self.table)
+        ids = scan(self.table, (key,)).texts[key]
         missing = f"there is no {key!r}; give every row its id"
         check_ids(ids, key, self.table.place, missing=missing, remedy="keep one of them")
         self.ids, self._keys = ids, Keys(ids)
@@ -72,15 +68,15 @@ class Collection:
 
 def _open(path: Path) -> Table:
     if path.suffix.lower() in (".tsv", ".txt"):
-        return DelimitedLines(path, ("id", "text", "title"), least=2)
+        return DelimitedLines(path, ("id", "text", "title"), min_cells=2)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return file_table(path)
     raise UserError(f"{path} must be .tsv (id, text and perhaps title) or .jsonl; convert it.")
 
 
 def _key(table: Table) -> str:
-    """The column of ids of JSON lines."""
-    first = table.row(0) if isinstance(table, JsonLines) and len(table) else {}
+    """The column of ids."""
+    first = table.columns or (table.row(0) if len(table) else {})
     for name in ID_NAMES:
         if name in first:
             return name

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from big_retrieval.config.texts import Dpr
-from big_retrieval.data.formats.json_array import json_table
+from big_retrieval.data.formats.lines import json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.passages.sources import Passages, right_ones
 from big_retrieval.data.sources import Record, as_texts, as_utf8, is_absent

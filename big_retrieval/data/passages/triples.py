@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.texts import Triples
-from big_retrieval.data.formats.cells import DelimitedLines
-from big_retrieval.data.formats.json_array import json_table
+from big_retrieval.data.formats.lines import DelimitedLines, json_table
 from big_retrieval.data.formats.open_files import files_of, table_of
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.passages.collection import Collection

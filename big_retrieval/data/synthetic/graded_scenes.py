@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from big_retrieval.data.formats.tables import Rows
+from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
@@ -59,7 +59,7 @@ class Query:
     text: str
 
 
-class SceneTable:
+class SceneTable(Table):
     """Scenes as rows of document_id, title and image; drawn when they are asked for.
 
     Args:

@@ -1,0 +1,158 @@
+"""Tables made of other tables: some rows, other names, columns of a second table."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from big_retrieval.data.formats.columns import TEXT, Keys, as_text, check_ids, scan
+from big_retrieval.data.formats.tables import Table, check_columns
+from big_retrieval.data.sources import Record
+from big_retrieval.errors import Damaged, UserError
+
+_compute: Any = pc  # its functions are made when it is imported, which types cannot see
+
+
+class View(Table):
+    """Some rows of a table, or its columns under other names.
+
+    Args:
+      table: all rows.
+      rows: which ones, int64 [n]; None: all.
+      names: column -> its new name.
+    """
+
+    def __init__(
+        self, table: Table, rows: np.ndarray | None = None, names: Mapping[str, str] | None = None
+    ):
+        self._table, self.name = table, table.name
+        self._rows, self._new = rows, dict(names or {})
+        self._own = {new: own for own, new in self._new.items()}
+        if table.columns is not None:
+            self.columns = frozenset(self._new.get(x, x) for x in table.columns)
+
+    def __len__(self) -> int:
+        return len(self._table) if self._rows is None else len(self._rows)
+
+    def _at(self, index: int) -> int:
+        return index if self._rows is None else int(self._rows[index])
+
+    def place(self, index: int) -> str:
+        """That of the whole table."""
+        return self._table.place(self._at(index))
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """The row of the whole table, under the new names."""
+        own = None if columns is None else {self._own.get(x, x) for x in columns}
+        row = self._table.row(self._at(index), own)
+        return {self._new.get(x, x): value for x, value in row.items()} if self._new else row
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """See `Table`."""
+        found = self._table.column(self._own.get(name, name))
+        return found if found is None or self._rows is None else found.take(pa.array(self._rows))
+
+
+def selected(table: Table, wanted: Mapping[str, str], key: str = "where") -> View:
+    """The rows of a table in which columns have certain values.
+
+    Args:
+      table: all rows.
+      wanted: column -> value, compared as text.
+      key: of the configuration, for messages.
+
+    Raises:
+      UserError: no row has them.
+    """
+    check_columns(table, wanted)
+    masks = [_equal(table, column, value) for column, value in wanted.items()]
+    rows = np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int64)
+    if not len(rows):
+        terms = " and ".join(f"{column}={value}" for column, value in wanted.items())
+        raise UserError(f"{table.name} has no row with {terms}; correct `{key}`.")
+    return View(table, rows)
+
+
+def _equal(table: Table, name: str, value: str) -> np.ndarray:
+    """Which rows have a value in a column: bool [n]; damaged ones, too, to be counted later."""
+    found = table.column(name)
+    kind = None if found is None else found.type
+    if kind in (pa.string(), TEXT) or (kind is not None and pa.types.is_integer(kind)):
+        equal = _compute.equal(_compute.cast(found, TEXT), value)
+        return np.asarray(_compute.fill_null(equal, value == "None"), bool)
+
+    def fits(index: int) -> bool:  # Python writes other types in other ways than Arrow
+        try:
+            return str(table.row(index, (name,)).get(name)) == value
+        except Damaged:
+            return True
+
+    return np.fromiter(map(fits, range(len(table))), bool, len(table))
+
+
+def renamed(table: Table, names: Mapping[str, str]) -> Table:
+    """A table some of whose columns are called otherwise; one that is called so already may be.
+
+    Args:
+      table: the rows.
+      names: column -> its new name.
+
+    Raises:
+      UserError: the table has neither the column nor the new name, or has both.
+    """
+    known = table.columns
+    if known is not None:
+        check_columns(table, [x for x, y in names.items() if y not in known])
+        names = {x: y for x, y in names.items() if x in known}
+        if known & set(names.values()) - names.keys():
+            raise UserError(
+                f"{table.name} has both columns of {names}; correct `rename` of the data."
+            )
+    return View(table, names=names) if names else table
+
+
+class Joined(Table):
+    """A table with the columns that another one has for the same value of a shared column.
+
+    Args:
+      table: its rows and columns are kept.
+      other: adds the columns that `table` lacks.
+      on: the shared column, whose values are compared as texts.
+
+    Raises:
+      UserError: `other` has a value twice, or one of the tables lacks the column.
+    """
+
+    def __init__(self, table: Table, other: Table, on: str):
+        self._table, self._other, self._on, self.name = table, other, on, table.name
+        check_columns(table, (on,))
+        check_columns(other, (on,))
+        values = scan(other, (on,)).texts[on]
+        remedy = "join on a column without duplicates"
+        check_ids(values, on, other.place, missing=f"there is no {on!r}", remedy=remedy)
+        self._rows = Keys(values)
+        if table.columns is not None and other.columns is not None:
+            self.columns = table.columns | other.columns
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def place(self, index: int) -> str:
+        """That of the first table."""
+        return self._table.place(index)
+
+    def row(self, index: int, columns: Collection[str] | None = None) -> Record:
+        """A row with what the other table adds."""
+        row = self._table.row(index, None if columns is None else {*columns, self._on})
+        if columns is not None and set(columns) <= set(row):
+            return row
+        value = as_text(row.get(self._on))
+        if value is None:
+            raise Damaged(self.place(index), f"there is no {self._on!r}")
+        found = self._rows.find(value)
+        if found is None:
+            why = f"{self._other.name} has no row with {self._on} {row[self._on]!r}"
+            raise Damaged(self.place(index), why)
+        return {**self._other.row(found, columns), **row}
