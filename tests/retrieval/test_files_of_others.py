@@ -30,7 +30,7 @@ def test_beir_has_its_ids_in_another_column(
     rows = [{"_id": f"q{n}", "text": f"text {n}"} for n in range(3)]
     path = written(tmp_path / "queries.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert found(path) == {"q0": "text 0", "q1": "text 1", "q2": "text 2"}
-    assert capsys.readou.out().err == "queries has no 'query': 'text' is read\n"
+    assert capsys.readouterr().out == "queries has no 'query': 'text' is read\n"
     with pytest.raises(UserError, match=r"name their columns with --text, or .* nothing in 'body'"):
         found(path, DocumentReader("queries", {"query": ("body",)}))
 
@@ -38,7 +38,7 @@ def test_beir_has_its_ids_in_another_column(
 def test_ms_marco_has_no_header_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "queries.tsv", '1048585\twhat is "paula" deen\n2\thow far\n')
     assert found(path) == {"1048585": 'what is "paula" deen', "2": "how far"}
-    assert capsys.readou.out().err == f"{path} has no header line: it is read as id, text\n"
+    assert capsys.readouterr().out == f"{path} has no header line: it is read as id, text\n"
     titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
     path = written(tmp_path / "docs.tsv", "D1\tlong\tshort\n")
     records, reader = open_records("documents", str(path), titled)

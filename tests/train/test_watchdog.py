@@ -161,10 +161,11 @@ def test_a_warning_comes_first_and_once(tmp_path: Path, capfd: pytest.CaptureFix
 CHILD = """
 import re, sys, time
 from pathlib import Path
-from big_retrieval.runtime import heartbeat
+from big_retrieval.runtime import heartbeat, messages
 from big_retrieval.runtime.reading import reading
 from big_retrieval.train import watchdog
 
+messages.show()
 watchdog.STUCK = 0.5
 with watchdog.Watchdog(Path(sys.argv[1]), 0.5):
     heartbeat.beat(3)
