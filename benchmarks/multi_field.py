@@ -127,7 +127,7 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from big_retrieval import config as configs
     from big_retrieval import parallel, similarity
     from big_retrieval.config import ImageField, TextField
-    from big_retrieval.evals.fields import EncodedFields
+    from big_retrieval.evals.encoding import EncodedFields
     from big_retrieval.evals.ranking import RankingEvaluator
     from big_retrieval.evals.ranks import best
     from big_retrieval.inference.encoder import Encoder
@@ -153,17 +153,18 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         return EncodedFields({field: embeddings}, {field: np.ones(count, bool)})
 
     queries, documents = draw("query", args.queries, 1), draw("image", args.documents, 2)
-    embeddings, asked = queries.embeddings["query"], np.arange(args.queries)
+    embeddings = queries.embeddings["query"]
 
     def rank() -> list[Any]:
-        return list(evaluator.rank(embeddings, queries, documents, {"image": 1.0}, asked))
+        return list(evaluator.rank(embeddings, queries, documents, {"image": 1.0}))
 
     def top_k() -> Any:
         how: Any = {"score": topology.score, "encoder": encoder, "chunk": args.chunk}
         return best(embeddings, documents.embeddings["image"], depth=args.depth, **how)
 
     ranked = rank()
-    return {"top_k": top_k, "rank": rank, "metrics": lambda: [evaluator.metrics(r) for r in ranked]}
+    values = evaluator.judged.values
+    return {"top_k": top_k, "rank": rank, "metrics": lambda: [values(r) for r in ranked]}
 
 
 def time_evaluation(args: argparse.Namespace) -> dict[str, Any]:

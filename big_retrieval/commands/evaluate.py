@@ -211,7 +211,7 @@ def _bm25() -> Subject:
     """BM25 for the ranking evaluators of --config."""
     from big_retrieval.config.checks import check
     from big_retrieval.data.build import make_source
-    from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
+    from big_retrieval.evals.bm25 import make_bm25_evaluators
 
     config = cli.load_config()
     check(config)

@@ -5,7 +5,7 @@
         [--limit=1000] [--rounds=5] [--bm25]
 
 --run takes several folders, separated by commas; of dense models the exact search is one
-point. Queries and documents are those of an evaluator of the run. Numbers are columns that stay
+point. Queries and documents are those of an evaluator of the run. Numbers are terms that stay
 besides a text's own words; "bag" and "binary" are bags of words, which no network encodes. --bm25
 adds BM25, whose weights are in an index like those of the models. Writes tradeoff.html, tradeoff.md
 and tradeoff.json.
@@ -26,7 +26,7 @@ LOG = True
 WITHOUT = ("config", "workdir")
 RUN = flags.DEFINE_list("run", [], "Run or checkpoint folders, one or several")
 EVAL = flags.DEFINE_string("eval", "", "Evaluator of the run; may be left out where it has one")
-QUERIES = flags.DEFINE_list("queries", [], "Gates of queries: bag, numbers of columns, all")
+QUERIES = flags.DEFINE_list("queries", [], "Gates of queries: bag, numbers of terms, all")
 DOCUMENTS = flags.DEFINE_list("documents", [], "Gates of documents: binary, numbers, all")
 METRIC = flags.DEFINE_string("metric", "", "What the plot shows; the evaluator's first by default")
 LIMIT = flags.DEFINE_integer("limit", 1000, "Queries that are timed at most", lower_bound=1)
@@ -41,9 +41,9 @@ def main() -> None:
     if not OUT.value:
         raise UserError("--out is missing: the folder to write the plot and its numbers to.")
     from big_retrieval.retrieval import folder as folders
-    from big_retrieval.tradeoff import measuring, page
+    from big_retrieval.tradeoff import measure, page
 
-    options = measuring.TradeoffOptions(
+    options = measure.TradeoffOptions(
         checkpoints=RUN.value,
         evaluator=EVAL.value,
         queries=QUERIES.value,
@@ -55,11 +55,11 @@ def main() -> None:
     )
     out = Path(OUT.value)
     with cli.owning(locks.beside(out), out):
-        evaluators = measuring.check(options)
+        evaluators = measure.check(options)
         partial = folders.begin(out)
         try:
             (partial / WORK).mkdir()
-            report = measuring.measure(options, evaluators, partial / WORK)
+            report = measure.measure(options, evaluators, partial / WORK)
             shutil.rmtree(partial / WORK)
             page.write(report, partial)
             folders.give_name(partial, out)

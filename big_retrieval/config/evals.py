@@ -13,7 +13,6 @@ from big_retrieval.errors import UserError
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.evals.evaluators import EvaluatorContext, Runnable
-    from big_retrieval.evals.modes import Mode
 
 
 class Evaluator(Part):
@@ -28,7 +27,8 @@ class Evaluator(Part):
       rankings: whether `run` takes a folder for the rankings that it finds.
       modes: further ways to search with a lexical model.
       traffic: its weight in `ranking/traffic`.
-      ranks: whether it ranks documents for queries, so that searches can be compared by it.
+      search_metrics: those of a search for documents, by which systems can be compared; (): it
+        searches nothing.
       judged: whether it ranks judged documents, as BM25 can, too; it has the keys of `Ranking`.
     """
 
@@ -38,7 +38,7 @@ class Evaluator(Part):
     rankings: Any = False
     modes: Any = ()
     traffic: Any = 0.0
-    ranks: ClassVar[bool] = False
+    search_metrics: Any = ()
     judged: ClassVar[bool] = False
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -54,6 +54,10 @@ class Evaluator(Part):
     def reads(self) -> Mapping[str, str]:
         """Key -> the field of `config.fields` that it names."""
         return {}
+
+    def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
+        """The fields of both sides that a search compares: "query" and "document" -> names."""
+        return {side: _fields_of(config, side) for side in ("query", "document")}
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
         """The names of what `run` will return; None: nobody knows before."""
@@ -109,7 +113,6 @@ class ForeignEvaluator(Evaluator):
 class Retrieval(Evaluator):
     """Recall and rank, both ways, between two fields."""
 
-    ranks: ClassVar[bool] = True
     type: Literal["retrieval"] = "retrieval"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
     query: str = "text"
@@ -130,17 +133,25 @@ class Retrieval(Evaluator):
             yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
         if self.chunk < 1:
             yield f"{path}.chunk is {self.chunk}; it must be at least 1."
-        sides = {"query": [self.query], "document": [self.document]}
-        yield from _modes(config, path, self, sides)
+        yield from _modes(config, path, self)
+
+    @property
+    def search_metrics(self) -> tuple[str, ...]:
+        """The recalls, of documents for queries."""
+        return tuple(f"R@{k}" for k in self.recall_at)
 
     def reads(self) -> Mapping[str, str]:
         """Both fields."""
         return {"query": self.query, "document": self.document}
 
+    def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
+        """Both fields."""
+        return {"query": [self.query], "document": [self.document]}
+
     def metric_names(self, config: "Config") -> Sequence[str]:
         """`image_to_text/R@1`, ...; `words@5` of lexical models of images and texts."""
         ways = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
-        metrics = [*(f"R@{k}" for k in self.recall_at), "mean_rank", "median_rank"]
+        metrics = (*self.search_metrics, "mean_rank", "median_rank")
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
@@ -211,7 +222,6 @@ class ZeroShot(Evaluator):
 class Ranking(Evaluator):
     """Graded ranking metrics of judged queries against all documents of a source."""
 
-    ranks: ClassVar[bool] = True
     judged: ClassVar[bool] = True
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
@@ -236,7 +246,7 @@ class Ranking(Evaluator):
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Evaluator`."""
         from big_retrieval.evals.graded import parse_metric
-        from big_retrieval.evals.weightings import parse_weighting
+        from big_retrieval.evals.modes import parse_weighting
 
         if not self.data.graded:
             yield (
@@ -250,21 +260,25 @@ class Ranking(Evaluator):
                 yield f"{path}.{key} is {getattr(self, key)}; it must be at least {least}."
         if not self.metrics:
             yield f"{path}.metrics is empty; name some, such as ('nDCG@10', 'ERR')."
-        sides = {side: _fields_of(config, side) for side in ("query", "document")}
         try:
             for metric in self.metrics:
                 parse_metric(metric)
-            for way in self.documents:
-                parse_weighting(way, sides["document"], f"{path}.documents")
+            for text in self.documents:
+                parse_weighting(text, self.compared(config)["document"], f"{path}.documents")
         except UserError as problem:
             text = str(problem)
             yield text if path in text else f"{path}.metrics: {text}"
-        yield from _modes(config, path, self, sides)
+        yield from _modes(config, path, self)
+
+    @property
+    def search_metrics(self) -> tuple[str, ...]:
+        """All of its metrics."""
+        return self.metrics
 
     def metric_names(self, config: "Config") -> Sequence[str]:
-        """`nDCG@10`, ...; `<way>/nDCG@10` of every further way."""
-        ways = ("", *(f"{way}/" for way in (*self.documents, *self.modes)))
-        return [f"{way}{metric}" for way in ways for metric in self.metrics]
+        """`nDCG@10`, ...; `<weights>/nDCG@10` and `<mode>/nDCG@10` of what else is tried."""
+        prefixes = ("", *(f"{text}/" for text in (*self.documents, *self.modes)))
+        return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
 
     def build(self, context: "EvaluatorContext") -> "Runnable":
         """See `Evaluator`."""
@@ -283,22 +297,14 @@ def _fields_of(config: "Config", side: str) -> list[str]:
     return [name for name, each in config.fields.items() if each.side == side]
 
 
-def _modes(
-    config: "Config", path: str, part: Evaluator, sides: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    """What is wrong with the ways to search with a lexical model.
-
-    Args:
-      config: of the run.
-      path: of the evaluator.
-      part: the evaluator.
-      sides: the fields that it compares.
-    """
+def _modes(config: "Config", path: str, part: Evaluator) -> Iterator[str]:
+    """What is wrong with the modes of a lexical model."""
     from big_retrieval.config.run import is_lexical
-    from big_retrieval.evals.modes import parse_mode
+    from big_retrieval.evals.modes import SIDES, misfit, parse_mode
 
-    own = [name for names in sides.values() for name in names if name in config.encoded]
-    if part.modes and not is_lexical(config, *own):
+    compared = part.compared(config)
+    sides = {side: [x for x in compared[side] if x in config.encoded] for side in SIDES}
+    if part.modes and not is_lexical(config, *sides["query"], *sides["document"]):
         yield f"{path}.modes are for lexical models, which this is not; leave them out."
         return
     for text in part.modes:
@@ -307,23 +313,5 @@ def _modes(
         except UserError as problem:
             yield str(problem)
             continue
-        yield from _mode(config, path, sides, mode)
-
-
-def _mode(
-    config: "Config", path: str, sides: Mapping[str, Sequence[str]], mode: "Mode"
-) -> Iterator[str]:
-    """What keeps a lexical model from searching in one way."""
-    from big_retrieval.evals.modes import Side, own_top_k
-
-    both: tuple[Side, Side] = ("query", "document")
-    for side in both:
-        names = [name for name in sides[side] if name in config.fields]
-        if mode.bags == side and any(config.fields[x].modality == "image" for x in names):
-            yield f"{path}.modes has {mode.name!r}, but the {side} side has images, not words."
-        own, wanted = own_top_k(config.fields, names), mode.top_k[side]
-        if own is not None and wanted is not None and wanted > own:
-            yield (
-                f"{path}.modes has {mode.name!r}, but the model's own gate leaves {own} columns of "
-                f"the {side} side, which can only be narrowed: take {own} at most, or 'all'."
-            )
+        wrong = (misfit(mode, side, config.fields, sides[side]) for side in SIDES)
+        yield from (f"{path}.modes has {mode.name!r}, but {why}." for why in wrong if why)

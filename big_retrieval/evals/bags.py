@@ -1,6 +1,5 @@
-"""Bags of words, and lexical embeddings as a mode of search has them; see `modes`."""
+"""Bags of words of records, and lexical embeddings as a mode of search has them; see `modes`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,9 @@ import scipy.sparse
 from big_retrieval.data.fields.reader import FieldReader, source_texts, stack
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.fields import EncodedFields
 from big_retrieval.evals.modes import Mode, Side
 from big_retrieval.inference.encoder import Embeddings, concatenate
-from big_retrieval.sparse.terms import Terms, normalised
+from big_retrieval.sparse.terms import Terms
 
 CHUNK = 4096  # texts tokenised at a time
 
@@ -37,24 +35,6 @@ def in_mode(
         return bow
     top_k = mode.top_k[side]
     return embeddings if top_k is None else narrowed(embeddings, top_k, bow)
-
-
-def fields_in_mode(
-    encoded: EncodedFields, mode: Mode, side: Side, bow: Mapping[str, scipy.sparse.csr_array]
-) -> EncodedFields:
-    """All lexical fields of a side as a mode has them; see `in_mode`.
-
-    Args:
-      encoded: the fields.
-      mode: the mode.
-      side: of the fields.
-      bow: text field -> bags of words of the texts themselves.
-    """
-    embeddings = {
-        name: in_mode(found, mode, side, bow.get(name))
-        for name, found in encoded.embeddings.items()
-    }
-    return EncodedFields(embeddings, encoded.present)
 
 
 def narrowed(
@@ -105,9 +85,8 @@ def bags_of(
     for start in range(0, len(items), CHUNK):
         chosen = items[start : start + CHUNK].tolist()
         arrays = stack(reader, [source_texts(source, r, reader)[t] for r, t in chosen])
-        parts.append(terms.bag(arrays["ids"], arrays["mask"]))
-    bags = concatenate(parts)
-    return normalised(bags) if normalise else bags
+        parts.append(terms.bag(arrays["ids"], arrays["mask"], normalise=normalise))
+    return concatenate(parts)
 
 
 def words_shared(

@@ -1,42 +1,30 @@
-"""Rankings by shared words (BM25), to compare models with; computed by the library bm25s."""
+"""BM25 by the library bm25s, to compare models with: what shared words alone find."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.errors import UserError
-from big_retrieval.evals.top_k import top
+from big_retrieval import config as configs
+from big_retrieval.config import Config
+from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.sources import RecordSource, texts_of
+from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals import examples
+from big_retrieval.evals.graded import mean_metrics
+from big_retrieval.evals.judged import JudgedQueries, lacking
+from big_retrieval.evals.modes import SIDES
+from big_retrieval.evals.rankings import Rankings
+from big_retrieval.evals.top_k import check_depth, top
+from big_retrieval.runtime.extras import Extras
 
+log = logging.getLogger(__name__)
 WORD = r"(?u)\b\w+\b"  # words of one letter, too
-
-
-def bm25_rankings(
-    queries: Sequence[str],
-    documents: Sequence[str],
-    depth: int,
-    *,
-    k1: float = 1.2,
-    b: float = 0.75,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The best documents of every query; see `Bm25`.
-
-    Args:
-      queries: texts.
-      documents: texts; an empty one is never found.
-      depth: documents of a query at most.
-      k1: how slowly further occurrences of a word stop to count.
-      b: how much long documents are held back, from 0 to 1.
-
-    Returns:
-      As `Bm25.search`.
-
-    Raises:
-      UserError: the library is not installed, or depth is below 1.
-    """
-    return Bm25(documents, k1=k1, b=b).search(queries, depth)[:2]
 
 
 class Bm25:
@@ -82,8 +70,7 @@ class Bm25:
         Raises:
           UserError: depth is below 1.
         """
-        if depth < 1:
-            raise UserError(f"the depth of a BM25 ranking is {depth}; it must be at least 1.")
+        check_depth(depth)
         indices = np.full((len(queries), depth), -1, np.int32)
         scores = np.full((len(queries), depth), -np.inf, np.float32)
         best = np.array([0.0 if len(found) else np.nan for found in right], np.float32)
@@ -142,3 +129,165 @@ def _words(library: Any, texts: Sequence[str]) -> list[list[str]]:
     return library.tokenize(
         list(texts), token_pattern=WORD, stopwords=[], return_ids=False, show_progress=False
     )
+
+
+@dataclass(frozen=True)
+class Bm25Evaluator:
+    """The metrics of a `RankingEvaluator`, of the same queries and documents, by BM25.
+
+    A text is that of all text fields of its side with their titles, without their prefixes; of
+    several texts in a column it is the first, as for a model. A query without any result counts 0.
+    Of documents with equal scores the earlier one comes first, as BM25 is commonly measured; ties
+    are not counted against it as they are against a model, whose scores hardly ever tie.
+
+    Attributes:
+      config: the evaluator's configuration; its field weightings do not apply to words.
+      source: judged pairs with their queries and documents.
+      columns: "query" and "document" -> the columns of the side's texts.
+    """
+
+    config: configs.Ranking
+    source: JudgedSource
+    columns: Mapping[str, Sequence[str]]
+
+    @cached_property
+    def judged(self) -> JudgedQueries:
+        """The queries that are asked, and what their answers are worth."""
+        return JudgedQueries(self.config, self.source)
+
+    def check(self) -> None:
+        """Reads the first texts of both sides.
+
+        Raises:
+          UserError: there is no such column, or it holds no texts.
+        """
+        for side, source in (("query", self.source.queries), ("document", self.source.documents)):
+            for column in self.columns[side] if len(source) else ():
+                _first_text(source, 0, column)  # "" where this one has none; they are counted later
+
+    def run(
+        self,
+        weights: Any = None,
+        show: examples.Show | None = None,
+        rankings: Path | None = None,
+        extras: Extras | None = None,
+    ) -> dict[str, float]:
+        """Ranks the documents for all queries that are asked.
+
+        Args:
+          weights: of no model; nothing reads them.
+          show: not called: there are no examples of words.
+          rankings: folder for the rankings; None: they are not written.
+          extras: says that rankings cannot be written; None: that is an error.
+
+        Returns:
+          `nDCG@10` and so on.
+
+        Raises:
+          UserError: no document has a text, or the library bm25s is not installed.
+        """
+        asked, source = self.judged.asked, self.source
+        queries = side_texts(source.queries, self.columns["query"], asked)
+        documents = side_texts(source.documents, self.columns["document"])
+        if not any(documents):
+            told = " and ".join(map(repr, self.columns["document"]))
+            raise UserError(
+                f"{source.documents.name} has no text in {told}, so BM25 has nothing to rank; name "
+                "another column in config.fields."
+            )
+        depth = min(self.judged.search_depth, len(documents))
+        found, scores, _ = Bm25(documents).search(queries, depth)
+        ranked = self.judged.ranked(asked, found, scores)
+        values = self.judged.values(ranked)
+        notes = {
+            "queries without text": sum(not text for text in queries),
+            "documents without text": sum(not text for text in documents),
+            "queries without any result": int(np.sum(ranked.found[:, 0] < 0)),
+        }
+        log.info(self.judged.summary(" by BM25", lacking(notes)))
+        if rankings is not None:
+            with Rankings(rankings, source, extras) as writer:
+                writer.add(asked, ranked.found, ranked.scores, values)
+        return mean_metrics(values)
+
+
+def make_bm25_evaluators(
+    config: Config, sources: Mapping[str, RecordSource]
+) -> tuple[dict[str, Bm25Evaluator], list[str]]:
+    """The ranking evaluators of a config, answered by BM25.
+
+    Args:
+      config: checked.
+      sources: evaluator name -> its records; those of ranking evaluators are enough.
+
+    Returns:
+      The evaluators by the prefix of their metrics, such as `ranking/test`, and the prefixes of the
+      others, which BM25 cannot answer.
+
+    Raises:
+      UserError: there is no ranking evaluator, or no text field on a side.
+    """
+    names = {name: f"{ev.type}/{name}" for name, ev in sorted(config.evals.items())}
+    out: dict[str, Bm25Evaluator] = {}
+    for name, prefix in names.items():
+        part: Any = config.evals[name]
+        if part.judged:
+            source: Any = sources.get(name)  # checks.evals saw that it is a judged one
+            out[prefix] = Bm25Evaluator(part, source, text_columns(config))
+    if not out:
+        have = ", ".join(names.values()) or "none at all"
+        raise UserError(
+            f"--bm25 needs an evaluator of the type 'ranking', but config.evals has {have}; add "
+            "one."
+        )
+    return out, [prefix for prefix in names.values() if prefix not in out]
+
+
+def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
+    """Side -> the columns of its text fields, each once, in the order of the fields' names.
+
+    The column of a field's titles stands in front of that of its texts.
+
+    Raises:
+      UserError: a side has no text field.
+    """
+    out = {}
+    for side in SIDES:
+        fields = [f for _, f in sorted(config.fields.items()) if f.side == side]
+        texts = [f for f in fields if f.modality == "text"]
+        columns = [column for f in texts for column in (f.title, f.column) if column]
+        if not columns:
+            raise UserError(
+                f"--bm25 compares words, but config.fields has no text field on the {side} side; "
+                "add one, or give a config that has."
+            )
+        out[side] = tuple(dict.fromkeys(columns))
+    return out
+
+
+def side_texts(
+    source: RecordSource, columns: Sequence[str], records: np.ndarray | None = None
+) -> list[str]:
+    """The text of each record: the first one of every column, joined by a space.
+
+    Args:
+      source: queries or documents.
+      columns: of texts; one that a record lacks adds nothing.
+      records: whose text is wanted, [n]; None: of all.
+
+    Returns:
+      n texts, "" where no column has one.
+    """
+    return [
+        " ".join(
+            text for column in columns if (text := _first_text(source, int(index), column)) != ""
+        )
+        for index in (range(len(source)) if records is None else records)
+    ]
+
+
+def _first_text(source: RecordSource, index: int, column: str) -> str:
+    try:
+        return texts_of(source, index, column)[0]
+    except Damaged:
+        return ""

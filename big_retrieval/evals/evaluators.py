@@ -11,13 +11,13 @@ import numpy as np
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, Field
+from big_retrieval.config.evals import Evaluator
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples as example_files
-from big_retrieval.evals.ranking import traffic
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.rankings import name_of
-from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime import messages
 from big_retrieval.runtime.extras import Extras
@@ -144,7 +144,7 @@ def run(
         show = None if examples is None else examples.show(prefix)
         evaluator: Any = evaluators[prefix]
         more: dict[str, Any] = {}
-        if rankings is not None and _writes_rankings(evaluator):
+        if rankings is not None and part_of(evaluator).rankings:
             more |= {"rankings": rankings / name_of(prefix), "extras": extras}
         with messages.about(prefix):
             found = evaluator.run(weights, show, **more)
@@ -157,16 +157,35 @@ def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
     """The evaluators, those that rank made to write their rankings, whatever the config says."""
     return {
         prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
-        if _judged(each)
+        if part_of(each).judged
         else each
         for prefix, each in evaluators.items()
     }
 
 
-def _writes_rankings(evaluator: Any) -> bool:
-    return _judged(evaluator) and evaluator.config.rankings
+def part_of(evaluator: Any) -> Evaluator:
+    """The part that an evaluator was built from, where it keeps it as its `config`."""
+    part = getattr(evaluator, "config", None)
+    return part if isinstance(part, Evaluator) else Evaluator()
 
 
-def _judged(evaluator: Any) -> bool:
-    """Whether an evaluator that was built is of judged documents."""
-    return getattr(getattr(evaluator, "config", None), "judged", False)
+def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[str, float]:
+    """The averages over ranking evaluators by their share of the traffic.
+
+    Args:
+      evaluators: by prefix, such as `ranking/in_domain`; those without a share do not count.
+      found: the metrics of the evaluators that have run.
+
+    Returns:
+      `ranking/traffic/...`, for metrics that all evaluators with a share have; nothing where one
+      of them has not run.
+    """
+    weights = {f"{prefix}/": part_of(each).traffic for prefix, each in evaluators.items()}
+    weights = {prefix: weight for prefix, weight in weights.items() if weight > 0}
+    first, out = next(iter(weights), ""), {}
+    for name in found if weights else ():
+        metric = name.removeprefix(first)
+        if name.startswith(first) and all(prefix + metric in found for prefix in weights):
+            value = sum(weight * found[prefix + metric] for prefix, weight in weights.items())
+            out[f"ranking/traffic/{metric}"] = value / sum(weights.values())
+    return out

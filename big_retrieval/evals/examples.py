@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.ranks import Score, by_chunks, on_devices
-from big_retrieval.evals.sides import RetrievalSide
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io.durable import write_bytes
@@ -136,8 +136,8 @@ class Direction:
       words: of the columns of lexical embeddings; (): embeddings are dense.
     """
 
-    first: RetrievalSide
-    second: RetrievalSide
+    first: FieldItems
+    second: FieldItems
     ranks: np.ndarray
     groups: Sequence[QueryGroup]
     scores: dict[int, np.ndarray]
@@ -204,7 +204,7 @@ def matched_words(query: Embeddings, answer: Embeddings, words: Sequence[str]) -
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
 
 
-def _item(side: RetrievalSide, place: int) -> dict[str, Any]:
+def _item(side: FieldItems, place: int) -> dict[str, Any]:
     record, text = side.items[place].tolist()
     return show_item(side.source, side.reader, record, text)
 
@@ -228,8 +228,8 @@ def best_first(scores: np.ndarray, right: np.ndarray, number: int) -> np.ndarray
 
 
 def choose(
-    first: RetrievalSide,
-    second: RetrievalSide,
+    first: FieldItems,
+    second: FieldItems,
     ranks: np.ndarray,
     *,
     score: Score,
@@ -283,7 +283,7 @@ def choose(
     return Direction(first, second, ranks, groups, scores, _words(first, second, encoder))
 
 
-def _words(first: RetrievalSide, second: RetrievalSide, encoder: Encoder) -> Sequence[str]:
+def _words(first: FieldItems, second: FieldItems, encoder: Encoder) -> Sequence[str]:
     """What the columns of lexical embeddings are called; () of dense ones."""
     terms = encoder.terms(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer

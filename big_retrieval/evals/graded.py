@@ -1,7 +1,9 @@
 """Metrics of rankings of judged documents, in float64.
 
 They see, for each query, the relevance of the ranked documents, in the order of the ranking, and
-that of all judged documents. Who comes first of documents with equal scores: `graded_order`.
+that of all judged documents. Of documents with equal scores the lower relevance goes first, so that
+a tie counts against the model; a score of NaN does, too. Other tools break ties otherwise, which
+`order` can do as well.
 """
 
 import difflib
@@ -12,11 +14,11 @@ from typing import Literal
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded_order import order
 
 Kind = Literal["nDCG", "ERR", "RBP", "MRR", "MAP", "R", "P"]
 Gain = Literal["exponential", "linear"]
 MeanOver = Literal["judged", "run"]
+Ties = Literal["against", "given"] | np.ndarray
 
 KINDS: tuple[Kind, ...] = ("nDCG", "ERR", "RBP", "MRR", "MAP", "R", "P")
 NEED_K = ("R", "P")
@@ -131,6 +133,38 @@ def mean_metrics(
         count = len(each) if mean_over == "judged" else int(present.sum())
         out[name] = total / count if count else float("nan")
     return out
+
+
+def order(scores: np.ndarray, relevance: np.ndarray, ties: Ties = "against") -> np.ndarray:
+    """The order of the documents of every query, best score first.
+
+    Args:
+      scores: [Q, D], higher is better; -inf at the end where a query has fewer documents. One that
+        is NaN stands last where it is relevant, else first.
+      relevance: [Q, D], 0: not judged.
+      ties: of equal scores the lower relevance first ("against"), the earlier one ("given"), or
+        the one with the larger key, [Q, D] of numbers or texts (the documents' ids: the order of
+        trec_eval).
+
+    Returns:
+      int64 [Q, D], indices into the second axis.
+
+    Raises:
+      UserError: the shapes differ.
+    """
+    scores, relevance = np.asarray(scores, np.float64), np.asarray(relevance, np.float64)
+    keys = relevance if isinstance(ties, str) else np.asarray(ties)
+    if not scores.shape == relevance.shape == keys.shape or scores.ndim != 2:
+        raise UserError(
+            f"scores {scores.shape}, relevance {relevance.shape} and keys {keys.shape} must be one "
+            "2-D shape."
+        )
+    scores = np.where(np.isnan(scores), np.where(relevance > 0, -np.inf, np.inf), scores)
+    if isinstance(ties, str):
+        second = relevance if ties == "against" else np.zeros(relevance.shape)
+    else:
+        second = -np.unique(keys, return_inverse=True)[1].reshape(keys.shape)  # texts have no minus
+    return np.lexsort((second, -scores), axis=1)
 
 
 def ndcg(

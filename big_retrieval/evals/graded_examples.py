@@ -10,9 +10,9 @@ from big_retrieval.data.fields.reader import FieldReader, source_texts
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource, is_absent
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.encoding import EncodedFields, average
 from big_retrieval.evals.examples import DEEPEST, SPREAD, TOP, matched_words, spread
-from big_retrieval.evals.fields import EncodedFields, average
-from big_retrieval.evals.graded_order import Ranked
+from big_retrieval.evals.judged import Ranked
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity

@@ -1,4 +1,4 @@
-"""Further ways to search with lexical models: without a network, or through another gate.
+"""Further ways to rank that a config names: other weights of fields, and modes of lexical models.
 
 "Retrieval-based Disentangled Representation Learning with Natural Language Supervision", section
 4.3 (nonparametric retrieval) and Tables 6 and 7 (terms that the gate leaves). A mode is written
@@ -15,7 +15,7 @@ what the head's own `top_k` left out is lost. Nothing is encoded twice.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,12 +23,13 @@ from big_retrieval.config import Field, lexical_head
 from big_retrieval.errors import UserError
 
 Side = Literal["query", "document"]
-_TOP = re.compile(r"top_k=(\d+|all)(?:/(\d+|all))?")
+SIDES: tuple[Side, Side] = ("query", "document")
+_TOP_K = re.compile(r"top_k=(\d+|all)(?:/(\d+|all))?")
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to search.
+    """A way to search with a lexical model.
 
     Attributes:
       name: as written.
@@ -41,7 +42,7 @@ class Mode:
     top_k: Mapping[Side, int | None]
 
     def needs_words(self, side: Side) -> bool:
-        """Whether the bags of words of a side are asked for."""
+        """Whether the mode asks for the bags of words of a side."""
         return self.bags == side or self.top_k[side] is not None
 
 
@@ -49,12 +50,32 @@ def own_top_k(fields: Mapping[str, Field], chosen: Sequence[str]) -> int | None:
     """The terms that the widest gate of some lexical fields leaves; None: all.
 
     Args:
-      fields: all of the model.
+      fields: all fields of the model.
       chosen: names of those that count, a side of an evaluator.
     """
     heads = [lexical_head(fields, name) for name in chosen]
     tops = [head.top_k for head in heads if head is not None and head.top_k is not None]
     return max(tops, default=None) if len(tops) == len(heads) else None
+
+
+def misfit(mode: Mode, side: Side, fields: Mapping[str, Field], chosen: Sequence[str]) -> str:
+    """Why a model cannot search in a mode; "" where it can.
+
+    Args:
+      mode: the mode.
+      side: the one that is looked at.
+      fields: all fields of the model.
+      chosen: names of those of the side.
+    """
+    if mode.bags == side and any(fields[name].modality == "image" for name in chosen):
+        return f"the {side} side has images, not words"
+    own, wanted = own_top_k(fields, chosen), mode.top_k[side]
+    if own is None or wanted is None or wanted <= own:
+        return ""
+    return (
+        f"the model's own gate leaves {own} terms of the {side} side, which can only be narrowed: "
+        f"take {own} at most, or 'all'"
+    )
 
 
 def parse_mode(text: str, path: str) -> Mode:
@@ -70,7 +91,7 @@ def parse_mode(text: str, path: str) -> Mode:
     whole: dict[Side, int | None] = {"query": None, "document": None}
     if text in ("bag", "binary"):
         return Mode(text, "query" if text == "bag" else "document", whole)
-    match = _TOP.fullmatch(text)
+    match = _TOP_K.fullmatch(text)
     if match is None:
         raise UserError(
             f"{path} has {text!r}; known: 'bag', 'binary', 'top_k=64', or 'top_k=64/128' for "
@@ -79,3 +100,38 @@ def parse_mode(text: str, path: str) -> Mode:
     first, second = match[1], match[2] or match[1]
     tops = [None if each == "all" else int(each) for each in (first, second)]
     return Mode(text, None, {"query": tops[0], "document": tops[1]})
+
+
+def parse_weighting(text: str, fields: Collection[str], path: str) -> dict[str, float]:
+    """Weights of the documents' fields: "image" is image alone, "image=0.9,title=0.1" both.
+
+    Args:
+      text: as written.
+      fields: the names that there are.
+      path: of the key, for messages.
+
+    Returns:
+      Field name -> weight, one of them above 0.
+
+    Raises:
+      UserError: an unknown field, a weight that is no number or negative, or all 0.
+    """
+    out: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, number = (piece.strip() for piece in part.partition("="))
+        if name not in fields or name in out:
+            known = ", ".join(sorted(fields))
+            twice = "is there twice" if name in out else "is no field of the documents' side"
+            raise UserError(f"{path} has {text!r}: {name!r} {twice} (there are: {known}).")
+        try:
+            out[name] = float(number) if equals else 1.0
+        except ValueError:
+            out[name] = -1.0
+        if not 0 <= out[name] < float("inf"):
+            raise UserError(
+                f"{path} has {text!r}: the weight {number!r} must be a number from 0 on, as in "
+                "'image=0.9,title=0.1'."
+            )
+    if not sum(out.values()):
+        raise UserError(f"{path} has {text!r}, in which all weights are 0.")
+    return out

@@ -8,19 +8,17 @@
 
 import contextlib
 import csv
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
 from big_retrieval.data.judged.qrels import JudgedSource
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
-from big_retrieval.evals.trec import RunWriter
-from big_retrieval.io.durable import publish
+from big_retrieval.evals.trec import PartialFile, RunWriter
 from big_retrieval.io.regular import check_regular
 from big_retrieval.runtime.extras import Extras
 
@@ -32,40 +30,41 @@ def name_of(evaluator: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", evaluator)
 
 
-class Rankings:
-    """Writes the rankings of one evaluator, some queries at a time.
+def id_of(source: RecordSource, number: int) -> str:
+    """The id of a query or a document; its number where the source knows none."""
+    known = getattr(source, "id", None)
+    return str(number) if known is None else known(number)
 
-    Both files have their names only when they are whole.
+
+class Rankings:
+    """Writes the run of one evaluator and its queries' metrics, some queries at a time.
 
     Args:
       folder: of the evaluator.
       source: knows the ids of queries and documents.
+      extras: says the first error, from which on nothing more is written and the evaluation goes
+        on; None: the error is raised.
     """
 
-    def __init__(self, folder: Path, source: JudgedSource):
-        self._folder, self._source = folder, source
-        self._run = RunWriter(folder / RUN, name_of(folder.name))
-        # Of this process only: a run that trains may be evaluated into the same folder.
-        self._partial = folder / f"{QUERIES}.{os.getpid()}.partial"
+    def __init__(self, folder: Path, source: JudgedSource, extras: Extras | None = None):
+        self._folder, self._source, self._extras = folder, source, extras
+        self._files = contextlib.ExitStack()
+        self._writes = False
 
-    def __enter__(self) -> "Rankings":
-        self._file = self._partial.open("w", encoding="utf-8", newline="")
-        self._rows = csv.writer(self._file)
-        self._run.__enter__()
+    def __enter__(self) -> Self:
+        with self._trying():
+            self._run = self._files.enter_context(
+                RunWriter(self._folder / RUN, name_of(self._folder.name))
+            )
+            table = self._files.enter_context(PartialFile(self._folder / QUERIES))
+            self._table, self._rows = table.file, csv.writer(table.file)
+            self._writes = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._run.__exit__(kind, error, at)
-        self._file.close()
-        if kind is None:
-            publish(self._partial, self._folder / QUERIES)
-        else:
-            self._partial.unlink(missing_ok=True)
+    def __exit__(self, *error: Any) -> None:
+        if self._writes:
+            with self._trying():
+                self._files.__exit__(*error)
 
     def add(
         self,
@@ -82,78 +81,32 @@ class Rankings:
           scores: of these, [q, depth].
           values: metric -> value of each query, [q].
         """
-        if self._file.tell() == 0:
-            self._rows.writerow(["query", *values])
-        for place, number in enumerate(queries.tolist()):
-            query, present = id_of(self._source.queries, number), found[place] >= 0
-            documents = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
-            self._run.add(
-                _word(query), list(map(_word, documents)), scores[place][present].tolist()
-            )
-            self._rows.writerow([query, *(repr(float(each[place])) for each in values.values())])
-
-
-class OptionalRankings:
-    """Rankings that the evaluation does without from the first error on.
-
-    Args:
-      folder: of the evaluator.
-      source: knows the ids of queries and documents.
-      extras: says the error.
-    """
-
-    def __init__(self, folder: Path, source: JudgedSource, extras: Extras):
-        self._folder, self._source, self._extras = folder, source, extras
-        self._name = f"{folder.parent.name}/{folder.name}"
-        self._rankings: Rankings | None = None
-
-    def __enter__(self) -> "OptionalRankings":
-        with self._extras(self._name):
-            self._rankings = Rankings(self._folder, self._source).__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        rankings, self._rankings = self._rankings, None
-        if rankings is not None:
-            with self._extras(self._name):
-                rankings.__exit__(kind, error, at)
-
-    def add(
-        self,
-        queries: np.ndarray,
-        found: np.ndarray,
-        scores: np.ndarray,
-        values: Mapping[str, np.ndarray],
-    ) -> None:
-        """Writes some queries, see `Rankings.add`."""
-        if self._rankings is None:
+        if not self._writes:
             return
-        with self._extras(self._name):
+        with self._trying():
+            if self._table.tell() == 0:
+                self._rows.writerow(["query", *values])
+            for place, number in enumerate(queries.tolist()):
+                query, present = id_of(self._source.queries, number), found[place] >= 0
+                names = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
+                self._run.add(
+                    _escaped(query), [*map(_escaped, names)], scores[place][present].tolist()
+                )
+                numbers = (repr(float(each[place])) for each in values.values())
+                self._rows.writerow([query, *numbers])
+
+    @contextlib.contextmanager
+    def _trying(self) -> Iterator[None]:
+        """Removes what was written after an error, which `extras` may turn into a warning."""
+        name = f"{self._folder.parent.name}/{self._folder.name}"
+        with contextlib.nullcontext() if self._extras is None else self._extras(name):
             try:
-                self._rankings.add(queries, found, scores, values)
-            except Exception as problem:
-                broken, self._rankings = self._rankings, None
+                yield
+            except BaseException as problem:
+                self._writes = False
                 with contextlib.suppress(OSError):
-                    broken.__exit__(type(problem), problem, None)
+                    self._files.__exit__(type(problem), problem, None)
                 raise
-
-
-def open_rankings(
-    folder: Path, source: JudgedSource, extras: Extras | None
-) -> Rankings | OptionalRankings:
-    """Rankings of one evaluator, without which the evaluation goes on where `extras` are given."""
-    return Rankings(folder, source) if extras is None else OptionalRankings(folder, source, extras)
-
-
-def id_of(source: RecordSource, number: int) -> str:
-    """The id of a query or a document; its number where the source knows none."""
-    known = getattr(source, "id", None)
-    return str(number) if known is None else known(number)
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -177,6 +130,6 @@ def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     return [row[0] for row in rows], dict(zip(header[1:], table.T, strict=True))
 
 
-def _word(text: str) -> str:
+def _escaped(text: str) -> str:
     """An id without white space, which run files cannot hold: it is written as in addresses."""
     return re.sub(r"\s", lambda found: f"%{ord(found[0]):02X}", text)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.evals.graded_order import order
+from big_retrieval.evals.graded import order
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]

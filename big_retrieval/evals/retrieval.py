@@ -14,9 +14,9 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
+from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranks import ranks
-from big_retrieval.evals.sides import RetrievalSide, check_group, encode_side, group_numbers
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import Similarity
 
@@ -106,25 +106,25 @@ class RetrievalEvaluator:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
 
-    def encode(self, weights: Any) -> dict[str, RetrievalSide]:
+    def encode(self, weights: Any) -> dict[str, FieldItems]:
         """Both fields of all records by the model's parameters: field name -> side."""
         c = self.config
         groups = group_numbers(self.source, c.group) if c.group else None  # [records]
         return {
-            name: encode_side(
+            name: encode_items(
                 self.encoder, weights, self.source, name, self.readers[name], groups, self.reading
             )
             for name in (c.document, c.query)
         }
 
-    def bow(self, side: RetrievalSide) -> scipy.sparse.csr_array:
+    def bow(self, side: FieldItems) -> scipy.sparse.csr_array:
         """The bags of words of the texts of a lexical side, [n, V]."""
         terms = self.encoder.terms(side.field)
         assert terms is not None  # checks.evals saw to it
         normalise = self.encoder.normalises(side.field)
         return bags_of(terms, side.source, side.reader, side.items, normalise)
 
-    def _lexical(self, sides: dict[str, RetrievalSide], how: dict[str, Any]) -> dict[str, float]:
+    def _lexical(self, sides: dict[str, FieldItems], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
         c, bow = self.config, {}
         images = [name for name, side in sides.items() if side.reader.field.modality == "image"]

@@ -20,7 +20,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
-from big_retrieval.evals.sides import encode_source
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
 

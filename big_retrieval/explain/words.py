@@ -13,7 +13,7 @@ import scipy.sparse
 
 from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, document_bags
+from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder, normalises
 from big_retrieval.sparse import listing
 from big_retrieval.sparse.listing import Listed, Shared
 
@@ -75,11 +75,9 @@ def bags_of(
       side: of the pair; documents have norm 1 where the field's embeddings have it.
     """
     words = BagOfWordsEncoder(model.terms(field), model.tokenizer)
-    texts, titles = _texts_and_titles(items)
-    if side == "document":
-        return document_bags(words, model.config, field, texts, titles)
     part: Any = model.config.fields[field]
-    return words.bag(texts, part.length, titles)
+    normalise = side == "document" and normalises(model.config, field)
+    return words.bag(items, part.length, normalise=normalise)
 
 
 def _texts_and_titles(items: Sequence[Any]) -> tuple[list[str], Sequence[str]]:

@@ -12,9 +12,8 @@ from big_retrieval import similarity
 from big_retrieval.config import Config
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.evals.bm25 import Bm25
-from big_retrieval.evals.bm25_evaluator import side_texts
-from big_retrieval.evals.fields import average, encode_fields
+from big_retrieval.evals.bm25 import Bm25, side_texts
+from big_retrieval.evals.encoding import average, encode_fields
 from big_retrieval.evals.ranks import best_of_whole, on_devices
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.fingerprint import params_sha256

@@ -27,7 +27,7 @@ def document_fields(config: Config, wanted: str) -> dict[str, float]:
     Raises:
       UserError: no such field.
     """
-    from big_retrieval.evals.weightings import parse_weighting
+    from big_retrieval.evals.modes import parse_weighting
 
     if wanted:
         return parse_weighting(wanted, config.encoded, "--field")
@@ -88,7 +88,7 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
         (name,) = fields
         return rows_of(model, chunk.values[name], name, chunk.titles.get(name, ()))
     from big_retrieval import similarity
-    from big_retrieval.evals.fields import average, placed
+    from big_retrieval.evals.encoding import average, placed
 
     embeddings: dict[str, Any] = {}
     present: dict[str, np.ndarray] = {}

@@ -105,6 +105,12 @@ class TextsWriter:
         self._bytes.append(np.frombuffer(b"".join(parts), np.uint8))
         self._ends.append(ends)
 
+    def __enter__(self) -> "TextsWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Finishes both files."""
         self._bytes.close()

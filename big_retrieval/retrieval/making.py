@@ -33,7 +33,6 @@ from big_retrieval.retrieval.folder import DENSE, INVERTED, About
 from big_retrieval.retrieval.progress import ProgressCounter
 from big_retrieval.retrieval.vocabulary import (
     BagOfWordsEncoder,
-    document_bags,
     normalises,
     vocabulary_of,
 )
@@ -227,9 +226,12 @@ def _encoded(work: _Work, chunk: Chunk) -> Any:
     if work.words is None:
         raise RuntimeError("bags of words of a dense field")
     (name,) = work.fields
-    values, titles = chunk.values[name], chunk.titles.get(name, ())
+    items = chunk.values[name]
+    if name in chunk.titles:
+        items = list(zip(chunk.titles[name], items, strict=True))
+    part, normalise = work.config.fields[name], normalises(work.config, name)
     with record_at(f"document {chunk.ids[0]}"):  # of several, `usable` finds out which one it is
-        return document_bags(work.words, work.config, name, values, titles)
+        return work.words.bag(items, part.length, normalise=normalise)
 
 
 def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: ProgressCounter) -> About:

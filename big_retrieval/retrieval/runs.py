@@ -1,9 +1,8 @@
-"""Rows of sparse matrices turned into columns with bounded memory: spilled runs, then a merge.
+"""Rows of sparse matrices turned into columns with bounded memory: runs on the disk, then a merge.
 
-Rows come once, in order. So many of them as fit are turned into columns (a counting sort) and
-written to a file, a run. As every run holds later documents than the one before, a merged column
-is its parts in the runs one behind the other; the merge goes through ranges of columns whose
-entries fit into memory.
+Rows come once, in order. So many of them as fit become a run, a CSC matrix in .npy files. As every
+run holds later documents than the one before, a merged column is its parts in the runs one behind
+the other; the merge goes through ranges of columns whose entries fit into memory.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from scipy import sparse
 
 from big_retrieval.errors import UserError
 
-BYTES_PER_ENTRY = 32  # at the peak: rows, their copy and its columns; or a merge's parts
+BYTES_PER_ENTRY = 48  # at the peak: rows, their copy and columns; or parts of a merge
 MOST_DOCUMENTS = 2**31 - 1  # numbers of documents are int32
 Rows = Any  # sparse.csr_array, of whose arrays scipy's types say that they may be None
 Part = tuple[np.ndarray, np.ndarray]  # numbers of documents int32 [n], values float32 [n]
@@ -31,16 +30,14 @@ class Runs:
 
     Attributes:
       documents: rows so far.
-      entries: int64 [V], values of every column that were spilled so far; all of them after `merge`
-        has begun.
+      entries: int64 [V], values of every column in all runs; all of them after `merge` has begun.
     """
 
     def __init__(self, folder: Path, columns: int, memory: int):
         self._folder, self._columns = folder, columns
         self._limit = max(1, memory // BYTES_PER_ENTRY)
         self._held: list[Rows] = []
-        self._room = self._limit
-        self._runs: list[_Run] = []
+        self._runs: list[tuple[int, list[Path]]] = []  # documents and files of each
         self.documents = 0
         self.entries = np.zeros(columns, np.int64)
 
@@ -59,30 +56,27 @@ class Runs:
         self.documents += rows.shape[0]
         if self.documents > MOST_DOCUMENTS:
             raise UserError(f"an index holds {MOST_DOCUMENTS:,} documents at most; make several.")
-        start = 0
-        while start < rows.shape[0]:  # cut, so that the limit holds whatever the batches are
-            end = rows.indptr[start] + self._room
-            stop = int(np.searchsorted(rows.indptr, end, "right")) - 1
-            if stop <= start and self._held:
+        while rows.shape[0]:  # cut, so that the limit holds whatever the batches are
+            room = self._limit - sum(part.nnz for part in self._held)
+            stop = int(np.searchsorted(rows.indptr, room, "right")) - 1
+            if stop < 1 and self._held:
                 self.spill()
                 continue
-            stop = min(max(stop, start + 1), rows.shape[0])
-            part = rows if stop - start == rows.shape[0] else rows[start:stop]
-            self._held.append(part)
-            self._room -= part.nnz
-            start = stop
+            self._held.append(rows[: max(stop, 1)])
+            rows = rows[max(stop, 1) :]
 
     def spill(self) -> None:
         """Writes what is held as a run."""
         if not self._held:
             return
-        whole = sparse.vstack(self._held, format="csr", dtype=np.float32)
-        self._held, self._room = [], self._limit
-        first = sum(run.documents for run in self._runs)
-        path = self._folder / f"run-{len(self._runs):05}"
-        run = _Run.write(path, whole.tocsc(), first)
-        self._runs.append(run)
-        self.entries += np.diff(run.pointers(0, self._columns))
+        found: Any = sparse.vstack(self._held, format="csr", dtype=np.float32).tocsc()
+        self._held = []
+        name = f"run-{len(self._runs):05}"
+        files = [self._folder / f"{name}-{part}.npy" for part in ("data", "indices", "indptr")]
+        for file, array in zip(files, (found.data, found.indices, found.indptr), strict=True):
+            np.save(file, array)
+        self._runs.append((found.shape[0], files))
+        self.entries += np.diff(found.indptr)
 
     def merge(self) -> Iterator[Part]:
         """Yields the values of all columns, one column behind the other, in parts.
@@ -90,74 +84,27 @@ class Runs:
         The numbers of the documents ascend within a column. `entries` says where columns end.
         """
         self.spill()
-        for start, stop in self._ranges():
-            yield from _merged(self._runs, start, stop)
-        for run in self._runs:
-            run.path.unlink()
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Consecutive columns whose entries fit into memory; a single one where it does not."""
         ends = np.cumsum(self.entries)  # [V]
-        start, before = 0, 0
+        start = 0
         while start < self._columns:
+            before = int(ends[start] - self.entries[start])
             stop = int(np.searchsorted(ends, before + self._limit, "right"))
-            stop = max(stop, start + 1)
-            yield start, stop
-            start, before = stop, int(ends[stop - 1])
+            stop = max(stop, start + 1)  # a column alone where it does not fit
+            found: Any = sparse.vstack([*self._columns_of_runs(start, stop)], format="csc")
+            yield found.indices, found.data
+            start = stop
+        for _, files in self._runs:
+            for file in files:
+                file.unlink()
 
-
-class _Run:
-    """The columns of consecutive documents in a file, read by ranges of columns.
-
-    The file holds where columns begin, int64 [V + 1], documents, int32 [n], values, float32 [n].
-    """
-
-    def __init__(self, path: Path, documents: int, columns: int, entries: int):
-        self.path, self.documents = path, documents
-        self._entries, self._begin = entries, 8 * (columns + 1)
-
-    @classmethod
-    def write(cls, path: Path, found: Any, first: int) -> "_Run":
-        """Writes columns (a `sparse.csc_array`) of documents that are numbered from `first` on."""
-        found.indices += first
-        with path.open("wb") as file:
-            found.indptr.astype(np.int64).tofile(file)
-            found.indices.astype(np.int32, copy=False).tofile(file)
-            found.data.tofile(file)
-        documents, columns = found.shape
-        return cls(path, documents, columns, found.nnz)
-
-    def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Where columns start .. stop - 1 begin, and where the last one ends: [stop - start + 1]"""
-        return np.fromfile(self.path, np.int64, stop - start + 1, offset=8 * start)
-
-    def part(self, first: int, last: int) -> Part:
-        """Entries first .. last - 1."""
-        place = self._begin + 4 * first
-        documents = np.fromfile(self.path, np.int32, last - first, offset=place)
-        place += 4 * self._entries
-        return documents, np.fromfile(self.path, np.float32, last - first, offset=place)
-
-
-def _merged(runs: list[_Run], start: int, stop: int) -> Iterator[Part]:
-    """The values of columns start .. stop - 1 of all runs, one column behind the other."""
-    pointers = [run.pointers(start, stop) for run in runs]  # [stop - start + 1] each
-    if stop - start == 1 or len(runs) == 1:  # nothing has to be interleaved
-        for run, bounds in zip(runs, pointers, strict=True):
-            yield run.part(int(bounds[0]), int(bounds[-1]))
-        return
-    counts = np.array([np.diff(bounds) for bounds in pointers])  # [runs, columns]
-    total = counts.sum(axis=0)  # [columns]
-    fill = np.cumsum(total) - total  # where the next part of each column goes
-    documents = np.empty(int(total.sum()), np.int32)
-    values = np.empty(len(documents), np.float32)
-    for run, bounds, count in zip(runs, pointers, counts, strict=True):
-        numbers, found = run.part(int(bounds[0]), int(bounds[-1]))
-        places = np.repeat(fill - (bounds[:-1] - bounds[0]), count)  # [n]
-        places += np.arange(len(places))
-        documents[places], values[places] = numbers, found
-        fill += count
-    yield documents, values
+    def _columns_of_runs(self, start: int, stop: int) -> Iterator[sparse.csc_array]:
+        """Columns start .. stop - 1 of each run, [documents, stop - start]."""
+        for documents, files in self._runs:
+            data, indices, indptr = (np.load(file, mmap_mode="r") for file in files)
+            bounds = np.array(indptr[start : stop + 1])
+            part = slice(int(bounds[0]), int(bounds[-1]))
+            lists = (data[part], indices[part], bounds - bounds[0])
+            yield sparse.csc_array(lists, shape=(documents, stop - start))
 
 
 def checked(rows: Rows, columns: int, first: int, *, what: str = "document") -> Rows:

@@ -5,16 +5,16 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from big_retrieval.config import Config, is_lexical, lexical_head
+from big_retrieval.data.fields.reader import Text
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.files import ArrayWriter, open_array
-from big_retrieval.sparse.terms import Terms, normalised
+from big_retrieval.sparse.terms import Terms
 
 FILE, TOKENIZER = "terms.npy", "tokenizer.json"
 
@@ -48,7 +48,7 @@ class BagOfWordsEncoder:
         ]
 
     def bag(
-        self, texts: Sequence[str], length: int, titles: Sequence[str] = ()
+        self, items: Sequence[Text], length: int, *, normalise: bool = False
     ) -> sparse.csr_array:
         """Bags of words: 1 in the term of every token of a text, however often it occurs.
 
@@ -56,14 +56,17 @@ class BagOfWordsEncoder:
         query asks for the end of a text, and every document has one.
 
         Args:
-          texts: n texts.
+          items: n texts, or pairs of title and text.
           length: tokens that they are cut to, special ones included.
-          titles: of the texts; (): they have none.
+          normalise: bring bags to norm 1, as `normalises` says of documents.
 
         Returns:
           float32 [n, V].
         """
-        return self.terms.bag(*self._tokenizer.encode(texts, length, titles))
+        pairs = [("", item) if isinstance(item, str) else item for item in items]
+        titles, texts = [title for title, _ in pairs], [text for _, text in pairs]
+        ids, mask = self._tokenizer.encode(texts, length, titles)
+        return self.terms.bag(ids, mask, normalise=normalise)
 
     def fingerprint(self) -> str:
         """SHA-256 of the tokenizer and of the terms' ids."""
@@ -90,33 +93,9 @@ class BagOfWordsEncoder:
 
 
 def normalises(config: Config, field: str) -> bool:
-    """Whether the embeddings of a lexical field have norm 1; its bags of words then have, too."""
+    """Whether the embeddings of a lexical field have norm 1; documents' bags then have it, too."""
     head = lexical_head(config.fields, field)
     return head is not None and head.normalise
-
-
-def document_bags(
-    words: BagOfWordsEncoder,
-    config: Config,
-    field: str,
-    texts: Sequence[str],
-    titles: Sequence[str] = (),
-) -> sparse.csr_array:
-    """The bags of words that stand for documents, of norm 1 where the field's embeddings are.
-
-    Args:
-      words: of the field.
-      config: of the model.
-      field: of the documents, a text field.
-      texts: n texts.
-      titles: of the texts; (): they have none.
-
-    Returns:
-      float32 [n, V].
-    """
-    part: Any = config.fields[field]
-    bags = words.bag(texts, part.length, titles)
-    return normalised(bags) if normalises(config, field) else bags
 
 
 def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -> BagOfWordsEncoder:

@@ -67,12 +67,14 @@ class Terms:
         table[list(self.special)] = -1
         return table
 
-    def bag(self, ids: np.ndarray, mask: np.ndarray) -> "csr_array":
+    def bag(self, ids: np.ndarray, mask: np.ndarray, *, normalise: bool = False) -> "csr_array":
         """The binary bags of words of n texts: 1 at each term that occurs (VDR, section 3.2).
 
         Args:
           ids: token ids [n, L].
           mask: bool [n, L]; False where there is no token.
+          normalise: bring bags to norm 1, as heads that normalise have their embeddings (VDR,
+            section 4.3); one without words stays 0.
 
         Returns:
           float32 [n, V].
@@ -85,6 +87,9 @@ class Terms:
         values = np.ones(len(rows), np.float32)
         found = csr_array((values, (rows, places)), shape=(len(ids), len(self)))
         found.data[:] = 1  # what a text has twice was added up
+        if normalise:
+            lengths = np.diff(found.indptr)
+            found.data /= np.repeat(np.sqrt(lengths), lengths)
         return found
 
     def names(self, tokenizer: Words | None) -> tuple[str, ...]:
@@ -105,13 +110,6 @@ class Terms:
         """A name for the terms and their order: the SHA-256 of words and ids."""
         content = repr((list(self.ids), self.words)).encode()
         return hashlib.sha256(content).hexdigest()
-
-
-def normalised(bags: "csr_array") -> "csr_array":
-    """Bags of words [n, V] of norm 1, as heads that normalise have them; a row of none stays 0."""
-    lengths = np.diff(bags.indptr)
-    scale = np.repeat(1 / np.sqrt(np.maximum(lengths, 1)), lengths).astype(np.float32)
-    return type(bags)((bags.data * scale, bags.indices, bags.indptr), bags.shape)
 
 
 def check_rule(rule: str) -> str:

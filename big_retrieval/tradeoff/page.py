@@ -9,7 +9,7 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.report.html import document, tag
 from big_retrieval.report.numbers import labelled, number
 from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
-from big_retrieval.tradeoff.gates import BM25
+from big_retrieval.tradeoff.systems import BM25
 
 Report = Mapping[str, Any]
 _OWN_CSS = """
@@ -30,7 +30,7 @@ def write(report: Report, folder: Path) -> None:
     """Writes the three files.
 
     Args:
-      report: what `measuring.measure` gave.
+      report: what `measure.measure` gave.
       folder: for them.
     """
     write_bytes(folder / "tradeoff.json", to_json(report))
@@ -104,9 +104,9 @@ def groups(report: Report, key: str) -> list[DotGroup]:
 
 def _named(model: str, gate: str, models: int) -> str:
     """A group of points in words."""
-    told = {"binary": "documents: bags of words", "all": "documents: all columns"}
+    told = {"binary": "documents: bags of words", "all": "documents: all terms"}
     told |= {"exact": "dense", BM25: "weights of words"}
-    words = told.get(gate, f"documents: {gate} columns")
+    words = told.get(gate, f"documents: {gate} terms")
     return f"{model}, {words}" if models > 1 else words
 
 

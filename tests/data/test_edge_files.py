@@ -26,8 +26,7 @@ from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.class_names import read_names
 from big_retrieval.evals.rankings import read_values
-from big_retrieval.evals.run_files import read_qrels
-from big_retrieval.evals.trec import read_run
+from big_retrieval.evals.trec import read_qrels, read_run
 from big_retrieval.interop.files import read_arrays, read_json
 from big_retrieval.io.regular import check_regular, read_bytes
 from big_retrieval.retrieval import documents

@@ -18,7 +18,7 @@ from big_retrieval.data.pipeline import eval_batches, train_batches
 from big_retrieval.data.sources import TextRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.evals.bm25_evaluator import side_texts, text_columns
+from big_retrieval.evals.bm25 import side_texts, text_columns
 from tests.helpers import lexical_texts, tiny
 from tests.readers import text_reader
 

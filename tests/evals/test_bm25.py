@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bm25 import Bm25, bm25_rankings
+from big_retrieval.evals.bm25 import Bm25
 
 DOCUMENTS = [
     "a red circle", "a blue square", "a red square and a red circle", "Übergrößen für Männer", "",
@@ -36,7 +36,7 @@ def by_hand(query: str, k1: float, b: float) -> list[float]:
 @pytest.mark.parametrize("depth", [1, 2, 20])
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4)])
 def test_the_formula(depth, k1, b) -> None:
-    indices, scores = bm25_rankings(QUERIES, DOCUMENTS, depth, k1=k1, b=b)
+    indices, scores, _ = Bm25(DOCUMENTS, k1=k1, b=b).search(QUERIES, depth)
     assert indices.dtype == np.int32
     assert indices.shape == scores.shape == (len(QUERIES), depth)
     for query, found, values in zip(QUERIES, indices, scores, strict=True):
@@ -59,15 +59,15 @@ def test_weights_of_words() -> None:
 
 def test_nothing_to_find() -> None:
     for documents in ([], ["", "..."]):
-        indices, scores = bm25_rankings(["red"], documents, 3)
+        indices, scores, _ = Bm25(documents).search(["red"], 3)
         assert indices.tolist() == [[-1, -1, -1]]
         assert np.isneginf(scores).all()
-    assert bm25_rankings([], DOCUMENTS, 3)[0].shape == (0, 3)
+    assert Bm25(DOCUMENTS).search([], 3)[0].shape == (0, 3)
 
 
 def test_mistakes(monkeypatch) -> None:
-    with pytest.raises(UserError, match="depth of a BM25 ranking is 0"):
-        bm25_rankings(["red"], DOCUMENTS, 0)
+    with pytest.raises(UserError, match="depth of a search is 0"):
+        Bm25(DOCUMENTS).search(["red"], 0)
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(UserError, match=r"install the extra big_retrieval\[bm25\]"):
-        bm25_rankings(["red"], DOCUMENTS, 1)
+        Bm25(DOCUMENTS)

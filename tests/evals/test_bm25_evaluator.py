@@ -14,8 +14,8 @@ from big_retrieval.config import Config, ImageField, Ranking, Retrieval, TextFie
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import UserError
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators, side_texts, text_columns
-from big_retrieval.evals.ranking import chosen_queries
+from big_retrieval.evals.bm25 import make_bm25_evaluators, side_texts, text_columns
+from big_retrieval.evals.judged import chosen_queries
 
 QUERIES = {"q1": "red circle", "q2": "unseen words", "q3": "Acme", "q4": ""}
 DOCUMENTS = {

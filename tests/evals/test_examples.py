@@ -18,9 +18,9 @@ from big_retrieval.errors import Damaged
 from big_retrieval.evals import examples
 from big_retrieval.evals.confusions import Confusions, predictions
 from big_retrieval.evals.examples import Folder, best_first, spread, worst
+from big_retrieval.evals.groups import FieldItems
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.sides import RetrievalSide
 from big_retrieval.evals.thumbnails import (
     MOST_CHARACTERS,
     SIDE,
@@ -78,10 +78,10 @@ class Preset(Encoder):
         return self.made[field], records
 
 
-def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> RetrievalSide:
+def side(field: str, embeddings: np.ndarray, owners: np.ndarray) -> FieldItems:
     """A side of which nothing is read."""
     items = np.stack([owners, np.zeros_like(owners)], axis=1)
-    return RetrievalSide(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
+    return FieldItems(field, SPECS[field], SOURCE, embeddings.astype(np.float32), owners, items)
 
 
 # ---- Which queries

@@ -7,8 +7,15 @@ import pytest
 import pytrec_eval
 
 from big_retrieval.errors import UserError
-from big_retrieval.evals.graded import Metric, graded_metrics, mean_metrics, ndcg, parse_metric
-from big_retrieval.evals.graded_order import order, relevance_of
+from big_retrieval.evals.graded import (
+    Metric,
+    graded_metrics,
+    mean_metrics,
+    ndcg,
+    order,
+    parse_metric,
+)
+from big_retrieval.evals.judged import relevance_of
 
 ALL = ["nDCG@3", "nDCG", "ERR", "ERR@2", "RBP@0.9", "MRR", "MRR@1", "MAP", "MAP@4", "R@3", "P@3"]
 

@@ -17,10 +17,10 @@ from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.ranks import best, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.sides import encode_source
 from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.matched import has_matched

@@ -10,15 +10,15 @@ import pytrec_eval
 
 from big_retrieval.config import Beir, Config, ImageField, Ranking, TextField
 from big_retrieval.data.build import make_source
-from big_retrieval.evals.bm25_evaluator import Bm25Evaluator, text_columns
-from big_retrieval.evals.own import left_out, own_documents, without_own
+from big_retrieval.evals.bm25 import Bm25Evaluator, text_columns
+from big_retrieval.evals.judged import JudgedQueries, same_id_documents, without
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.trec import read_run
 from big_retrieval.similarity import TOPOLOGIES
-from big_retrieval.tradeoff import by_words, subjects
+from big_retrieval.tradeoff import systems
 from tests.evals.test_ranking_evaluator import TOKENIZER, Preset
 from tests.readers import text_reader
-from tests.tradeoff.test_measuring import searched
+from tests.tradeoff.test_measure import searched
 
 DEPTH = 6
 FIELDS: dict[str, ImageField | TextField] = {
@@ -75,9 +75,8 @@ def bm25(config: Ranking) -> Bm25Evaluator:
 
 
 @pytest.mark.parametrize("make", [ranking, bm25])
-def test_a_query_does_not_find_itself(make: Any, tmp_path: Path) -> None:
-    said: list[str] = []
-    found = make(task(tmp_path)).run({}, said.append, rankings=tmp_path / "new")
+def test_a_query_does_not_find_itself(make: Any, tmp_path: Path, said: list[str]) -> None:
+    found = make(task(tmp_path)).run({}, rankings=tmp_path / "new")
     assert said[0].endswith("; 3 of the queries are documents, too, which they do not find")
     run = read_run(tmp_path / "new" / "run.trec")
     assert found == pytest.approx(trec(run))
@@ -92,13 +91,13 @@ def test_a_query_does_not_find_itself(make: Any, tmp_path: Path) -> None:
 def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
     evaluator = ranking(task(tmp_path))
     config = Config(fields=FIELDS, evals={"test": evaluator.config}, topology="inner")
-    gates = subjects.sweep(config, evaluator.config, (), ())
-    subject = subjects.ranked("test", evaluator, {}, config, gates)
-    assert subject.depth == DEPTH + 1
+    gates = systems.gates_of(config, "test", (), ())
+    subject = systems.judged_system("test", evaluator, {}, config, gates)
+    assert subject.task.depth == DEPTH + 1
     (tmp_path / "dense").mkdir()
     (found,) = searched(tmp_path / "dense", subject).values()
     assert found == pytest.approx(evaluator.run({}))
-    words = by_words.make_bm25_subject(config, "test")
+    words = systems.bm25_system(config, "test")
     (tmp_path / "words").mkdir()
     (found,) = searched(tmp_path / "words", words).values()
     assert found == pytest.approx(bm25(evaluator.config).run())
@@ -107,19 +106,20 @@ def test_a_sweep_has_the_evaluators_numbers(tmp_path: Path) -> None:
 def test_when_they_are_left_out(tmp_path: Path) -> None:
     beir = task(tmp_path)
     source: Any = make_source(beir.data)
-    assert own_documents(beir, source).tolist() == [3, -1, 7, 0]
-    keep = own_documents(task(tmp_path, same_id="keep"), source)
-    other = own_documents(Ranking(), source)  # of data in another form
+    assert same_id_documents(beir, source).tolist() == [3, -1, 7, 0]
+    keep = same_id_documents(task(tmp_path, same_id="keep"), source)
+    other = same_id_documents(Ranking(), source)  # of data in another form
     assert keep.tolist() == other.tolist() == [-1] * 4
-    assert own_documents(Ranking(same_id="drop"), source).tolist() == [3, -1, 7, 0]
-    assert left_out(keep) == ""
+    assert same_id_documents(Ranking(same_id="drop"), source).tolist() == [3, -1, 7, 0]
+    told = JudgedQueries(task(tmp_path, same_id="keep"), source).summary("", "")
+    assert told == "4 queries against 12 documents, 6 qrels"
 
 
 def test_rankings_close_up() -> None:
     found, scores = np.array([[4, 2, 1], [0, 4, -1]]), np.array([[3.0, 2, 1], [2, 1, -np.inf]])
-    kept, values = without_own(found, scores, np.array([2, -1]), 2)
+    kept, values = without(found, scores, np.array([2, -1]), 2)
     assert kept.tolist() == [[4, 1], [0, 4]]
     assert values.tolist() == [[3, 1], [2, 1]]
-    kept, values = without_own(found, scores, np.array([2, -1]), 3)
+    kept, values = without(found, scores, np.array([2, -1]), 3)
     assert kept.tolist() == [[4, 1, -1], [0, 4, -1]]
     assert values.tolist() == [[3, 1, -np.inf], [2, 1, -np.inf]]

@@ -14,9 +14,11 @@ from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.qrels import JudgedSource, Qrels
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
-from big_retrieval.evals.ranking import RankingEvaluator, chosen_queries, traffic
+from big_retrieval.evals.judged import chosen_queries
+from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.ranks import best
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -185,15 +187,15 @@ def test_queries_for_dev_and_test() -> None:
     assert not np.array_equal(parts[0], parts[3])
 
 
-def test_only_the_chosen_queries_are_asked() -> None:
-    encoder, lines = Preset(), []
-    whole = evaluator(encoder).run({}, lines.append)
-    dev = evaluator(encoder, queries="dev").run({}, lines.append)
-    test = evaluator(encoder, queries="test").run({}, lines.append)
+def test_only_the_chosen_queries_are_asked(said: list[str]) -> None:
+    encoder = Preset()
+    whole = evaluator(encoder).run({})
+    dev = evaluator(encoder, queries="dev").run({})
+    test = evaluator(encoder, queries="test").run({})
     for name in METRICS:
         assert (3 * dev[name] + 10 * test[name]) / 13 == pytest.approx(whole[name])
-    assert lines[0].startswith("13 queries against 30 documents, 80 qrels (3 without image")
-    assert lines[1].startswith("3 queries")
+    assert said[0].startswith("13 queries against 30 documents, 80 qrels (3 without image")
+    assert said[1].startswith("3 queries")
 
 
 def test_traffic() -> None:

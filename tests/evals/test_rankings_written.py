@@ -17,13 +17,13 @@ from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.errors import UserError
+from big_retrieval.evals import comparison
 from big_retrieval.evals import evaluators as evals
-from big_retrieval.evals import paired
-from big_retrieval.evals.bm25_evaluator import Bm25Evaluator
+from big_retrieval.evals.bm25 import Bm25Evaluator
+from big_retrieval.evals.comparison import values_of_run
 from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.evals.rankings import Rankings, read_values
-from big_retrieval.evals.run_files import read_qrels, values_of_run
-from big_retrieval.evals.trec import read_run
+from big_retrieval.evals.rankings import read_values
+from big_retrieval.evals.trec import RunWriter, read_qrels, read_run
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import TOPOLOGIES
 from tests.evals.test_ranking_evaluator import FIELDS, SPECS, Preset, source
@@ -93,7 +93,7 @@ def test_a_run_does_without_rankings_that_cannot_be_written(
     each = RankingEvaluator(task, judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset())
     whole = evals.run({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path / "whole")
     method = {"at once": "__enter__", "midway": "add", "at the end": "__exit__"}[when]
-    monkeypatch.setattr(Rankings, method, full)
+    monkeypatch.setattr(RunWriter, method, full)
     arguments: Any = ({"ranking/x": each}, {"ranking/x"}, {}, None, tmp_path)
     assert evals.run(*arguments, Extras()) == whole
     assert [line for line in said if "warning" in line] == [
@@ -177,8 +177,7 @@ def test_the_evaluators_scores_are_float32_so_that_its_run_has_its_order() -> No
         Ranking(depth=5), judged(), FIELDS, SPECS, TOPOLOGIES["sphere"], Preset()
     )
     queries, documents = each.encode({}, "query"), each.encode({}, "document")
-    asked = np.arange(len(each.source.queries))
-    (ranked,) = each.rank(queries.embeddings["query"], queries, documents, {"image": 1.0}, asked)
+    (ranked,) = each.rank(queries.embeddings["query"], queries, documents, {"image": 1.0})
     assert ranked.scores.dtype == np.float32
 
 
@@ -194,15 +193,15 @@ def test_paired_tests() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.random(30), rng.random(30)
     b[:4] = a[:4]
-    found = paired.compare(a, b)
+    found = comparison.compare(a, b)
     assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue)
     assert found.difference == pytest.approx(b.mean() - a.mean())
     assert (found.wins + found.losses, found.ties) == (26, 4)
     assert found.wins == (b > a).sum()
-    assert paired.compare(a, a).p == 1
-    assert paired.compare(a, a + 1e-15).ties == 30
+    assert comparison.compare(a, a).p == 1
+    assert comparison.compare(a, a + 1e-15).ties == 30
     with pytest.raises(UserError, match="at least 2; there are 1 and 1"):
-        paired.compare(a[:1], b[:1])
+        comparison.compare(a[:1], b[:1])
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from big_retrieval import parallel
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.sides import encode_source
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny

@@ -17,9 +17,9 @@ import pytest
 from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Contrastive, LogitScale, PairLabels
 from big_retrieval.data.judged.weights import make_weight
-from big_retrieval.evals.fields import average
-from big_retrieval.evals.graded import graded_metrics, mean_metrics
-from big_retrieval.evals.graded_order import order, relevance_of
+from big_retrieval.evals.encoding import average
+from big_retrieval.evals.graded import graded_metrics, mean_metrics, order
+from big_retrieval.evals.judged import relevance_of
 from big_retrieval.evals.ranks import best
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields

@@ -19,7 +19,7 @@ from big_retrieval.data.build import make_readers
 from big_retrieval.data.images import decoding
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.evals.sides import encode_source
+from big_retrieval.evals.encoding import encode_source
 from big_retrieval.inference.load import TrainedModel, restore_params
 from big_retrieval.train.import_folder import write
 from big_retrieval.train.loop import train

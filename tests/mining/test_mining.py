@@ -17,7 +17,7 @@ from big_retrieval.data.build import make_source
 from big_retrieval.data.passages.collection import Collection
 from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
-from big_retrieval.evals.bm25 import Bm25, bm25_rankings
+from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.inference.load import put_together
 from big_retrieval.mining import searchers
 from big_retrieval.mining.answers import has_answer, words_of
@@ -130,7 +130,7 @@ def test_bm25_also_scores_right_documents_that_it_does_not_find() -> None:
     documents = ["red shoe", "red", "blue red hat", "hat"]
     index = Bm25(documents)
     numbers, scores, right = index.search(["red shoe", "hat", "none"], 4, [[1, 2], [0], []])
-    plain = bm25_rankings(["red shoe", "hat", "none"], documents, 4)
+    plain = index.search(["red shoe", "hat", "none"], 4)
     np.testing.assert_array_equal(numbers, plain[0])
     np.testing.assert_array_equal(scores, plain[1])
     assert right[0] == pytest.approx(max(scores[0][np.isin(numbers[0], [1, 2])]))

@@ -37,7 +37,7 @@ def test_a_bag_holds_every_word_once() -> None:
     assert sorted(np.flatnonzero(dense[2])) == ids_of("blue")
     assert set(bag.data) == {1.0}
     assert every.bag(["red circle blue"], 4).nnz == 2  # cut to start, two words, end
-    titled = every.bag(["red", ""], 9, ["circle", "blue"]).toarray()
+    titled = every.bag([("circle", "red"), ("blue", "")], 9).toarray()
     assert sorted(np.flatnonzero(titled[0])) == sorted(ids_of("red", "circle"))
     assert sorted(np.flatnonzero(titled[1])) == ids_of("blue")
 

@@ -20,10 +20,10 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
     def chunks(*args):
         yield Chunk(list("wxyz"), {"text": TEXTS}, {"text": TITLES}, TEXTS)
 
-    def bags(words, config, name, texts, titles):
-        if "poison" in [*texts, *titles]:
+    def bag(items, length, normalise):
+        if any("poison" in item for item in items):
             raise RuntimeError("odd")
-        return np.zeros(len(texts))
+        return np.zeros(len(items))
 
     def encode_chunk(model, chunk, fields):
         if "poison" in [*chunk.values["text"], *chunk.titles["text"]]:
@@ -31,11 +31,12 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
         return np.zeros(len(chunk))
 
     monkeypatch.setattr(making, "read", chunks)
-    monkeypatch.setattr(making, "document_bags", bags)
+    monkeypatch.setattr(making, "normalises", lambda config, name: False)
     monkeypatch.setattr(making, "encode_chunk", encode_chunk)
     work: Any = types.SimpleNamespace(
         records=range(4), reader=types.SimpleNamespace(images=()), fields={"text": 1.0},
-        config=None, words=object(), model=object() if model else None,
+        config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
+        words=types.SimpleNamespace(bag=bag), model=object() if model else None,
     )  # fmt: skip
     left_out = LeftOut("documents")
     ((chunk, found),) = making._chunks(work, left_out, ProgressCounter("documents", 4))

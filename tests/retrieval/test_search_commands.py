@@ -241,7 +241,7 @@ def test_titles_are_indexed(place: Path) -> None:
 
 def test_several_fields_make_one_document(place: Path) -> None:
     from big_retrieval import similarity
-    from big_retrieval.evals.fields import average
+    from big_retrieval.evals.encoding import average
 
     out = make(options(place, "dense", "both", field="image=0.7,text=0.3"))
     index, model = open_index(out), big_retrieval.load(place / "dense")

@@ -35,7 +35,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         "big_retrieval.train.setup.make_source",
         "big_retrieval.data.judged.open_graded.graded",
         "big_retrieval.interop.model.import_model",
-        "big_retrieval.tradeoff.measuring.check",
+        "big_retrieval.tradeoff.measure.check",
         "big_retrieval.retrieval.searching.open_searcher",
         "big_retrieval.train.start.untrained",
         "big_retrieval.plan.plan.run",

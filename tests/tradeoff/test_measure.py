@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,17 @@ from scipy import sparse
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
 from big_retrieval.data.build import make_source
+from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 from big_retrieval.errors import UserError
-from big_retrieval.evals.bm25_evaluator import make_bm25_evaluators
+from big_retrieval.evals.bm25 import make_bm25_evaluators
+from big_retrieval.evals.judged import JudgedQueries
+from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import find, read_config
-from big_retrieval.tradeoff import asking, building, measuring, page, subjects
-from big_retrieval.tradeoff.asking import Job, Setting, one_thread, timed
-from big_retrieval.tradeoff.gates import parse_gate
-from big_retrieval.tradeoff.judges import GradedScorer, Paired
+from big_retrieval.tradeoff import latency, measure, page, systems
+from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
 from big_retrieval.train.import_folder import write
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
@@ -39,7 +41,6 @@ from tests.evals.test_lexical_evals import (
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
 WIDTH = len(COLUMNS)
-QUERIES, DOCUMENTS = ("bag", "2", "all"), ("binary", "5", "all")
 
 
 def values(seed: int, rows: int) -> np.ndarray:
@@ -47,33 +48,29 @@ def values(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).gamma(2, 0.5, (rows, WIDTH)).astype(np.float32)
 
 
-def searched(folder: Path, subject: subjects.System) -> dict[tuple[str, str], dict[str, float]]:
-    """The metrics of all settings, by indexes, without timing any model."""
-    settings, names = [], []
-    for query in subject.gates["query"]:
-        file = building.save(folder / f"queries-{query.name}", subject.rows("query", query.mode))
-        for document in subject.gates["document"]:
-            index = folder / f"index-{document.name}"
-            if not index.exists():
-                building.build(index, subject.rows("document", document.mode), subject.topology)
-            settings.append(Setting(file, index.name))
-            names.append((query.name, document.name))
-    Job(settings, [], subject.depth, [0, 3], 1).save(folder)
-    asking.ask(folder)
-    assert json.loads((folder / "encoding.json").read_text()) == []
-    out = {}
-    for number, name in enumerate(names):
-        with np.load(folder / f"found-{number}.npz") as found:
-            assert found["seconds"].shape == (2,)
-            out[name] = subject.judge.metrics(found["numbers"], found["scores"])
-    return out
+def searched(folder: Path, system: systems.System) -> dict[tuple[str, str], dict[str, float]]:
+    """The metrics of all settings, by gates of queries and documents, without timing any model."""
+    settings = measure.settings_of("a model", system, folder, "index")
+    job = LatencyJob([(x.queries, x.index) for x in settings], [], system.task.depth, [0, 3], 1)
+    result = measure_latency(job, folder)
+    assert result.encodings == []
+    assert result.seconds.shape == (len(settings), 2)
+    return {
+        (x.known["query"], x.known["document"]): x.scorer(*found)
+        for x, found in zip(settings, result.found, strict=True)
+    }
 
 
 def gates() -> Any:
+    whole = systems.WHOLE
     return {
-        "query": [parse_gate(name, "query") for name in QUERIES],
-        "document": [parse_gate(name, "document") for name in DOCUMENTS],
-    }
+        "query": {
+            "bag": parse_mode("bag", ""), "2": parse_mode("top_k=2/all", ""), "all": whole
+        },
+        "document": {
+            "binary": parse_mode("binary", ""), "5": parse_mode("top_k=all/5", ""), "all": whole
+        },
+    }  # fmt: skip
 
 
 def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
@@ -85,8 +82,8 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     evaluator = RankingEvaluator(task, source, FIELDS, SPECS, INNER, encoder)
     wanted = evaluator.run({})
     config = Config(fields=FIELDS, evals={"test": task}, topology="inner")
-    subject = subjects.ranked("test", evaluator, {}, config, gates())
-    assert (subject.depth, subject.records) == (1000, len(source.documents))
+    subject = systems.judged_system("test", evaluator, {}, config, gates())
+    assert (subject.task.depth, subject.task.documents) == (1000, len(source.documents))
     found = searched(tmp_path, subject)
     same = {"bag": ("bag", "all"), "top_k=2/all": ("2", "all"), "": ("all", "all")}
     same |= {"top_k=all/5": ("all", "5")}
@@ -98,7 +95,7 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
             assert found[name][metric] == pytest.approx(wanted[f"{mode}/{metric}"], abs=0.02)
     assert len(found) == 9
     assert len({tuple(each.values()) for each in found.values()}) == 9
-    assert len(subject.samples["query"] or ()) == min(len(source.queries), asking.SAMPLE)
+    assert len(subject.samples["query"] or ()) == min(len(source.queries), latency.SAMPLE)
 
 
 def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
@@ -109,9 +106,9 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     evaluator = RetrievalEvaluator(task, SCENES, specs, INNER, encoder)
     wanted = evaluator.run({})
     some = gates()
-    some["document"] = some["document"][1:]
-    subject = subjects.paired("test", evaluator, {}, Config(topology="inner"), some)
-    assert (subject.title, subject.depth) == ("test (text to image)", 3)
+    del some["document"]["binary"]
+    subject = systems.paired_system("test", evaluator, {}, Config(topology="inner"), some)
+    assert (subject.task.title, subject.task.depth) == ("test (text to image)", 3)
     found = searched(tmp_path, subject)
     for mode, name in {
         "bag/": ("bag", "all"),
@@ -124,40 +121,36 @@ def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
 
 
 def test_what_is_not_found_and_what_ties() -> None:
-    task = configs.Ranking(metrics=("MRR",))
-    found = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]])
-    scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [3.0, 2.0, 1.0]])
-    judged, relevance = np.array([[4], [6], [4]]), np.array([[5.0], [5.0], [5.0]])
-    judge = GradedScorer(
-        task, np.array([4, 5, 6]), np.array([True, True, False]), judged, relevance, np.full(3, -1)
-    )
+    found = np.array([[4, 5, -1], [6, -1, -1], [-1, -1, -1]])
+    scores = np.array([[2.0, 2.0, -np.inf], [1.0, -np.inf, -np.inf], [-np.inf] * 3])
+    qrels = Qrels(np.arange(3), np.array([4, 6, 4]), np.full(3, 5.0))
+    source: Any = SimpleNamespace(queries=range(3), documents=range(7), qrels=qrels)
+    judged = JudgedQueries(configs.Ranking(metrics=("MRR",)), source)
     # The first's right document ties with a wrong one; the third query has no text.
-    assert judge.metrics(found, scores)["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
-    pairs = Paired((1, 2), queries=np.array([7, 8, 9]), documents=np.array([7, 5, 8]))
-    assert pairs.metrics(found, scores) == {
-        "R@1": pytest.approx(1 / 3),
-        "R@2": pytest.approx(2 / 3),
-    }
+    metrics = systems.judged_scores(judged, found, scores)
+    assert metrics["MRR"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    found, scores[2] = np.array([[0, 1, -1], [2, -1, -1], [0, 1, 2]]), [3, 2, 1]
+    scorer = systems.recall_scorer((1, 2), np.array([7, 8, 9]), np.array([7, 5, 8]))
+    assert scorer(found, scores) == {"R@1": pytest.approx(1 / 3), "R@2": pytest.approx(2 / 3)}
 
 
 def test_dense_points_are_searched_exactly(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    queries, documents = rng.normal(size=(4, 1, 6)), rng.normal(size=(9, 1, 6))
-    size = building.build(tmp_path / "index", documents.astype(np.float32), "inner")
+    queries, documents = (rng.normal(size=(n, 1, 6)).astype(np.float32) for n in (4, 9))
+    size = measure.build(tmp_path / "index", documents, "inner")
     assert size["document_entries"] == 6
     assert size["index_bytes"] > 4 * 9 * 6
-    file = building.save(tmp_path / "queries", queries.astype(np.float32))
-    Job([Setting(file, "index")], [], 20, [0], 1).save(tmp_path)
-    asking.ask(tmp_path)
-    with np.load(tmp_path / "found-0.npz") as found:
-        order = np.argsort(-(queries[:, 0] @ documents[:, 0].T), axis=1)
-        np.testing.assert_array_equal(found["numbers"][:, :9], order)
-        assert (found["numbers"][:, 9:] == -1).all()
+    ((numbers, _),) = measure_latency(
+        LatencyJob([(queries, "index")], [], 20, [0], 1), tmp_path
+    ).found
+    order = np.argsort(-(queries[:, 0] @ documents[:, 0].T), axis=1)
+    np.testing.assert_array_equal(numbers[:, :9], order)
+    assert (numbers[:, 9:] == -1).all()
 
 
 def test_indexes_of_bags_store_no_values(tmp_path: Path) -> None:
     rows = sparse.csr_array((values(0, 30) > 1).astype(np.float32))
-    bags, half = (building.build(tmp_path / n, x, "") for n, x in (("a", rows), ("b", rows * 0.5)))
+    bags, half = (measure.build(tmp_path / n, x, "") for n, x in (("a", rows), ("b", rows * 0.5)))
     assert bags["document_entries"] == half["document_entries"] == rows.nnz / 30
     assert half["index_bytes"] - bags["index_bytes"] == pytest.approx(4 * rows.nnz, abs=256)
 
@@ -167,13 +160,13 @@ def test_searches_take_turns() -> None:
     searches: list[Callable[[int], Any]] = [
         lambda q, name=name: calls.append((name, q)) for name in ("a", "b")
     ]
-    assert timed(searches, [4, 2], 3).shape == (2, 2)
+    assert time_in_turn(searches, [4, 2], 3).shape == (2, 2)
     assert calls == [("a", 4), ("a", 2), ("b", 4), ("b", 2)] * 3
 
 
 def test_queries_are_chosen_evenly() -> None:
-    assert subjects.evenly(5, 10) == [0, 1, 2, 3, 4]
-    assert subjects.evenly(101, 3) == [0, 50, 100]
+    assert systems.evenly(5, 10) == [0, 1, 2, 3, 4]
+    assert systems.evenly(101, 3) == [0, 50, 100]
 
 
 def test_one_thread() -> None:
@@ -212,7 +205,7 @@ def test_the_files_hold_every_setting(tmp_path: Path) -> None:
     html = (tmp_path / "tradeoff.html").read_text()
     assert html.count("<figure") == 2
     assert html.count("<tr>") == 1 + 5
-    assert "&lt;vdr&gt;, documents: 64 columns, 16: 0.2000 ms, MRR 0.2000" in html
+    assert "&lt;vdr&gt;, documents: 64 terms, 16: 0.2000 ms, MRR 0.2000" in html
     assert "<vdr>" not in html
     for outside in ("http:", "https:", "<script", "<link", "url("):
         assert outside not in html
@@ -289,24 +282,24 @@ def test_the_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "is there and not empty; give a new folder" in again.stderr
-    options = measuring.TradeoffOptions
+    options = measure.TradeoffOptions
     for wrong, words in (
         (options([]), "--run is missing"),
         (options([str(tmp_path / "dpr")], queries=("bag",)), "--queries names gates of lexical"),
         (options([str(tmp_path / "vdr")], metric="ERR"), r"--metric is 'ERR'.*has: nDCG@10, MRR"),
         (options([str(tmp_path / "vdr")], evaluator="tset"), "--eval is 'tset'.*that rank: test"),
-        (options([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 columns"),
+        (options([str(tmp_path / "vdr")], documents=("10",)), "own gate leaves 9 terms"),
         (options([str(tmp_path / "nothing")]), "is no folder"),
     ):
         with pytest.raises(UserError, match=words):
-            measuring.check(wrong)
+            measure.check(wrong)
 
 
 def test_which_evaluator() -> None:
     one = Config(evals={"a": configs.Ranking(), "b": configs.ZeroShot()})
-    assert subjects.choose(one, "") == "a"
+    assert systems.choose(one, "") == "a"
     two = Config(evals={"a": configs.Ranking(), "c": configs.Retrieval()})
-    assert subjects.choose(two, "c") == "c"
+    assert systems.choose(two, "c") == "c"
     for config, name, words in (
         (two, "", r"--eval is missing: which of the run's evaluators \(a, c\)"),
         (one, "b", "which classifies; name one that ranks: a"),
@@ -314,11 +307,11 @@ def test_which_evaluator() -> None:
         (Config(evals={}), "", r"\(none\)"),
     ):
         with pytest.raises(UserError, match=words):
-            subjects.choose(config, name)
+            systems.choose(config, name)
 
 
 def test_what_models_are_called() -> None:
-    assert measuring.named(["runs/vdr", "runs/dpr/checkpoints/150"]) == ["vdr", "dpr"]
-    assert measuring.named(["vdr/seed_0", "dpr/seed_0"]) == ["vdr/seed_0", "dpr/seed_0"]
+    assert measure.named(["runs/vdr", "runs/dpr/checkpoints/150"]) == ["vdr", "dpr"]
+    assert measure.named(["vdr/seed_0", "dpr/seed_0"]) == ["vdr/seed_0", "dpr/seed_0"]
     with pytest.raises(UserError, match=r"names .*vdr twice"):
-        measuring.named(["runs/vdr", "runs/vdr/"])
+        measure.named(["runs/vdr", "runs/vdr/"])

@@ -1,6 +1,9 @@
-"""One field of an evaluation set, encoded: its embeddings, whose they are, where they came from."""
+"""The items of one field in a retrieval evaluation: every image or text, and whose it is.
 
-from collections.abc import Iterator, Mapping
+With a group column all records of a group are right answers to each other, and identical texts of
+a group count once.
+"""
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,60 +11,15 @@ import numpy as np
 
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
-from big_retrieval.data.pipeline import Reading, eval_batches
+from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource, value_of
 from big_retrieval.errors import Damaged, UserError
+from big_retrieval.evals.encoding import ChosenTexts, encode_source
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 
-def encode_source(
-    encoder: Encoder,
-    weights: Any,
-    source: RecordSource,
-    name: str,
-    reader: FieldReader,
-    reading: Reading | None = None,
-) -> tuple[Embeddings, np.ndarray]:
-    """All images, or all texts, of a source as embeddings (`encoding.Embeddings`) and their records
-    [n].
-
-    A damaged image is a black one and counted where `reading` counts, else an error.
-    """
-    batches = eval_batches(
-        source,
-        {name: reader},
-        field=name,
-        batch_size=encoder.batch_size,
-        rows=encoder.rows,
-        reading=reading,
-    )
-    return encoder.embeddings(weights, name, batches)
-
-
-def encode_first(
-    encoder: Encoder,
-    weights: Any,
-    source: RecordSource,
-    name: str,
-    reader: FieldReader,
-    reading: Reading | None = None,
-) -> tuple[Embeddings, np.ndarray]:
-    """As `encode_source`, but of several texts of a record the first only."""
-    if reader.field.modality != "text":
-        return encode_source(encoder, weights, source, name, reader, reading)
-    items = eval_items(source, reader)  # [n, 2]
-    items = items[items[:, 1] == 0]
-    if not len(items):
-        raise UserError(
-            f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
-        )
-    chosen = _Chosen(source, reader, items)
-    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
-    return embeddings, items[places, 0]
-
-
 @dataclass(frozen=True)
-class RetrievalSide:
+class FieldItems:
     """What one field brings to a retrieval evaluation.
 
     Attributes:
@@ -82,7 +40,7 @@ class RetrievalSide:
     items: np.ndarray
 
 
-def encode_side(
+def encode_items(
     encoder: Encoder,
     weights: Any,
     source: RecordSource,
@@ -90,7 +48,7 @@ def encode_side(
     reader: FieldReader,
     groups: np.ndarray | None = None,
     reading: Reading | None = None,
-) -> RetrievalSide:
+) -> FieldItems:
     """Encodes a field of all records.
 
     Args:
@@ -105,7 +63,7 @@ def encode_side(
     """
     if groups is not None and reader.field.modality == "text":
         items = distinct(source, reader, groups)  # [n, 2]
-        chosen = _Chosen(source, reader, items)
+        chosen = ChosenTexts(source, reader, items)
         embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
         items = items[places]
     else:
@@ -114,7 +72,7 @@ def encode_side(
         place = np.arange(len(records)) - np.searchsorted(records, records)
         items = np.stack([records, place], axis=1).astype(np.int64)  # [n, 2]
     owners = items[:, 0] if groups is None else groups[items[:, 0]]
-    return RetrievalSide(name, reader, source, embeddings, owners, items)
+    return FieldItems(name, reader, source, embeddings, owners, items)
 
 
 def group_numbers(source: RecordSource, column: str) -> np.ndarray:
@@ -148,7 +106,7 @@ def check_group(source: RecordSource, column: str) -> None:
 
 
 def _alone(index: int) -> Any:
-    return (_Chosen, index)  # equal to no value of a column
+    return (ChosenTexts, index)  # equal to no value of a column
 
 
 def _group(source: RecordSource, index: int, column: str) -> Any:
@@ -185,35 +143,3 @@ def distinct(source: RecordSource, reader: FieldReader, groups: np.ndarray) -> n
             seen.add(key)
             kept.append((record, place))
     return np.array(kept, np.int64).reshape(-1, 2)
-
-
-class _Chosen:
-    """Some texts of another source, each a record of its own."""
-
-    classes: Mapping[str, tuple[str, ...]] = {}
-    prompts: Mapping[str, tuple[str, ...]] = {}
-
-    def __init__(self, source: RecordSource, reader: FieldReader, items: np.ndarray) -> None:
-        self.name = source.name
-        self._source, self._reader, self._items = source, reader, items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        raise NotImplementedError("only texts are read from chosen items")
-
-    def texts(self, index: int, column: str) -> tuple[str, ...]:
-        text = self._text(index)
-        return (text,) if isinstance(text, str) else text[1:]
-
-    def title(self, index: int, column: str) -> str:
-        text = self._text(index)
-        return "" if isinstance(text, str) else text[0]
-
-    def captions(self) -> Iterator[str]:
-        return iter(())
-
-    def _text(self, index: int) -> Text:
-        record, place = self._items[index].tolist()
-        return source_texts(self._source, record, self._reader)[place]

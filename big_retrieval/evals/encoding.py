@@ -1,8 +1,8 @@
-"""Documents and queries of several fields in an evaluation: encoded once, averaged in many ways."""
+"""Fields of an evaluation's records, encoded; those of a query or document averaged by weights."""
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,59 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.data.fields.reader import FieldReader
-from big_retrieval.data.pipeline import Reading
+from big_retrieval.data.eval_batches import eval_items
+from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.pipeline import Reading, eval_batches
 from big_retrieval.data.sources import RecordSource
-from big_retrieval.evals.sides import encode_first
+from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
+
+
+def encode_source(
+    encoder: Encoder,
+    weights: Any,
+    source: RecordSource,
+    name: str,
+    reader: FieldReader,
+    reading: Reading | None = None,
+) -> tuple[Embeddings, np.ndarray]:
+    """All images, or all texts, of a source as embeddings (`encoding.Embeddings`) and their records
+    [n].
+
+    A damaged image is a black one and counted where `reading` counts, else an error.
+    """
+    batches = eval_batches(
+        source,
+        {name: reader},
+        field=name,
+        batch_size=encoder.batch_size,
+        rows=encoder.rows,
+        reading=reading,
+    )
+    return encoder.embeddings(weights, name, batches)
+
+
+def encode_first(
+    encoder: Encoder,
+    weights: Any,
+    source: RecordSource,
+    name: str,
+    reader: FieldReader,
+    reading: Reading | None = None,
+) -> tuple[Embeddings, np.ndarray]:
+    """As `encode_source`, but of several texts of a record the first only."""
+    if reader.field.modality != "text":
+        return encode_source(encoder, weights, source, name, reader, reading)
+    items = eval_items(source, reader)  # [n, 2]
+    items = items[items[:, 1] == 0]
+    if not len(items):
+        raise UserError(
+            f"{source.name} has no text in {reader.field.column!r}: nothing can be encoded."
+        )
+    chosen = ChosenTexts(source, reader, items)
+    embeddings, places = encode_source(encoder, weights, chosen, name, reader, reading)
+    return embeddings, items[places, 0]
 
 
 @dataclass(frozen=True)
@@ -110,3 +157,35 @@ def _sparse_average(embeddings: Sequence[Any], shares: np.ndarray) -> scipy.spar
     shares = shares / np.where(total > 0, total, 1)
     parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(shares, embeddings, strict=True)]
     return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))
+
+
+class ChosenTexts:
+    """Some texts of another source, each a record of its own."""
+
+    classes: Mapping[str, tuple[str, ...]] = {}
+    prompts: Mapping[str, tuple[str, ...]] = {}
+
+    def __init__(self, source: RecordSource, reader: FieldReader, items: np.ndarray) -> None:
+        self.name = source.name
+        self._source, self._reader, self._items = source, reader, items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise NotImplementedError("only texts are read from chosen items")
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        text = self._text(index)
+        return (text,) if isinstance(text, str) else text[1:]
+
+    def title(self, index: int, column: str) -> str:
+        text = self._text(index)
+        return "" if isinstance(text, str) else text[0]
+
+    def captions(self) -> Iterator[str]:
+        return iter(())
+
+    def _text(self, index: int) -> Text:
+        record, place = self._items[index].tolist()
+        return source_texts(self._source, record, self._reader)[place]

@@ -1,0 +1,209 @@
+"""Two systems compared query by query: paired tests over the values of every metric of both."""
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from big_retrieval.data.judged.qrels import DuplicatePolicy
+from big_retrieval.errors import UserError
+from big_retrieval.evals.graded import graded_metrics, order, parse_metric
+from big_retrieval.evals.rankings import FOLDER, QUERIES, read_values
+from big_retrieval.evals.trec import FileQrels, Run, read_qrels, read_run
+
+log = logging.getLogger(__name__)
+Values = tuple[list[str], Mapping[str, np.ndarray]]  # ids of queries, metric -> value of each
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of two systems over the same queries.
+
+    Attributes:
+      queries: how many.
+      means: of both.
+      difference: mean of the second minus mean of the first.
+      p: of the two-sided paired t-test; 1 where no query differs.
+      wins: queries where the second is better.
+      ties: where both are the same.
+      losses: where the second is worse.
+    """
+
+    queries: int
+    means: tuple[float, float]
+    difference: float
+    p: float
+    wins: int
+    ties: int
+    losses: int
+
+
+def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
+    """Compares a metric of two systems by `scipy.stats.ttest_rel`.
+
+    Differences of at most 1e-12 are none: they come from other orders of the same sums.
+
+    Args:
+      first: its value for every query, [q].
+      second: the same of the other system, for the same queries in the same order.
+
+    Raises:
+      UserError: fewer than 2 queries.
+    """
+    if len(first) != len(second) or len(first) < 2:
+        raise UserError(
+            f"a paired test needs the same queries, at least 2; there are {len(first)} and "
+            f"{len(second)}."
+        )
+    gain = second - first
+    gain = np.where(np.abs(gain) <= 1e-12, 0.0, gain)
+    p = 1.0
+    if gain.any():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of gains that are all the same: p = 0
+            p = float(stats.ttest_rel(gain, np.zeros(len(gain))).pvalue)  # type: ignore
+    counts = [int(np.sum(found)) for found in (gain > 0, gain == 0, gain < 0)]
+    means = float(np.mean(first)), float(np.mean(second))
+    return Comparison(len(gain), means, float(np.mean(gain)), p, *counts)
+
+
+def compare_systems(
+    a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]]
+) -> list[tuple[str, str, Comparison]]:
+    """Every metric that both systems have: evaluator, metric, and the comparison.
+
+    Args:
+      a: what the first system is called.
+      b: the second.
+      pairs: evaluator -> the values of both, from `values_of_folders` or `values_of_files`.
+
+    Raises:
+      UserError: other queries, or no metric in common.
+    """
+    table = []
+    for evaluator, ((ids, values), other) in pairs.items():
+        others = _aligned(ids, other, a, b)
+        table += [
+            (evaluator, metric, compare(values[metric], others[metric]))
+            for metric in values
+            if metric in others
+        ]
+    if not table:
+        first, second = (
+            ", ".join(sorted({name for pair in pairs.values() for name in pair[place][1]}))
+            for place in (0, 1)
+        )
+        raise UserError(
+            f"the two have no metric in common: {a} has {first or 'none'}; {b} has "
+            f"{second or 'none'}. Evaluate both with the same metrics."
+        )
+    return table
+
+
+def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.ndarray]:
+    """The other system's values in the order of these queries."""
+    places, mine = {query: place for place, query in enumerate(other[0])}, set(ids)
+    only = [(a, query) for query in ids if query not in places]
+    only += [(b, query) for query in other[0] if query not in mine]
+    if only:
+        where, query = only[0]
+        raise UserError(
+            f"{len(only):,} queries are in one of the two alone, such as {query!r} in {where}; "
+            "evaluate both on the same queries."
+        )
+    chosen = np.array([places[query] for query in ids])
+    return {name: values[chosen] for name, values in other[1].items()}
+
+
+def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
+    """The values of the evaluators that both folders have rankings of.
+
+    Raises:
+      UserError: a folder has no rankings, or they have no evaluator in common.
+    """
+    found = []
+    for path in (a, b):
+        if path.is_file():
+            raise UserError(f"{path} is a file; run files need qrels: give --qrels.")
+        files = {each.parent.name: each for each in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
+        if not files:
+            raise UserError(
+                f"{path} has no {FOLDER}/<evaluator>/{QUERIES}: write them with "
+                f"big-retrieval evaluate --run={path} --rankings."
+            )
+        found.append(files)
+    both = [name for name in found[0] if name in found[1]]
+    if not both:
+        names = " and ".join(", ".join(files) for files in found)
+        raise UserError(f"the two have no evaluator in common: they have {names}.")
+    return {name: (read_values(found[0][name]), read_values(found[1][name])) for name in both}
+
+
+def values_of_files(
+    a: Path, b: Path, qrels: Path, metrics: Sequence[str], duplicates: DuplicatePolicy
+) -> dict[str, tuple[Values, Values]]:
+    """The values of two run files, measured by the same qrels.
+
+    Raises:
+      UserError: a file is something else, or a metric is unknown.
+    """
+    for metric in metrics:
+        parse_metric(metric)
+    judged = read_qrels(qrels, duplicates)
+    found = []
+    for path in (a, b):
+        run = read_run(path)
+        try:
+            found.append(values_of_run(run, judged, metrics))
+        except UserError as problem:
+            raise UserError(f"{path}: {problem}") from None
+    return {"": (found[0], found[1])}
+
+
+def values_of_run(run: Run, qrels: FileQrels, metrics: Sequence[str]) -> Values:
+    """Metrics of every judged query, those of trec_eval; one that the run lacks has 0.
+
+    Documents are ordered as trec_eval does: by score as float32, equal ones by their ids, the last
+    one first.
+
+    Args:
+      run: query -> documents and scores.
+      qrels: the qrels.
+      metrics: names such as `nDCG@10`.
+
+    Returns:
+      The ids of the queries [q], and metric -> float64 [q].
+
+    Raises:
+      UserError: an unknown metric, or no judged query in the run.
+    """
+    if not qrels.keys() & run.keys():
+        raise UserError("no query of the run is judged: run and qrels name other queries.")
+    found = {document for ranking in run.values() for document, _ in ranking}
+    if found and not any(found & judged.keys() for judged in qrels.values()):
+        one, other = min(found), next(iter(next(iter(qrels.values()))))
+        log.warning(
+            f"no document of the run is judged for any query: is {one!r} named as the qrels "
+            f"name theirs, such as {other!r}?"
+        )
+    queries = sorted(qrels)
+    values = [_values(run.get(query, []), qrels[query], metrics) for query in queries]
+    return queries, {name: np.array([each[name] for each in values]) for name in metrics}
+
+
+def _values(
+    found: Sequence[tuple[str, float]], judged: dict[str, float], metrics: Sequence[str]
+) -> dict[str, float]:
+    relevance = np.array([[judged.get(document, 0.0) for document, _ in found]])  # [1, n]
+    with np.errstate(over="ignore"):  # trec_eval, too, holds what is beyond float32 as infinite
+        scores = np.array([[score for _, score in found]]).astype(np.float32)
+    if found:
+        ids = np.array([[document for document, _ in found]])
+        relevance = np.take_along_axis(relevance, order(scores, relevance, ids), 1)
+    whole = np.array([list(judged.values())])
+    values = graded_metrics(relevance.reshape(1, -1), whole, metrics)
+    return {name: float(value[0]) for name, value in values.items()}

@@ -1,0 +1,223 @@
+"""The timed part of a measurement: one query at a time, in a process with one thread.
+
+    python -m big_retrieval.tradeoff.latency FOLDER LEVEL
+
+`measure` writes `job.pickle` (a `LatencyJob`) into a folder of its own, which has the indexes, too,
+and reads `found.pickle` (a `LatencyResult`).
+"""
+
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+from big_retrieval.inference.encoder import Embeddings
+from big_retrieval.runtime import messages
+
+LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+CHUNK = 1024  # queries searched at a time where nothing is timed
+SAMPLE = 64  # queries whose encoding is timed
+PASSES = 3  # rounds over them
+JOB, FOUND = "job.pickle", "found.pickle"
+log = logging.getLogger("big_retrieval.tradeoff.latency")  # __name__ may be __main__
+Samples = Mapping[str, Sequence[Any] | None]  # query field -> texts or [title, text]; None: images
+
+
+@dataclass(frozen=True)
+class LatencyJob:
+    """What is searched and timed.
+
+    Attributes:
+      settings: queries (CSR [Q, V] or embeddings [Q, M, N]) and the name of an index in the folder.
+      encodings: of each model its checkpoint ("": BM25, which has none) and its queries' samples.
+      depth: documents found for a query.
+      timed: numbers of the queries whose search is timed, T.
+      rounds: how often each of them is timed; the median counts.
+    """
+
+    settings: Sequence[tuple[Embeddings, str]]
+    encodings: Sequence[tuple[str, Samples]]
+    depth: int
+    timed: Sequence[int]
+    rounds: int
+
+
+@dataclass(frozen=True)
+class LatencyResult:
+    """What was found, and how long it took.
+
+    Attributes:
+      found: of each setting numbers of documents and scores, [Q, depth] each.
+      seconds: of single searches, [settings, T].
+      encodings: of each model the mean seconds of a query: "network" from text to embedding,
+        "words" from text to bag of words; 0 where there is none.
+    """
+
+    found: list[tuple[np.ndarray, np.ndarray]]
+    seconds: np.ndarray
+    encodings: list[dict[str, float]]
+
+
+def in_a_child(job: LatencyJob, folder: Path) -> LatencyResult:
+    """Does a job in a process that has one thread.
+
+    Raises:
+      UserError: the process ended early.
+    """
+    (folder / JOB).write_bytes(pickle.dumps(job))
+    level = str(messages.settings()["level"])
+    command = [sys.executable, "-m", "big_retrieval.tradeoff.latency", str(folder), level]
+    code = subprocess.run(command, env=one_thread(os.environ), check=False).returncode
+    if code:
+        raise UserError(f"the process that searches ended with status {code}; it says why above.")
+    return pickle.loads((folder / FOUND).read_bytes())
+
+
+def one_thread(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment whose processes compute on one thread, by numpy and by XLA on CPUs."""
+    given = environment.get("XLA_FLAGS", "")
+    kept = re.sub(r"--xla_force_host_platform_device_count=\S+", "", given)
+    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    ones = dict.fromkeys((*LIBRARIES, "NPROC"), "1")
+    return {**environment, **ones, "XLA_FLAGS": f"{kept} {flags}".strip()}
+
+
+def measure_latency(job: LatencyJob, folder: Path) -> LatencyResult:
+    """Searches all queries of all settings, times some of them, and times the models."""
+    searches = [_searches(folder / index, rows, job.depth) for rows, index in job.settings]
+    found = []
+    for number, (_, search_all) in enumerate(searches, 1):
+        found.append(search_all())
+        log.info(f"searched {number} of {len(searches)} settings")
+    seconds = time_in_turn([one for one, _ in searches], job.timed, job.rounds)
+    parts: list[tuple[int, str, Callable[[int], Any]]] = []
+    for number, (checkpoint, samples) in enumerate(job.encodings):
+        calls = _encoders(checkpoint, samples) if checkpoint else _word_counters(samples)
+        parts += [(number, kind, call) for kind, call in calls]
+    for _, _, call in parts:
+        for query in range(SAMPLE):
+            call(query)  # compiles, for every length of a text
+    taken = time_in_turn([call for *_, call in parts], range(SAMPLE), PASSES).mean(axis=1)
+    encodings = [{"network": 0.0, "words": 0.0} for _ in job.encodings]
+    for (number, kind, _), mean in zip(parts, taken.tolist(), strict=True):
+        encodings[number][kind] += mean  # all fields of the query together
+    return LatencyResult(found, seconds, encodings)
+
+
+def time_in_turn(
+    calls: Sequence[Callable[[int], Any]], queries: Sequence[int], rounds: int
+) -> np.ndarray:
+    """Seconds of single calls: for each query the median of the rounds.
+
+    In every round each call has its turn, so that what else the machine does falls on all alike.
+
+    Args:
+      calls: functions of a query's number, all of which have run before.
+      queries: which queries are timed, T.
+      rounds: how often.
+
+    Returns:
+      float64 [calls, T].
+    """
+    seconds = np.empty((rounds, len(calls), len(queries)))
+    for turn in range(rounds):
+        for place, call in enumerate(calls):
+            for column, query in enumerate(queries):
+                started = time.perf_counter()
+                call(query)
+                seconds[turn, place, column] = time.perf_counter() - started
+        log.info(f"timed {len(queries):,} queries {len(calls)} ways, round {turn + 1} of {rounds}")
+    return np.median(seconds, axis=0)
+
+
+def _searches(
+    folder: Path, rows: Embeddings, depth: int
+) -> tuple[Callable[[int], Any], Callable[[], tuple[np.ndarray, np.ndarray]]]:
+    """The search of an index for one query by its number, and for all of them."""
+    from big_retrieval.retrieval import open_index
+    from big_retrieval.retrieval.inverted import InvertedIndex
+
+    index: Any = open_index(folder)
+    if not isinstance(index, InvertedIndex):
+        index.search(rows[:1], depth)  # compiles
+        return lambda q: index.search(rows[q : q + 1], depth), lambda: index.search(rows, depth)
+    terms, weights = (np.split(each, rows.indptr[1:-1]) for each in (rows.indices, rows.data))
+
+    def search_all() -> tuple[np.ndarray, np.ndarray]:
+        starts = range(0, rows.shape[0], CHUNK)
+        found = [index.search(rows[start : start + CHUNK], depth) for start in starts]
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    return lambda q: index.search_one(terms[q], weights[q], depth), search_all
+
+
+def _encoders(checkpoint: str, samples: Samples) -> list[tuple[str, Callable[[int], Any]]]:
+    """What encodes a query of a model by its number, on one device: "network" and "words"."""
+    import jax
+
+    from big_retrieval import parallel
+    from big_retrieval.data.build import make_readers
+    from big_retrieval.data.fields.reader import stack
+    from big_retrieval.inference.encoder import Encoder
+    from big_retrieval.inference.load import any_mesh, load
+    from big_retrieval.models.towers import make_model
+
+    model = load(checkpoint, batch_size=1)
+    mesh = parallel.make_mesh(any_mesh(model.config), jax.local_devices()[:1])
+    made = make_model(model.config, model.tokenizer.vocab_size, model.tokenizer)
+    weights = jax.device_put(model.weights, parallel.replicated(mesh))
+    encoder, readers = Encoder(made, mesh, 1), make_readers(model.config, model.tokenizer)
+    row = {"record": np.zeros(1, np.int64), "valid": np.ones(1, bool)}
+
+    def calls(name: str, texts: Sequence[Any] | None) -> list[tuple[str, Callable[[int], Any]]]:
+        reader, terms = readers[name], encoder.terms(name)
+        values = [None] if texts is None else [x if isinstance(x, str) else tuple(x) for x in texts]
+
+        def arrays(query: int) -> Any:
+            return stack(reader, [values[query % len(values)]])  # of None: such as a black image
+
+        def network(query: int) -> None:
+            encoder.embeddings(weights, name, [{name: arrays(query), **row}])
+
+        def words(query: int) -> None:
+            found = arrays(query)
+            terms.bag(found["ids"], found["mask"])  # type: ignore[union-attr]
+
+        bags = terms is not None and texts is not None
+        return [("network", network), *([("words", words)] if bags else [])]
+
+    return [call for name, texts in samples.items() for call in calls(name, texts)]
+
+
+def _word_counters(samples: Samples) -> list[tuple[str, Callable[[int], Any]]]:
+    """What counts the words of a query for BM25, in the form of `_encoders`."""
+    from big_retrieval.evals.bm25 import Bm25
+
+    texts = list(samples["query"] or ())
+    index = Bm25(texts)
+    return [("words", lambda query: index.counts([texts[query % len(texts)]]))]
+
+
+def main(folder: str, level: str) -> None:
+    """Does the job of a folder, with messages from a level on."""
+    messages.show(int(level))
+    job = pickle.loads((Path(folder) / JOB).read_bytes())
+    result = measure_latency(job, Path(folder))
+    (Path(folder) / FOUND).write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    from big_retrieval import cli
+    from big_retrieval.tradeoff import latency  # the module by its name, which pickle notes
+
+    cli.run(latency.main, words=2)

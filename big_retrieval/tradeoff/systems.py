@@ -1,0 +1,324 @@
+"""What is measured: the queries and documents of an evaluator, as a model or BM25 has them."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import Config, Field, is_lexical
+from big_retrieval.data.build import make_readers, make_reading, make_source
+from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.errors import UserError
+from big_retrieval.evals.bags import in_mode
+from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
+from big_retrieval.evals.evaluators import make_evaluators
+from big_retrieval.evals.graded import mean_metrics, order
+from big_retrieval.evals.judged import JudgedQueries
+from big_retrieval.evals.modes import SIDES, Mode, Side, misfit, own_top_k, parse_mode
+from big_retrieval.inference.encoder import Embeddings
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.tradeoff.latency import SAMPLE
+
+log = logging.getLogger(__name__)
+WIDTHS = (4, 16, 64, 256)  # terms of the default gates, as far as the model's own gate is wider
+KEPT: Mapping[Side, int] = {"query": 3, "document": 2}  # how many of them, the widest ones
+BAGS: Mapping[Side, str] = {"query": "bag", "document": "binary"}  # bags of words, no network
+FLAGS: Mapping[Side, str] = {"query": "--queries", "document": "--documents"}
+BM25 = "bm25"  # the one gate of BM25, whose weights no model gave
+WHOLE = parse_mode("top_k=all", "")  # everything, as the model gave it
+Gates = Mapping[Side, Mapping[str, Mode]]  # side -> gate -> the same as a mode of search
+Scorer = Callable[[np.ndarray, np.ndarray], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """What is asked; one plot holds systems of the same.
+
+    Attributes:
+      title: of the evaluator.
+      metrics: their names.
+      depth: documents of a query that the metrics look at; one more where the document with the
+        query's own id is skipped.
+      queries: how many are asked.
+      documents: how many there are, found or not.
+    """
+
+    title: str = field(compare=False)
+    metrics: tuple[str, ...]
+    depth: int
+    queries: int
+    documents: int
+
+
+@dataclass(frozen=True)
+class System:
+    """A model, or BM25, with an evaluator's queries and documents.
+
+    Attributes:
+      task: what is asked.
+      topology: of the embeddings.
+      gates: what is swept over; of a dense model "exact" alone.
+      rows: of a side in a mode, CSR [n, V] or embeddings [n, M, N]: the queries that are asked, the
+        documents that can be found.
+      scorer: the evaluator's metrics of numbers of documents [Q, depth], -1 where none was found,
+        and their scores.
+      samples: query field -> texts of some queries; None: images.
+    """
+
+    task: SearchTask
+    topology: str
+    gates: Gates
+    rows: Callable[[Side, Mode], Embeddings]
+    scorer: Scorer
+    samples: Mapping[str, Sequence[Text] | None]
+
+
+def choose(config: Config, name: str) -> str:
+    """The name of the evaluator that is measured.
+
+    Args:
+      config: of the run.
+      name: as asked for; "": the only evaluator that ranks documents.
+
+    Raises:
+      UserError: there is none of this name, it ranks nothing, or there are several.
+    """
+    ranking = [key for key, ev in sorted(config.evals.items()) if ev.search_metrics]
+    known = ", ".join(ranking) or "none"
+    if not name and len(ranking) != 1:
+        raise UserError(f"--eval is missing: which of the run's evaluators ({known}) to measure.")
+    if name and name not in config.evals:
+        raise UserError(f"--eval is {name!r}, which config.evals lacks; those that rank: {known}.")
+    if name and name not in ranking:
+        raise UserError(f"--eval is {name!r}, which classifies; name one that ranks: {known}.")
+    return name or ranking[0]
+
+
+def lexical(config: Config, name: str) -> bool:
+    """Whether all fields that an evaluator compares have lexical heads."""
+    compared = config.evals[name].compared(config)
+    return is_lexical(config, *compared["query"], *compared["document"])
+
+
+def gates_of(config: Config, name: str, queries: Sequence[str], documents: Sequence[str]) -> Gates:
+    """The gates of both sides of an evaluator.
+
+    Args:
+      config: of the model.
+      name: of the evaluator.
+      queries: as the flag has them; none: the default ones. Of dense models neither is read.
+      documents: as the flag has them.
+
+    Raises:
+      UserError: gates that the model cannot have.
+    """
+    if not lexical(config, name):
+        return {side: {"exact": WHOLE} for side in SIDES}
+    compared = config.evals[name].compared(config)
+    given: Mapping[Side, Sequence[str]] = {"query": queries, "document": documents}
+    return {side: side_gates(given[side], side, config.fields, compared[side]) for side in SIDES}
+
+
+def side_gates(
+    names: Sequence[str], side: Side, fields: Mapping[str, Field], chosen: Sequence[str]
+) -> dict[str, Mode]:
+    """The gates of a side: a number of terms that stay, "all", or bags of words.
+
+    Args:
+      names: as the flag has them; none: the default ones that narrow this model's own gate.
+      side: "query" or "document".
+      fields: all fields of the model.
+      chosen: names of those of the side, which have lexical heads.
+
+    Raises:
+      UserError: an unknown or a repeated gate, bags of words of images, or more terms than the
+        model's own gate leaves.
+    """
+    if not names:
+        top_k = own_top_k(fields, chosen)
+        narrower = [str(width) for width in WIDTHS if top_k is None or width < top_k]
+        texts = all(fields[name].modality == "text" for name in chosen)
+        names = [*([BAGS[side]] if texts else []), *narrower[-KEPT[side] :], "all"]
+    gates: dict[str, Mode] = {}
+    for name in names:
+        if name in gates:
+            raise UserError(f"{FLAGS[side]} has {name!r} twice; keep one.")
+        mode = gates[name] = _gate(name, side)
+        if why := misfit(mode, side, fields, chosen):
+            raise UserError(f"{FLAGS[side]} has {name}, but {why}.")
+    return gates
+
+
+def _gate(name: str, side: Side) -> Mode:
+    """A gate of one side as a mode of search, which leaves the other side as it is."""
+    if name == BAGS[side]:
+        return parse_mode(name, "")
+    if name != "all" and not (name.isdecimal() and name.isascii()):
+        raise UserError(
+            f"{FLAGS[side]} has {name!r}; it takes '{BAGS[side]}' (bags of words), numbers of "
+            f"terms and 'all', as in {FLAGS[side]}={BAGS[side]},16,64,all."
+        )
+    return parse_mode(f"top_k={name}/all" if side == "query" else f"top_k=all/{name}", "")
+
+
+def model_system(model: TrainedModel, name: str, gates: Gates) -> System:
+    """Encodes both sides of an evaluator.
+
+    Args:
+      model: of the run.
+      name: of the evaluator, from `choose`.
+      gates: from `gates_of`.
+
+    Raises:
+      UserError: data that cannot be read.
+    """
+    ev = model.config.evals[name]
+    config = dataclasses.replace(model.config, evals={name: ev})
+    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
+    made = make_evaluators(config, {name: make_source(ev.data)}, readers, model.encoder, reading)
+    evaluator: Any = next(iter(made.values()))
+    evaluator.check()
+    log.info(f"encoding {len(evaluator.source):,} records")
+    make = judged_system if ev.judged else paired_system
+    return make(name, evaluator, model.weights, config, gates)
+
+
+def judged_system(name: str, evaluator: Any, weights: Any, config: Config, gates: Gates) -> System:
+    """The queries of a `RankingEvaluator` against its documents."""
+    judged: JudgedQueries = evaluator.judged
+    source, asked = judged.source, judged.asked
+    encoded = {side: evaluator.encode(weights, side) for side in SIDES}
+    bow = {side: evaluator.bow(encoded[side], side, gates[side].values()) for side in SIDES}
+    present = {side: encoded[side].any(evaluator.weights_of(side)) for side in SIDES}
+    findable, sayable = np.flatnonzero(present["document"]), present["query"][asked][:, None]
+    kept = {"query": asked, "document": findable}
+
+    def rows(side: Side, mode: Mode) -> Embeddings:
+        return evaluator.average(encoded[side], side, mode, bow[side])[kept[side]]
+
+    def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+        return judged_scores(judged, np.where((found >= 0) & sayable, findable[found], -1), scores)
+
+    samples: dict[str, Any] = {}
+    for reads, weight in evaluator.weights_of("query").items():
+        items = [(n, 0) for n in asked[encoded["query"].present[reads][asked]].tolist()]
+        if weight > 0:
+            samples[reads] = _texts(source.queries, evaluator.readers[reads], items)
+    return System(judged_task(name, judged), config.topology, gates, rows, scorer, samples)
+
+
+def judged_task(name: str, judged: JudgedQueries) -> SearchTask:
+    """The judged queries of an evaluator against all documents."""
+    metrics, documents = judged.config.search_metrics, len(judged.source.documents)
+    return SearchTask(name, metrics, judged.metric_depth, len(judged.asked), documents)
+
+
+def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Means over the asked queries; among equal scores, lower relevance goes first.
+
+    Args:
+      judged: the queries.
+      found: numbers of documents, [q, depth]; -1: none.
+      scores: of the documents, [q, depth].
+    """
+    ranked = judged.ranked(judged.asked, found, scores)
+    relevance = ties_against(ranked.relevance, ranked.scores)
+    return mean_metrics(judged.values(dataclasses.replace(ranked, relevance=relevance)))
+
+
+def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates: Gates) -> System:
+    """The query field of a `RetrievalEvaluator` against its document field."""
+    c, encoded = evaluator.config, evaluator.encode(weights)
+    sides = {"query": encoded[c.query], "document": encoded[c.document]}
+    bow = {
+        side: evaluator.bow(sides[side])
+        for side in SIDES
+        if sides[side].reader.field.modality == "text"
+        and any(mode.needs_words(side) for mode in gates[side].values())
+    }
+    queries, owners = sides["query"], sides["document"].owners
+
+    def rows(side: Side, mode: Mode) -> Embeddings:
+        return in_mode(sides[side].embeddings, mode, side, bow.get(side))
+
+    task = SearchTask(
+        f"{name} ({c.query} to {c.document})", c.search_metrics, max(c.recall_at),
+        len(queries.owners), len(owners),
+    )  # fmt: skip
+    scorer = recall_scorer(c.recall_at, queries.owners, owners)
+    samples = {c.query: _texts(queries.source, queries.reader, queries.items.tolist())}
+    return System(task, config.topology, gates, rows, scorer, samples)
+
+
+def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.ndarray) -> Scorer:
+    """The share of queries that find a right document; wrong ones go first of equal scores.
+
+    Args:
+      recall_at: the k of R@k.
+      queries: owner of each query, [Q].
+      documents: owner of each document, [D]; right where it is that of the query.
+    """
+
+    def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+        right = (found >= 0) & (documents[found] == queries[:, None])
+        right = ties_against(right.astype(np.float64), scores) > 0
+        return {f"R@{k}": float(right[:, :k].any(axis=1).mean()) for k in recall_at}
+
+    return scorer
+
+
+def check_bm25(config: Config, name: str) -> None:
+    """Raises a UserError unless an evaluator ranks judged documents, and both sides have texts."""
+    ev = config.evals[name]
+    if not ev.judged:
+        raise UserError(
+            f"--bm25 needs an evaluator of the type 'ranking', and evals.{name} is of the type "
+            f"{ev.type!r}: leave it out, or name another by --eval."
+        )
+    text_columns(config)
+
+
+def bm25_system(config: Config, name: str) -> System:
+    """BM25 over the texts of an evaluator that `check_bm25` lets pass.
+
+    A query's row counts its words, a document's row has what BM25 adds to the score for each of
+    its words, so that an inverted index finds what the library bm25s finds.
+
+    Raises:
+      UserError: the library is not installed.
+    """
+    ev: Any = config.evals[name]
+    columns, source = text_columns(config), make_source(ev.data)
+    judged = JudgedQueries(ev, source)  # type: ignore[arg-type]
+    queries = side_texts(judged.source.queries, columns["query"], judged.asked)
+    index = Bm25(side_texts(judged.source.documents, columns["document"]))
+    rows = {"query": index.counts(queries), "document": index.weights()}
+    bow_mode = Mode(BM25, "query", WHOLE.top_k)  # no network encodes anything
+    gates: Gates = {side: {BM25: bow_mode} for side in SIDES}
+    samples = {"query": [queries[n] for n in evenly(len(queries), SAMPLE)]}
+    scorer = partial(judged_scores, judged)
+    task = judged_task(name, judged)
+    return System(task, "inner", gates, lambda side, mode: rows[side], scorer, samples)
+
+
+def ties_against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Relevance in rank order [Q, depth]; among equal scores, lower relevance goes first."""
+    return np.take_along_axis(relevance, order(scores, relevance), axis=1)
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, as far apart as they can be."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
+
+
+def _texts(source: RecordSource, reader: FieldReader, items: Sequence[Any]) -> list[Text] | None:
+    """Texts of a field evenly chosen among (record, place) of all; None of other fields."""
+    if reader.field.modality != "text":
+        return None
+    chosen = [items[number] for number in evenly(len(items), SAMPLE)]
+    return [source_texts(source, record, reader)[place] for record, place in chosen]
