@@ -12,8 +12,8 @@ from big_retrieval.explain.examples import TOP, ExplainedRecord, shown
 from big_retrieval.explain.pages import make_folder, page, value_bars
 from big_retrieval.explain.pictures import percent
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.report.examples import matched
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.matched import matched
 from big_retrieval.report.numbers import count_of, number
 
 PAGE = "examples.html"

@@ -1,15 +1,16 @@
-"""Line charts as SVG, for a column of 340 to 480 pixels. Colours come from the style sheet."""
+"""Line charts for a column of 340 to 480 pixels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from big_retrieval.report.drawing import Axes, at, figure, label, ticks
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.numbers import labelled, short, ticks
+from big_retrieval.report.numbers import labelled
 from big_retrieval.report.read import Points
 
 WIDTH, HEIGHT = 400, 216
-LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
+MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
 MARKED = 40  # points of a series that are marked each
 SMOOTHED = 80  # points from which on a mean is drawn over the noise
 LINE = 12.5  # between the labels of two last values
@@ -31,6 +32,16 @@ class Series:
     colour: int = 0
     dash: int = 0
 
+    @property
+    def look(self) -> str:
+        """Classes of the style sheet."""
+        return f"c{self.colour} d{self.dash}"
+
+    @property
+    def finite(self) -> Points:
+        """The points whose values are finite."""
+        return [point for point in self.points if math.isfinite(point[1])]
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -50,128 +61,62 @@ class Chart:
     from_zero: bool = False
     most_points: int = 300
 
-
-@dataclass(frozen=True)
-class _ChartAxes:
-    x: list[float]
-    y: list[float]
-
-    def place(self, step: float, value: float) -> tuple[float, float]:
-        value = min(max(value, self.y[0]), self.y[-1])  # beyond only where floats end
-        across = (step - self.x[0]) / (self.x[-1] - self.x[0])
-        up = (value - self.y[0]) / (self.y[-1] - self.y[0])
-        return (
-            LEFT + across * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
-        )
+    @property
+    def smoothed(self) -> bool:
+        """Whether the chart has thin and thick lines."""
+        return any(len(series.points) > SMOOTHED for series in self.series)
 
 
 def draw(chart: Chart) -> Html:
     """A figure with a title, a legend where there are several lines, and the drawing."""
-    legend = None
-    if len(chart.series) > 1:
-        legend = tag(
-            "ul",
-            (tag("li", _swatch(s), tag("bdi", s.label)) for s in chart.series),
-            class_="legend",
-        )
-    finite = [(s, [p for p in s.points if math.isfinite(p[1])]) for s in chart.series]
-    lost = _lost(chart)
-    if not any(points for _, points in finite):
-        drawing = tag("p", "no finite value", class_="empty")
-    else:
-        drawing = _drawing(chart, [points for _, points in finite])
-    return tag(
-        "figure",
-        tag(
-            "figcaption", tag("b", chart.title), tag("span", lost, class_="note") if lost else None
-        ),
-        legend,
-        drawing,
-        class_="chart",
-    )
-
-
-def is_smoothed(chart: Chart) -> bool:
-    """Whether a chart has thin and thick lines."""
-    return any(len(series.points) > SMOOTHED for series in chart.series)
-
-
-def _lost(chart: Chart) -> str:
+    several = len(chart.series) > 1
+    legend = [(tag("path", d="M1 6L25 6", class_=s.look), s.label) for s in chart.series if several]
     steps = sorted({s for line in chart.series for s, v in line.points if not math.isfinite(v)})
-    return f"not finite at {len(steps):,} step(s), first at {steps[0]:,}" if steps else ""
+    lost = f"not finite at {len(steps):,} step(s), first at {steps[0]:,}" if steps else ""
+    shown = [(series, series.finite) for series in chart.series if series.finite]
+    if not shown:
+        empty = tag("p", "no finite value", class_="empty")
+        return figure(chart.title, lost, legend, empty)
+    axes = _axes(chart, [points for _, points in shown])
+    parts = axes.grid("step", chart.metric)
+    for series, points in shown:
+        parts += _line(chart, series, points, axes)
+    words = (f"{series.label}: {_range(chart, points)}" for series, points in shown)
+    drawing = axes.svg([parts, _last_values(chart, axes)], f"{chart.title}. {'; '.join(words)}")
+    return figure(chart.title, lost, legend, drawing)
 
 
-def _axes(chart: Chart, finite: list[Points]) -> _ChartAxes:
+def _axes(chart: Chart, finite: list[Points]) -> Axes:
     steps = [step for points in finite for step, _ in points]
     values = [value for points in finite for _, value in points]
-    low, high = min(values), max(values)
-    if chart.from_zero and low > 0:
-        low = 0.0
     # Numbers near the largest float have no distance that is one.
-    low, high = (min(max(value, -1e300), 1e300) for value in (low, high))
-    first = 0 if min(steps) < max(steps) / 2 or len(set(steps)) == 1 else min(steps)
-    across = ticks(first, max(max(steps), first + 1), 5, whole=True)
-    across = [t for t in across if t <= max(steps)] if len(across) > 2 else across
-    if across[-1] < max(steps):
-        across = [*across, float(max(steps))]
-    return _ChartAxes(across, ticks(low, high, 5))
+    low, high = (min(max(value, -1e300), 1e300) for value in (min(values), max(values)))
+    low = min(low, 0.0) if chart.from_zero else low
+    last = max(steps)
+    first = 0 if min(steps) < last / 2 or len(set(steps)) == 1 else min(steps)
+    across = ticks(first, max(last, first + 1), 5, whole=True)
+    across = [tick for tick in across if tick <= last] if len(across) > 2 else across
+    if across[-1] < last:
+        across.append(float(last))
+    return Axes(WIDTH, HEIGHT, MARGINS, across, ticks(low, high, 5))
 
 
-def _drawing(chart: Chart, finite: list[Points]) -> Html:
-    axes = _axes(chart, finite)
-    parts: list[Html] = [*_grid(chart, axes)]
-    for series, points in zip(chart.series, finite, strict=True):
-        parts += _line(chart, series, points, axes)
-    parts += _last_values(chart, finite, axes)
-    return tag(
-        "svg", parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=_words(chart, finite)
-    )
-
-
-def _grid(chart: Chart, axes: _ChartAxes) -> list[Html]:
-    parts = []
-    for value in axes.y:
-        _, y = axes.place(axes.x[0], value)
-        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_at(y), y2=_at(y), class_="grid"))
-        parts.append(
-            tag("text", _tick(chart, value), x=LEFT - 6, y=_at(y + 3.5), text_anchor="end")
-        )
-    last = len(axes.x) - 1
-    for place, step in enumerate(axes.x):
-        x, y = axes.place(step, axes.y[0])
-        crowded = place == last - 1 and axes.place(axes.x[last], axes.y[0])[0] - x < 34
-        parts.append(tag("line", x1=_at(x), x2=_at(x), y1=_at(y), y2=_at(y + 4), class_="grid"))
-        if not crowded:
-            parts.append(tag("text", short(step), x=_at(x), y=HEIGHT - 9, text_anchor="middle"))
-    parts.append(tag("text", "step", x=WIDTH - 4, y=HEIGHT - 9, text_anchor="end"))
-    return parts
-
-
-def _tick(chart: Chart, value: float) -> str:
-    percent = labelled(chart.metric, 0.5).endswith("%")
-    return f"{short(round(100 * value, 9))}%" if percent else short(value)
-
-
-def _line(chart: Chart, series: Series, points: Points, axes: _ChartAxes) -> list[Html]:
-    look = f"c{series.colour} d{series.dash}"
-    name = tag("title", f"{series.label}: {_range(chart, points)}") if points else None
-    out = []
+def _line(chart: Chart, series: Series, points: Points, axes: Axes) -> Iterator[Html]:
+    """A line, marks where it has few points, and the mean over it where it has many."""
+    name = tag("title", f"{series.label}: {_range(chart, points)}")
     smooth = len(points) > SMOOTHED
-    raw = _thin(series.points, chart.most_points)
-    out.append(tag("path", name, d=_path(raw, axes), class_=f"{look}{' raw' if smooth else ''}"))
+    look = f"{series.look} raw" if smooth else series.look
+    yield tag("path", name, d=_path(_thin(series.points, chart.most_points), axes), class_=look)
     if smooth:
         mean = _mean(points, chart.most_points)
-        out.append(tag("path", name, d=_path(mean, axes), class_=look))
-    elif len(points) <= MARKED:
-        for step, value in points:
-            x, y = axes.place(step, value)
-            words = f"{series.label}, step {step:,}: {labelled(chart.metric, value)}"
-            out.append(tag("circle", tag("title", words), cx=_at(x), cy=_at(y), r=2.4, class_=look))
-    return out
+        yield tag("path", name, d=_path(mean, axes), class_=series.look)
+    for step, value in points if len(points) <= MARKED else ():
+        x, y = axes.place(step, value)
+        words = tag("title", f"{series.label}, step {step:,}: {labelled(chart.metric, value)}")
+        yield tag("circle", words, cx=at(x), cy=at(y), r=2.4, class_=series.look)
 
 
-def _path(points: Points, axes: _ChartAxes) -> str:
+def _path(points: Points, axes: Axes) -> str:
     """The line through finite points, broken at the others."""
     words, pen = [], "M"
     for step, value in points:
@@ -179,7 +124,7 @@ def _path(points: Points, axes: _ChartAxes) -> str:
             pen = "M"
             continue
         x, y = axes.place(step, value)
-        words.append(f"{pen}{_at(x)} {_at(y)}")
+        words.append(f"{pen}{at(x)} {at(y)}")
         pen = "L"
     return "".join(words)
 
@@ -192,15 +137,10 @@ def _thin(points: Points, most: int) -> Points:
     out: Points = []
     for start in range(0, len(points), stretch):
         part = points[start : start + stretch]
-        finite = [p for p in part if math.isfinite(p[1])]
-        kept = {min(finite, key=_value), max(finite, key=_value)} if finite else set()
+        ordered = sorted((p for p in part if math.isfinite(p[1])), key=lambda p: p[1])
         broken = [p for p in part if not math.isfinite(p[1])][:1]
-        out += sorted({*kept, *broken}, key=lambda p: p[0])
+        out += sorted({*ordered[:1], *ordered[-1:], *broken}, key=lambda p: p[0])
     return out if out[-1] == points[-1] else [*out, points[-1]]
-
-
-def _value(point: tuple[int, float]) -> float:
-    return point[1]
 
 
 def _mean(points: Points, most: int) -> Points:
@@ -215,37 +155,20 @@ def _mean(points: Points, most: int) -> Points:
     return out
 
 
-def _last_values(chart: Chart, finite: list[Points], axes: _ChartAxes) -> list[Html]:
+def _last_values(chart: Chart, axes: Axes) -> Iterator[Html]:
     """The last value of each line at its end, moved apart where they would meet."""
-    found = []
-    for series, points in zip(chart.series, finite, strict=True):
-        if points:
-            found.append(
-                (axes.place(*points[-1])[1], labelled(chart.metric, points[-1][1]), series)
-            )
-    found.sort(key=lambda item: item[0])
-    height = TOP
-    places = []
-    for y, _, _ in found:
-        height = max(height, y)
-        places.append(height)
-        height += LINE
-    over = max(0.0, height - LINE - (HEIGHT - BOTTOM)) if places else 0.0
+    ends = [(axes.place(*s.finite[-1])[1], s) for s in chart.series if s.finite]
+    ends.sort(key=lambda end: end[0])
+    places: list[float] = []
+    for y, _ in ends:
+        places.append(max(y, places[-1] + LINE if places else TOP))
+    lowest = HEIGHT - BOTTOM
     for i in reversed(range(len(places))):  # push back up what left the drawing
-        limit = HEIGHT - BOTTOM if i == len(places) - 1 else places[i + 1] - LINE
-        places[i] = min(places[i], limit) if over else places[i]
-    return [
-        tag("text", words, x=WIDTH - RIGHT + 6, y=_at(y + 3.5), class_=f"last c{series.colour}")
-        for y, (_, words, series) in zip(places, found, strict=True)
-    ]
-
-
-def _swatch(series: Series) -> Html:
-    look = f"c{series.colour} d{series.dash}"
-    return tag(
-        "svg", tag("path", d="M1 5L25 5", class_=look), viewBox="0 0 26 10", width=26, height=10,
-        aria_hidden="true",
-    )  # fmt: skip
+        places[i] = min(places[i], lowest)
+        lowest = places[i] - LINE
+    for y, (_, series) in zip(places, ends, strict=True):
+        words = labelled(chart.metric, series.finite[-1][1])
+        yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{series.colour}")
 
 
 def _range(chart: Chart, points: Points) -> str:
@@ -254,16 +177,3 @@ def _range(chart: Chart, points: Points) -> str:
         labelled(chart.metric, v) for v in (values[0], values[-1], min(values), max(values))
     )
     return f"first {first}, last {last}, least {low}, most {high}"
-
-
-def _words(chart: Chart, finite: list[Points]) -> str:
-    lines = [
-        f"{series.label}: {_range(chart, points)}"
-        for series, points in zip(chart.series, finite, strict=True)
-        if points
-    ]
-    return f"{chart.title}. {'; '.join(lines)}"
-
-
-def _at(x: float) -> str:
-    return f"{x:.1f}".removesuffix(".0")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from big_retrieval.report.chart import Chart, Series, draw, is_smoothed
+from big_retrieval.report.chart import Chart, Series, draw
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import is_fraction, natural
 from big_retrieval.report.read import RunFiles
@@ -95,7 +95,7 @@ def section(runs: Sequence[RunFiles]) -> Html:
         more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
         words_ = f"Measured once, so in the tables only: {'; '.join(names[:12])}{more}."
         left_out = tag("p", words_, class_="note")
-    if any(is_smoothed(chart) for chart in charts):
+    if any(chart.smoothed for chart in charts):
         told = "Thin lines are as logged, thick ones a running mean over a twentieth of the points."
         shown = tag("div", tag("p", told, class_="note"), shown)
     rest = charts[SHOWN:]

@@ -1,5 +1,6 @@
 """Examples of retrieval and classification: the query, its best answers, right and wrong marked."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,21 +8,23 @@ from typing import Any
 from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.matched import has_matched, matched
 from big_retrieval.report.numbers import is_number, number
 from big_retrieval.report.read import RunFiles
 from big_retrieval.report.results import chip
 
 HEADS = {
     "spread": "A sample",
-    "deepest": "Slowest to be found",
+    "deepest": "Hardest queries",
     "surprising": "Most surprising",
 }
 MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_CHARACTERS = 400  # of a text
+MOST_LETTERS = 24  # of a word that matched
 PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
-Found = dict[str, Any]  # an example of a file
+Found = dict[str, Any]  # a part of a file: a direction, an example, an answer, or a query
+# What a file raises that is damaged, or of another version of the package.
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -58,140 +61,120 @@ def section(runs: Sequence[RunFiles], limit: int | None = None) -> Html:
     note = None
     if limit is not None:
         note = tag("p", f"At most {limit} of each kind, to keep the page small.", class_="note")
-    return tag("div", note, (_evaluator(name, runs, limit) for name in evaluators))
+    return tag("div", note, (_readable(name, runs, limit) for name in evaluators))
 
 
-def _evaluator(name: str, runs: Sequence[RunFiles], limit: int | None) -> Html:
-    files = [run.examples.get(name, {}) for run in runs]
-    steps = {_whole(file.get("step")) for file in files if file}
-    heading = tag(
-        "h3",
-        tag("bdi", name),
-        tag("span", f"step {number(steps.pop())}", class_="note") if len(steps) == 1 else None,
-    )
-    reading = tag("p", MATCHED, class_="note") if has_matched(files) else None
-    ways = {
-        str(direction.get("name")): None
-        for file in files
-        for direction in _dicts(file.get("directions"))
-    }
-    if not ways:
-        parts: list[Html | None] = [confusions(files)]
-        parts += _groups(files, limit)
-    else:
-        parts = []
-        for way_name in ways:
-            sides = [
-                next(
-                    (d for d in _dicts(file.get("directions")) if str(d.get("name")) == way_name),
-                    {},
-                )
-                for file in files
-            ]
-            parts.append(tag("h4", way(way_name), tag("span", _counts(sides), class_="note")))
-            parts += _groups(sides, limit)
-    return tag("div", heading, reading, parts, class_="block")
+def _readable(name: str, runs: Sequence[RunFiles], limit: int | None) -> Html:
+    """The examples of one evaluator, or a sentence where its file cannot be understood."""
+    try:
+        return _evaluator(name, [run.examples.get(name, {}) for run in runs], limit)
+    except MALFORMED:
+        why = f"{name}: the file of examples is damaged, or of another version."
+        return tag("p", why, class_="empty")
+
+
+def _evaluator(name: str, files: Sequence[Found], limit: int | None) -> Html:
+    steps = {file["step"] for file in files if file}
+    step = tag("span", f"step {number(steps.pop())}", class_="note") if len(steps) == 1 else None
+    parts = [tag("h3", tag("bdi", name), step)]
+    if has_matched(files):
+        parts.append(tag("p", MATCHED, class_="note"))
+    directions = [{d["name"]: d for d in file.get("directions", ())} for file in files]
+    names = dict.fromkeys(each for known in directions for each in known)
+    if not names:
+        parts += [confusions(files), *_groups(files, limit)]
+    for direction in names:
+        sides = [known.get(direction, {}) for known in directions]
+        parts.append(tag("h4", way(direction), tag("span", _counts(sides), class_="note")))
+        parts += _groups(sides, limit)
+    return tag("div", parts, class_="block")
 
 
 def _counts(sides: Sequence[Found]) -> str:
-    side = next(filter(None, sides), {})
+    side = next(filter(None, sides))
     failed = "; ".join(
-        f"{'' if len(sides) == 1 else 'AB'[i] + ': '}{number(d.get('failed'))} of them without a "
-        "right answer at rank 1"
+        f"{'' if len(sides) == 1 else 'AB'[i] + ': '}{number(d['failed'])} queries without a right "
+        "answer at rank 1"
         for i, d in enumerate(sides)
         if d
     )
-    return f"{number(side.get('queries'))} against {number(side.get('answers'))}, {failed}"
+    return f"{number(side['queries'])} queries against {number(side['answers'])}, {failed}"
 
 
 def _groups(sides: Sequence[Found], limit: int | None) -> list[Html]:
     """The groups of one direction: the sample for both runs at once, the others run by run."""
-    known = [{g.get("name"): g for g in _dicts(side.get("groups"))} for side in sides]
+    known = [{group["name"]: group for group in side.get("groups", ())} for side in sides]
     by_query = [_index(side) for side in sides]
     out = []
     for name, head in HEADS.items():
-        shared = name == "spread"
-        for number_ in [None] if shared or len(sides) == 1 else range(len(sides)):
+        together = name == "spread" or len(sides) == 1
+        for number_ in [None] if together else range(len(sides)):
             own = range(len(sides)) if number_ is None else (number_,)
             groups = [known[i][name] for i in own if name in known[i]]
             if not groups:
                 continue
-            shown = _merge([_dicts(g.get("examples")) for g in groups], by_query)[:limit]
-            how = next((str(g["how"]) for g in groups if "how" in g), "")
+            shown = _merge([group["examples"] for group in groups], by_query)[:limit]
             title = [head, " of ", chip(number_)] if number_ is not None else [head]
-            out.append(_group(title, how, shown, len(sides)))
+            body = [_example(each, len(sides)) for each in shown] or tag(
+                "p", "None.", class_="empty"
+            )
+            how = tag("p", groups[0].get("how"), class_="note")
+            out.append(tag("div", tag("h5", title), how, body, class_="group"))
     return out
 
 
 def _index(side: Found) -> dict[tuple[Any, ...], Found]:
     """All examples of a direction by what was asked."""
-    groups = _dicts(side.get("groups"))
-    return {_key(e): e for g in groups for e in _dicts(g.get("examples"))}
+    return {_key(e): e for group in side.get("groups", ()) for e in group["examples"]}
 
 
 def _key(example: Found) -> tuple[Any, ...]:
     """What makes a query of two runs the same: its place, and what it shows."""
-    query = example.get("query")
-    query = query if isinstance(query, dict) else {}
-    return (example.get("place"), str(query.get("text")), str(query.get("picture")))
+    query = example["query"]
+    return (example.get("place"), query.get("text"), query.get("picture"))
 
 
 def _merge(
     lists: Sequence[Sequence[Found]], by_query: Sequence[dict[tuple[Any, ...], Found]]
 ) -> list[Shown]:
-    keys: dict[tuple[Any, ...], Found] = {}
-    for examples in lists:
-        for example in examples:
-            keys.setdefault(_key(example), example)
+    queries = {_key(example): example["query"] for examples in lists for example in examples}
     out = []
-    for key, example in keys.items():
+    for key, query in queries.items():
         answers = {i: known[key] for i, known in enumerate(by_query) if key in known}
         absent = tuple(i for i in range(len(by_query)) if i not in answers)
-        out.append(Shown(_dict(example.get("query")), answers, absent))
+        out.append(Shown(query, answers, absent))
     return out
 
 
-def _group(title: list[Any], how: str, shown: Sequence[Shown], runs: int) -> Html:
-    body = [_example(s, runs) for s in shown] or tag("p", "None.", class_="empty")
-    return tag("div", tag("h5", title), tag("p", how, class_="note"), body, class_="group")
-
-
 def _example(shown: Shown, runs: int) -> Html:
-    pictures = any(
-        "picture" in answer
-        for example in shown.answers.values()
-        for answer in _dicts(example.get("answers"))
-    )
     blocks = []
     for i, example in sorted(shown.answers.items()):
-        label = chip(i) if runs == 2 else None
-        blocks.append(
-            tag("div", tag("p", label, _facts(example), class_="facts"), _answers(example))
-        )
+        facts = tag("p", chip(i) if runs == 2 else None, _facts(example), class_="facts")
+        blocks.append(tag("div", facts, _answers(example)))
     for i in shown.absent:
         blocks.append(tag("p", chip(i), "not among the examples of this run", class_="facts"))
+    beside = len(shown.answers) == 2 and not any(map(_has_pictures, shown.answers.values()))
     return tag(
         "article",
         tag("div", _item(shown.query, "query"), class_="query"),
-        tag(
-            "div",
-            blocks,
-            class_="found two" if len(shown.answers) == 2 and not pictures else "found",
-        ),
+        tag("div", blocks, class_="found two" if beside else "found"),
         class_="example seen" if "picture" in shown.query else "example",
     )
 
 
+def _has_pictures(example: Found) -> bool:
+    return any("picture" in answer for answer in example["answers"])
+
+
 def _facts(example: Found) -> str:
-    if isinstance(example.get("metrics"), dict):
+    if "metrics" in example:
         return _graded_facts(example)
-    words = _first_right(example)
-    rights = _whole(example.get("right_answers"))
+    words, answers = _first_right(example), example["answers"]
+    rights = example["right_answers"]
     if rights and rights > 1:
         words += f" · {number(rights)} right answers"
-    answers = _dicts(example.get("answers"))
-    best = next((a for a in answers if a.get("right")), _dict(example.get("right")))
-    if answers and not answers[0].get("right"):
+    best = next((a for a in answers if a["right"]), example.get("right", {}))
+    if answers and not answers[0]["right"]:
         scores = answers[0].get("score"), best.get("score")
         if is_number(scores[0]) and is_number(scores[1]):
             words += f" · a wrong one leads by {number(float(scores[0]) - float(scores[1]), 3)}"
@@ -199,21 +182,22 @@ def _facts(example: Found) -> str:
 
 
 def _first_right(example: Found) -> str:
-    rank = _whole(example.get("rank"))
+    rank = example["rank"]
     return "right answer at rank 1" if rank == 1 else f"first right answer at rank {number(rank)}"
 
 
 def _graded_facts(example: Found) -> str:
-    """What is said of a query with graded documents."""
-    nothing = "no relevant document was found"
-    rank = nothing if _whole(example.get("rank")) is None else _first_right(example)
-    sums = _relevance(example.get("sum")), _relevance(example.get("best_sum"))
-    count = number(_whole(example.get("summed")))
-    metrics = _dict(example.get("metrics")).items()
-    said = [f"{name} {number(value, 3)}" for name, value in metrics if is_number(value)]
-    total = f"relevance of the first {count} adds up to {sums[0]} of {sums[1]}"
-    judged = number(_whole(example.get("right_answers")))
-    return " · ".join([*said, total, rank, f"{judged} relevant documents"])
+    """What is said of a query whose documents have relevance."""
+    found = example["rank"] is not None
+    sums = " of ".join(_relevance(example[key]) for key in ("sum", "best_sum"))
+    return " · ".join(
+        [
+            *(f"{name} {number(value, 3)}" for name, value in example["metrics"].items()),
+            f"relevance of the first {number(example['summed'])} adds up to {sums}",
+            _first_right(example) if found else "no relevant document was found",
+            f"{number(example['right_answers'])} relevant documents",
+        ]
+    )
 
 
 def _relevance(value: Any) -> str:
@@ -223,30 +207,23 @@ def _relevance(value: Any) -> str:
 
 
 def _answers(example: Found) -> Html:
-    answers = _dicts(example.get("answers"))
-    pictures = any("picture" in answer for answer in answers)
-    items = [_answer(a, str(i)) for i, a in enumerate(answers, 1)]
-    right = _dict(example.get("right"))
-    if right:
-        items.append(_answer(right, number(_whole(example.get("rank"))), apart=True))
-    return tag("ol", items, class_="tiles" if pictures else "lines")
+    items = [_answer(answer, str(i)) for i, answer in enumerate(example["answers"], 1)]
+    if "right" in example:
+        items.append(_answer(example["right"], number(example["rank"]), apart=True))
+    return tag("ol", items, class_="tiles" if _has_pictures(example) else "lines")
 
 
 def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
-    right = bool(answer.get("right"))
-    value = answer.get("relevance")
+    right, value, score = bool(answer["right"]), answer.get("relevance"), answer["score"]
     verdict = "✓ right" if right else "✗ wrong"
     if is_number(value):
         verdict = f"✓ relevance {_relevance(value)}" if right else "✗ not relevant"
-    mark = tag("span", verdict, class_="mark")
-    score = answer.get("score")
-    shown = number(float(score), 4) if is_number(score) else "NaN"
     wide = " wide" if is_number(value) and "picture" in answer else ""
     return tag(
         "li",
         tag("span", place, class_="place"),
-        mark,
-        tag("span", shown, class_="score"),
+        tag("span", verdict, class_="mark"),
+        tag("span", number(float(score), 4) if is_number(score) else "NaN", class_="score"),
         _item(answer, f"answer {place}, {'right' if right else 'wrong'}"),
         matched(answer.get("matched")),
         class_=f"{'right' if right else 'wrong'}{' apart' if apart else ''}{wide}",
@@ -255,22 +232,20 @@ def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
 
 def _item(item: Found, role: str) -> Html:
     """A picture or a text."""
-    picture = item.get("picture")
-    if isinstance(picture, str) and picture.startswith(PICTURES):
-        name = f"record {number(_whole(item.get('record')))}"
-        if isinstance(item.get("id"), str):
-            name += f" ({item['id']})"
-        size = item.get("size")
-        if isinstance(size, list) and len(size) == 2:
-            name += f", {number(size[0])} × {number(size[1])} pixels"
-        image = tag("img", src=picture, alt=f"{role}: {name}", title=name)
-        return tag("span", image, _words(item), class_="both") if item.get("text") else image
-    return _words(item)
+    if not item.get("picture", "").startswith(PICTURES):
+        return _words(item)
+    name = f"record {number(item['record'])}"
+    if "id" in item:
+        name += f" ({item['id']})"
+    if "size" in item:
+        name += ", {} × {} pixels".format(*map(number, item["size"]))
+    image = tag("img", src=item["picture"], alt=f"{role}: {name}", title=name)
+    return tag("span", image, _words(item), class_="both") if item.get("text") else image
 
 
 def _words(item: Found) -> Html:
     """A text, cut where it is very long."""
-    words, cut = str(item.get("text", "")), _whole(item.get("characters"))
+    words, cut = str(item.get("text", "")), item.get("characters")
     if len(words) > MOST_CHARACTERS:
         words, cut = words[:MOST_CHARACTERS], cut or len(words)
     more = tag("span", f" … ({number(cut)} characters)", class_="note") if cut else None
@@ -278,13 +253,34 @@ def _words(item: Found) -> Html:
     return tag("span", tag("bdi", words), more, empty, class_="words", dir="auto")
 
 
-def _dicts(value: Any) -> list[Found]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def has_matched(value: Any) -> bool:
+    """Whether anything of an evaluator's examples names words that matched."""
+    if isinstance(value, dict):
+        return bool(value.get("matched")) or any(has_matched(part) for part in value.values())
+    return isinstance(value, list) and any(has_matched(part) for part in value)
 
 
-def _dict(value: Any) -> Found:
-    return value if isinstance(value, dict) else {}
+def matched(value: Any) -> Html | None:
+    """Words with bars; None where there are none, as of dense models.
 
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    Args:
+      value: lists of a word and its share of the score, from a file.
+    """
+    rows = [
+        (str(row[0])[:MOST_LETTERS], float(row[1]))
+        for row in (value if isinstance(value, list) else ())
+        if isinstance(row, list) and len(row) == 2 and is_number(row[1]) and math.isfinite(row[1])
+    ]
+    if not rows:
+        return None
+    bars = (
+        tag(
+            "span",
+            tag("bdi", word),
+            tag("small", f"{100 * share:.0f}%"),
+            class_="bar",
+            style=f"--s: {100 * min(max(share, 0.0), 1.0):.1f}%",
+        )
+        for word, share in rows
+    )
+    return tag("span", bars, class_="matched", title="words that matched, share of the score")

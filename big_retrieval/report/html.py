@@ -1,6 +1,6 @@
 """Markup as nested calls. Every text is escaped unless it is `Html` already."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from html import escape as _escape
 
 from big_retrieval.report.style import CSS
@@ -12,6 +12,12 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
 class Html(str):
     """A text that is markup."""
+
+    __slots__ = ()
+
+
+class Cell(Html):
+    """A finished cell of a table."""
 
     __slots__ = ()
 
@@ -52,6 +58,47 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 def join(children: Iterable[Child]) -> Html:
     """Children one behind the other."""
     return Html("".join(_flat(child) for child in children))
+
+
+def cell(content: Child, look: str, share: str = "") -> Cell:
+    """A cell of a table with a look of its own.
+
+    Args:
+      content: what is in the cell.
+      look: classes of the style sheet.
+      share: how much of the cell, or how strongly, is coloured, in percent.
+    """
+    return Cell(tag("td", content, class_=look, style=f"--s:{share}%" if share else None))
+
+
+def table(
+    heads: Sequence[Child],
+    rows: Iterable[Html | Sequence[Child]],
+    numbers: Container[int] = (),
+    look: str | None = None,
+) -> Html:
+    """A table in a container of its own, which scrolls where the screen is narrow.
+
+    Args:
+      heads: of the columns.
+      rows: each a finished `tr`, or the contents of its cells, the first of which names the row.
+      numbers: the columns that hold numbers, from 0.
+      look: class of the style sheet.
+    """
+    kinds = ["n" if i in numbers else None for i in range(len(heads))]
+
+    def written(row: Html | Sequence[Child]) -> Html:
+        if isinstance(row, Html):
+            return row
+        cells = (
+            each if isinstance(each, Cell) else tag("td", each, class_=kind)
+            for each, kind in zip(row[1:], kinds[1:], strict=True)
+        )
+        return tag("tr", tag("th", row[0], scope="row"), cells)
+
+    top = (tag("th", x, scope="col", class_=kind) for x, kind in zip(heads, kinds, strict=True))
+    parts = tag("thead", tag("tr", top)), tag("tbody", map(written, rows))
+    return tag("div", tag("table", parts, class_=look), class_="scroll", tabindex=0)
 
 
 def document(title: str, *body: Child, css: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them, and the places of ticks on an axis."""
+"""Numbers as a reader wants them."""
 
 import math
 import re
@@ -111,26 +111,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours:,}\xa0h\xa0{minutes:02}\xa0min"
     return f"{minutes}\xa0min\xa0{rest:02}\xa0s"
-
-
-def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
-
-    Args:
-      low: smallest value to show.
-      high: largest.
-      count: about how many.
-      whole: only whole numbers.
-
-    Returns:
-      At least two, ascending; the first is <= low and the last >= high.
-    """
-    if not high - low > 1e-300 * count:  # a smaller step has no logarithm
-        room = abs(low) / 2 or 1.0
-        low, high = (low - room if low else 0.0), high + room
-    raw = (high - low) / max(count - 1, 1)
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= raw * 0.999)
-    step = math.ceil(step) if whole else step
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from big_retrieval.report.curves import way, words
-from big_retrieval.report.html import Html, tag
+from big_retrieval.report.html import Html, cell, table, tag
 from big_retrieval.report.numbers import (
     NONE,
     difference,
@@ -21,11 +21,6 @@ from big_retrieval.report.read import RunFiles
 SHOWN = 12  # tables in sight
 NOT_RESULTS = ("steps", "seconds", "devices", "parameter_count", "resumed_from")
 FULL = {"R": 0, "mean_rank": 1, "median_rank": 2}
-
-
-def scroll(table: Html) -> Html:
-    """A table in a container of its own, which scrolls where the screen is narrow."""
-    return tag("div", table, class_="scroll", tabindex=0)
 
 
 def section(runs: Sequence[RunFiles]) -> Html:
@@ -73,18 +68,14 @@ def _table(
     finals: Sequence[dict[str, Any]],
 ) -> Html:
     columns = sorted({m for metrics in rows.values() for m in metrics}, key=_column)
-    two = len(runs) == 2
     kind = "fields" if title.startswith("ranking/") else "direction"
-    heads = [tag("th", kind if "/" in title else "evaluator", scope="col")]
-    heads += [tag("th", "run", scope="col")] if two else []
-    heads += [tag("th", _head(column), scope="col", class_="n") for column in columns]
-    body = [_rows(title, row, columns, finals) for row in sorted(rows, key=natural)]
-    return tag(
-        "div",
-        tag("h3", tag("bdi", title)),
-        scroll(tag("table", tag("thead", tag("tr", heads)), tag("tbody", body))),
-        class_="block",
-    )
+    names = [kind if "/" in title else "evaluator", *(["run"] if len(runs) == 2 else [])]
+    heads = [*names, *(_head(column) for column in columns)]
+    body = [
+        line for row in sorted(rows, key=natural) for line in _rows(title, row, columns, finals)
+    ]
+    whole = table(heads, body, range(len(names), len(heads)))
+    return tag("div", tag("h3", tag("bdi", title)), whole, class_="block")
 
 
 def _head(column: str) -> str:
@@ -93,36 +84,29 @@ def _head(column: str) -> str:
 
 def _rows(
     title: str, row: str, columns: Sequence[str], finals: Sequence[dict[str, Any]]
-) -> list[Html]:
+) -> list[Any]:
+    """One row of one run; of two runs a row each and the difference."""
     keys = ["/".join(filter(None, (title, row, column))) for column in columns]
-    two = len(finals) == 2
-    head = tag("th", tag("bdi", way(row)), scope="row", rowspan=3 if two else None)
-    if not two:
-        cells = [tag("td", metric(key, finals[0].get(key)), class_="n") for key in keys]
-        return [tag("tr", head, cells)]
+    name = tag("bdi", way(row))
+    if len(finals) == 1:
+        return [[name, *(metric(key, finals[0].get(key)) for key in keys)]]
     out = []
-    for number_, final in enumerate(finals):
-        other = finals[1 - number_]
-        cells = [
-            tag(
-                "td",
-                metric(key, final.get(key)),
-                class_="n better" if better(key, final.get(key), other.get(key)) else "n",
-            )
+    for place, (own, other) in enumerate(zip(finals, reversed(finals), strict=True)):
+        cells = (
+            cell(metric(key, own.get(key)), f"n{best(key, own.get(key), other.get(key))}")
             for key in keys
-        ]
-        out.append(tag("tr", head if number_ == 0 else None, tag("td", chip(number_)), cells))
-    changes = [difference(key, finals[0].get(key), finals[1].get(key)) for key in keys]
-    cells = [tag("td", change, class_="n") for change in changes]
-    out.append(tag("tr", tag("td", "B − A", class_="k"), cells, class_="change"))
-    return out
+        )
+        head = tag("th", name, scope="row", rowspan=3) if place == 0 else None
+        out.append(tag("tr", head, tag("td", chip(place)), cells))
+    changes = (cell(difference(key, *(f.get(key) for f in finals)), "n") for key in keys)
+    return [*out, tag("tr", cell("B − A", "k"), changes, class_="change")]
 
 
-def better(name: str, value: Any, other: Any) -> bool:
-    """Whether a value beats the other run's."""
+def best(name: str, value: Any, other: Any) -> str:
+    """The class of a value that beats the other run's, to be added to its look; else ""."""
     if not (is_number(value) and is_number(other)) or math.isnan(value) or math.isnan(other):
-        return False
-    return value < other if smaller_is_better(name) else value > other
+        return ""
+    return " better" if (value < other if smaller_is_better(name) else value > other) else ""
 
 
 def chip(number_: int) -> Html:
@@ -137,23 +121,18 @@ def _training(
     if not rows:
         return None
     two = len(runs) == 2
-    heads = [tag("th", "metric", scope="col")]
-    for i in range(len(runs)):
-        heads.append(tag("th", chip(i) if two else "last value", scope="col", class_="n"))
-    heads += [tag("th", "B − A", scope="col", class_="n")] if two else []
+    heads = ["metric", *([chip(0), chip(1), "B − A"] if two else ["last value"])]
     body = []
     for name in rows:
         values = [final.get(name) for final in finals]
-        cells = [tag("td", _with_unit(name, value), class_="n") for value in values]
+        cells: list[Any] = [_with_unit(name, value) for value in values]
         if two:
-            cells.append(tag("td", difference(name, *values), class_="n change"))
-        body.append(tag("tr", tag("th", tag("bdi", words(name)), scope="row"), cells))
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", body))
-    folded = len(rows) > 40
-    block = [tag("h3", "Training"), scroll(table)]
-    if folded:
-        return tag("details", tag("summary", f"Training: {len(rows):,} numbers"), scroll(table))
-    return tag("div", block, class_="block")
+            cells.append(cell(difference(name, *values), "n change"))
+        body.append([tag("bdi", words(name)), *cells])
+    whole = table(heads, body, range(1, len(heads)))
+    if len(rows) > 40:
+        return tag("details", tag("summary", f"Training: {len(rows):,} numbers"), whole)
+    return tag("div", tag("h3", "Training"), whole, class_="block")
 
 
 def _with_unit(name: str, value: Any) -> str:
@@ -170,16 +149,9 @@ def _again(run: RunFiles) -> Html:
     if not differ:
         return tag("p", f"{where}, with the same {len(own):,} numbers.", class_="note")
     rows = [
-        tag(
-            "tr",
-            tag("th", tag("bdi", name), scope="row"),
-            tag("td", _with_unit(name, final.get(name)), class_="n"),
-            tag("td", _with_unit(name, own[name]), class_="n"),
-        )
+        [tag("bdi", name), _with_unit(name, final.get(name)), _with_unit(name, own[name])]
         for name in differ
     ]
-    heads = [tag("th", "metric", scope="col")]
-    heads += [tag("th", head, scope="col", class_="n") for head in ("of the run", "again")]
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows))
     summary = f"{where}: {number(len(differ))} of {number(len(own))} numbers differ"
-    return tag("details", tag("summary", summary), scroll(table))
+    numbers = table(["metric", "of the run", "again"], rows, (1, 2))
+    return tag("details", tag("summary", summary), numbers)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from big_retrieval.config import Config, schema
-from big_retrieval.report.html import Html, tag
+from big_retrieval.report.html import Html, table, tag
 from big_retrieval.report.numbers import NONE, duration, is_number, number, size
 from big_retrieval.report.read import RunFiles
-from big_retrieval.report.results import chip, scroll
+from big_retrieval.report.results import chip
 
 TAGS = ("type", "kind")  # the keys that say which variant a group is
 Flat = dict[str, Any]
@@ -25,64 +25,35 @@ def flat(tree: Any, path: str = "") -> Flat:
 
 
 def defaults(config: Mapping[str, Any]) -> Flat:
-    """The defaults of the groups that a saved config has, as far as this version knows them."""
+    """The defaults of the groups that a saved config has, as far as this version knows them.
 
-    def kinds(tree: Mapping[str, Any]) -> dict[str, Any]:
+    A group's tag has the default of a plain `Config`, and no default where that has no such group.
+    """
+
+    def tags(tree: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            key: kinds(value) if isinstance(value, Mapping) else value
+            key: tags(value) if isinstance(value, Mapping) else value
             for key, value in tree.items()
             if isinstance(value, Mapping) or key in TAGS
         }
 
     try:
-        plain = json.loads(json.dumps(schema.complete(Config, kinds(config))))
+        own = flat(json.loads(json.dumps(schema.complete(Config, tags(config)))))
     except (TypeError, ValueError, KeyError, AttributeError, StopIteration):  # of another version
         return {}
-    return flat(plain)
+    plain = flat(json.loads(json.dumps(schema.to_plain(Config()))))
+    return {k: v for k, v in own.items() if not _is_tag(k)} | {
+        k: v for k, v in plain.items() if _is_tag(k)
+    }
 
 
-def changed(config: Mapping[str, Any]) -> list[str]:
-    """The keys of a saved config that differ from their defaults, and what its groups are."""
-    base, own, known = defaults(config), flat(config), flat(_plain_defaults())
-    return [
-        key
-        for key, value in own.items()
-        if key not in base
-        or base[key] != value
-        or (key.rsplit(".", 1)[-1] in TAGS and known.get(key) != value)
-    ]
-
-
-def _meaningful(base: Flat) -> Flat:
-    """Defaults without the kinds of groups that stand in no default configuration."""
-    known = flat(_plain_defaults())
-    return {k: v for k, v in base.items() if k.rsplit(".", 1)[-1] not in TAGS or k in known}
-
-
-def _plain_defaults() -> Any:
-    return json.loads(json.dumps(schema.to_plain(Config())))
+def _is_tag(key: str) -> bool:
+    return key.rsplit(".", 1)[-1] in TAGS
 
 
 def value_text(value: Any) -> str:
     """A configuration value as it is written on the command line."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-def table(
-    heads: Sequence[Any], rows: Sequence[Sequence[Any]], *, numeric: Sequence[int] = ()
-) -> Html:
-    """A plain table whose first column names the rows."""
-    top = [
-        tag("th", head, scope="col", class_="n" if i in numeric else None)
-        for i, head in enumerate(heads)
-    ]
-    body = []
-    for first, *rest in rows:
-        cells = [
-            tag("td", cell, class_="n" if i in numeric else None) for i, cell in enumerate(rest, 1)
-        ]
-        body.append(tag("tr", tag("th", first, scope="row"), cells))
-    return scroll(tag("table", tag("thead", tag("tr", top)), tag("tbody", body)))
 
 
 def _values(keys: Sequence[str], columns: Sequence[Flat]) -> list[list[Any]]:
@@ -107,10 +78,12 @@ def configuration(runs: Sequence[RunFiles]) -> Html:
         rows = _values(keys, own)
         parts.append(tag("h3", "What differs between A and B"))
         parts.append(table(["key", *marks], rows) if rows else tag("p", "Nothing."))
-    base: Flat = {}
-    for run in reversed(runs):
-        base |= _meaningful(defaults(run.config))
-    keys = sorted({key for run in runs for key in changed(run.config)})
+    bases = [defaults(run.config) for run in runs]
+    keys = sorted(
+        {k for o, base in zip(own, bases, strict=True) for k, v in o.items()
+         if k not in base or base[k] != v}
+    )  # fmt: skip
+    base = bases[-1] | bases[0]
     parts.append(tag("h3", "What differs from the defaults"))
     rows = _values(keys, [*own, base])
     head = ["key", *marks, "default"]

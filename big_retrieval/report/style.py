@@ -107,7 +107,7 @@ tr:has(+ .change) td { border-bottom-color: transparent; }
 .columns > .wide { flex-basis: 100%; }
 .matrix th, .matrix td { padding: 4px 8px; }
 .matrix tr > th:first-child { padding-left: 0; }
-.matrix .name { max-width: 12ch; overflow: hidden; text-overflow: ellipsis; }
+.matrix thead .n { max-width: 12ch; overflow: hidden; text-overflow: ellipsis; }
 .hit { background: rgb(var(--hit) / calc(var(--s) * .5)); }
 .miss { background: rgb(var(--miss) / calc(var(--s) * .6)); }
 .bar {
@@ -128,7 +128,7 @@ figcaption .note { display: block; }
   list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 0 14px; font-size: 13px;
   color: var(--soft);
 }
-.legend svg { display: inline-block; width: 26px; height: 10px; margin-right: 5px; }
+.legend svg { display: inline-block; width: 26px; height: 12px; margin-right: 5px; }
 svg text { font-size: 11px; fill: var(--soft); font-variant-numeric: tabular-nums; }
 svg .grid { stroke: var(--line); stroke-width: 1; }
 svg path { fill: none; stroke-width: 1.8; stroke-linejoin: round; }

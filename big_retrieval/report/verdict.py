@@ -16,7 +16,7 @@ from big_retrieval.report.numbers import (
     smaller_is_better,
 )
 from big_retrieval.report.read import RunFiles
-from big_retrieval.report.results import better, chip
+from big_retrieval.report.results import best, chip
 from big_retrieval.report.settings import described
 
 HEADLINES = 12
@@ -68,7 +68,7 @@ def _headlines(runs: Sequence[RunFiles]) -> Html | None:
             shown = [
                 tag(
                     "span", chip(i), labelled(name, value),
-                    class_="big better" if better(name, value, values[1 - i]) else "big",
+                    class_=f"big{best(name, value, values[1 - i])}",
                 )
                 for i, value in enumerate(values)
             ]  # fmt: skip

@@ -23,7 +23,7 @@ from big_retrieval.evals.ranks import best, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
-from big_retrieval.report.matched import has_matched
+from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
 from big_retrieval.sparse.terms import Terms, terms_of
 from big_retrieval.train.build import build_model

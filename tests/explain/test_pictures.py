@@ -14,7 +14,7 @@ from big_retrieval.explain import listings, pages, pictures
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.vocabulary import box, vocabulary
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.report.matched import matched
+from big_retrieval.report.examples import matched
 from tests.helpers import tiny
 from tests.report.test_report import check
 

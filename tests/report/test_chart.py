@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from big_retrieval.report import chart, numbers
+from big_retrieval.report import chart, drawing, numbers
 from big_retrieval.report.chart import Chart, Series, draw
 
 POINTS = st.dictionaries(
@@ -107,7 +107,7 @@ def test_ticks_are_round_and_cover_the_values(low: float, size: float, count: in
     high = low + size
     if not high > low or size < abs(low) * 1e-6:
         return
-    found = numbers.ticks(low, high, count)
+    found = drawing.ticks(low, high, count)
     assert 2 <= len(found) <= 2 * count + 2
     room = (found[-1] - found[0]) * 1e-6
     assert found[0] <= low + room
@@ -119,10 +119,10 @@ def test_ticks_are_round_and_cover_the_values(low: float, size: float, count: in
 
 
 def test_ticks_of_one_value_and_of_whole_numbers() -> None:
-    assert numbers.ticks(0, 0)[0] <= 0 < numbers.ticks(0, 0)[-1]
-    assert numbers.ticks(3, 3)[0] < 3 < numbers.ticks(3, 3)[-1]
-    assert numbers.ticks(0, 3, whole=True) == [0, 1, 2, 3]
-    assert all(tick == int(tick) for tick in numbers.ticks(0, 7, whole=True))
+    assert drawing.ticks(0, 0)[0] <= 0 < drawing.ticks(0, 0)[-1]
+    assert drawing.ticks(3, 3)[0] < 3 < drawing.ticks(3, 3)[-1]
+    assert drawing.ticks(0, 3, whole=True) == [0, 1, 2, 3]
+    assert all(tick == int(tick) for tick in drawing.ticks(0, 7, whole=True))
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_an_ordinary_run_has_every_part(tmp_path: Path) -> None:
         "rank 1", "(10,000 characters)", "Most frequent confusions", "class 0", "75.0", "3 of 4",
         "python -m big_retrieval.main", "2 × cpu, 2 processes", "Starts of run", "jax 0.10.2",
         "6.40 epochs of 100 records", "best retrieval/test/image_to_text/R@1 84.0% at step 40",
-        "batch_size 16 256", "A sample", "Slowest to be found", "Most surprising",
+        "batch_size 16 256", "A sample", "Hardest queries", "Most surprising",
     ):  # fmt: skip
         assert words in text, words
     assert found.read_text().count("<svg") >= 8

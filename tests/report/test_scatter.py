@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from big_retrieval.report import scatter
-from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw, log_ticks
+from big_retrieval.report.drawing import log_ticks
+from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
 
 DOTS = st.lists(
     st.builds(
@@ -56,7 +57,7 @@ def test_points_stand_where_they_belong() -> None:
     middle = ((left + right) / 2, (low + high) / 2)
     assert found == [(left, low), pytest.approx(middle, abs=0.1), (right, high)]
     line = re.findall(r' d="(M[^"]*)"', drawing)
-    assert line == [f"M{left:.1f} {low:.1f}L{middle[0]:.1f} {middle[1]:.1f}"]
+    assert line == [f"M{left} {low}L{middle[0]:.0f} {middle[1]:.0f}"]
     assert [label for label in ("left", "middle", "right") if f">{label}</text>" in drawing] == [
         "left", "middle", "right",
     ]  # fmt: skip

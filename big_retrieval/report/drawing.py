@@ -1,0 +1,146 @@
+"""What line charts and scatter plots share: axes with a grid, and a figure with its legend, as SVG.
+
+Colours come from the style sheet, so that a figure fits light and dark screens.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from big_retrieval.report.html import Child, Html, tag
+from big_retrieval.report.numbers import labelled, short
+
+LETTERS = 34  # pixels that the label of a tick takes
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A drawing with two axes.
+
+    Attributes:
+      width: of the drawing, in pixels.
+      height: the same.
+      margins: left, right, top, bottom.
+      x: ticks, ascending; the axis reaches from the first to the last.
+      y: the same.
+      log: whether the x axis is logarithmic.
+    """
+
+    width: int
+    height: int
+    margins: tuple[int, int, int, int]
+    x: Sequence[float]
+    y: Sequence[float]
+    log: bool = False
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """The pixel of a point; what lies beyond the y axis (where floats end) lies at its end."""
+        left, right, top, bottom = self.margins
+        low, high = self.x[0], self.x[-1]
+        across = math.log(x / low) / math.log(high / low) if self.log else (x - low) / (high - low)
+        up = (min(max(y, self.y[0]), self.y[-1]) - self.y[0]) / (self.y[-1] - self.y[0])
+        return (
+            left + across * (self.width - left - right),
+            self.height - bottom - up * (self.height - top - bottom),
+        )
+
+    def grid(self, x_name: str, metric: str) -> list[Html]:
+        """Lines and labels at the ticks.
+
+        Args:
+          x_name: what the x axis shows.
+          metric: what the y axis shows, for the unit.
+        """
+        left, right, _, bottom = self.margins
+        percent = labelled(metric, 0.5).endswith("%")
+        end, base = self.width - right, self.height - bottom
+        parts = [label(x_name, self.width - 4, self.height - 9, anchor="end")]
+        for value in self.y:
+            y = self.place(self.x[0], value)[1]
+            words = f"{short(round(100 * value, 9))}%" if percent else short(value)
+            parts.append(tag("line", x1=left, x2=end, y1=at(y), y2=at(y), class_="grid"))
+            parts.append(label(words, left - 6, y + 3.5, anchor="end"))
+        places = [self.place(value, self.y[0])[0] for value in self.x]
+        for number, (value, x) in enumerate(zip(self.x, places, strict=True)):
+            parts.append(tag("line", x1=at(x), x2=at(x), y1=base, y2=base + 4, class_="grid"))
+            crowded = number == len(places) - 2 and places[-1] - x < LETTERS
+            if not crowded:
+                parts.append(label(short(value), x, base + 17, anchor="middle"))
+        return parts
+
+    def svg(self, parts: Iterable[Child], words: str) -> Html:
+        """The drawing; `words` say what it shows to who cannot see it."""
+        view = f"0 0 {self.width} {self.height}"
+        return tag("svg", parts, viewBox=view, role="img", aria_label=words)
+
+
+def figure(
+    title: str, note: str, legend: Sequence[tuple[Html, str]], drawing: Html, look: str = "chart"
+) -> Html:
+    """A figure.
+
+    Args:
+      title: what is shown.
+      note: a sentence below the title, or "".
+      legend: (a small drawing of 26 x 12 pixels, what looks so).
+      drawing: of `Axes.svg`.
+      look: class of the style sheet.
+    """
+    small = {"viewBox": "0 0 26 12", "width": 26, "height": 12, "aria_hidden": "true"}
+    items = (tag("li", tag("svg", mark, **small), tag("bdi", name)) for mark, name in legend)
+    caption = tag("figcaption", tag("b", title), tag("span", note, class_="note") if note else None)
+    return tag(
+        "figure", caption, tag("ul", items, class_="legend") if legend else None, drawing,
+        class_=look,
+    )  # fmt: skip
+
+
+def label(words: str, x: float, y: float, *, anchor: str = "start", look: str = "") -> Html:
+    """A text at a pixel."""
+    return tag("text", words, x=at(x), y=at(y), text_anchor=anchor, class_=look or None)
+
+
+def at(x: float) -> str:
+    """A coordinate as it is written, to a tenth of a pixel."""
+    return f"{x:.1f}".removesuffix(".0")
+
+
+def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers in and around [low, high]: 1, 2, 2.5 or 5 times a power of ten apart.
+
+    Args:
+      low: smallest value to show.
+      high: largest.
+      count: about how many.
+      whole: only whole numbers.
+
+    Returns:
+      At least two, ascending; the first is <= low and the last >= high.
+    """
+    if not high - low > 1e-300 * count:  # a smaller step has no logarithm
+        room = abs(low) / 2 or 1.0
+        low, high = (low - room if low else 0.0), high + room
+    raw = (high - low) / max(count - 1, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= raw * 0.999)
+    step = math.ceil(step) if whole else step
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten around [low, high]: at least two, ascending.
+
+    Args:
+      low: above 0.
+      high: not below it.
+    """
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    steps = [float(f"{k}e{power}") for power in powers for k in (1, 2, 5)]
+    first = max(i for i, step in enumerate(steps) if step <= low)
+    last = min(i for i, step in enumerate(steps) if step >= high)
+    found = steps[first : max(last, first + 1) + 1]
+    if len(found) > 10:  # powers of ten alone, and the ends
+        inner = [step for step in found[1:-1] if f"{step:e}".startswith("1.0")]
+        return [found[0], *inner, found[-1]]
+    return found
