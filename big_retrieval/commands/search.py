@@ -18,7 +18,6 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime import locks, screen
 
 if TYPE_CHECKING:
-    from big_retrieval.retrieval.documents import Chunk
     from big_retrieval.retrieval.searching import IndexSearcher
 
 WITHOUT = ("config", "workdir")
@@ -39,7 +38,6 @@ QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which que
 ENGINE = flags.DEFINE_enum("engine", "exact", ("exact", "faiss"), "Of dense indexes")
 VERIFY = flags.DEFINE_bool("verify", False, "Verify the checksums of all files first")
 BATCH = flags.DEFINE_integer("batch_size", 64, "Queries encoded at a time")
-CHUNK = 256  # queries that are read and searched at a time
 
 
 def main() -> None:
@@ -66,7 +64,10 @@ def _search() -> None:
         batch_size=BATCH.value,
     )
     if QUERIES.value:
-        run_file(searcher)
+        column = IMAGE.value if searcher.image else ",".join(TEXT.value)
+        where = {"column": column, "id": ID.value, "tag": TAG.value}
+        searcher.write_run(QUERIES.value, Path(OUT.value), DEPTH.value, **where)
+        print(f"written to {OUT.value}")
         return
     if QUERY.value is not None:
         answer(searcher, QUERY.value)
@@ -87,42 +88,6 @@ def _check_flags() -> None:
         raise UserError("--query is empty; give it a word, or an image's file.")
     if bool(QUERIES.value) != bool(OUT.value):
         raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
-
-
-def run_file(searcher: "IndexSearcher") -> None:
-    """Answers all queries of files and writes a run file."""
-    from big_retrieval.data.skipped import LeftOut
-    from big_retrieval.evals.trec import RunWriter
-    from big_retrieval.retrieval.documents import DocumentReader, open_records, read
-    from big_retrieval.retrieval.encode import usable
-    from big_retrieval.retrieval.progress import ProgressCounter
-
-    column = (IMAGE.value if searcher.image else ",".join(TEXT.value)) or searcher.column
-    texts = {} if searcher.image else {searcher.field: column.split(",")}
-    images = {searcher.field: column} if searcher.image else {}
-    reader = DocumentReader("queries", texts, images=images, id=ID.value, own=not TEXT.value)
-    records, reader = open_records("queries", str(QUERIES.value), reader)
-    left_out, progress = LeftOut("queries"), ProgressCounter("queries", len(records))
-
-    def encode(part: "Chunk") -> object:
-        return searcher.encode(part.values[searcher.field])
-
-    with RunWriter(Path(str(OUT.value)), TAG.value) as run:
-        for chunk in read(records, reader, CHUNK, left_out):
-            try:
-                answers = searcher.ids(chunk.values[searcher.field], DEPTH.value)
-            except Damaged:
-                chunk = usable(chunk, encode, left_out)
-                answers = (
-                    searcher.ids(chunk.values[searcher.field], DEPTH.value) if len(chunk) else []
-                )
-            for query, (ids, scores) in zip(chunk.ids, answers, strict=True):
-                run.add(query, ids, scores)
-            progress.add(len(chunk), left_out.count)
-        left_out.check(len(records))
-    progress.close()
-    left_out.close()
-    print(f"written to {OUT.value}")
 
 
 def answer(searcher: "IndexSearcher", query: str) -> None:

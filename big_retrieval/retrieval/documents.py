@@ -1,4 +1,4 @@
-"""Documents and queries of files, in chunks: what is encoded, and what is shown of it."""
+"""Documents and queries of files: what is encoded, and what is shown of it."""
 
 import dataclasses
 import functools
@@ -53,75 +53,26 @@ class DocumentReader:
     own: bool = False
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of all fields."""
-        return (*self.texts, *self.images)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """All columns that hold something of a record."""
         texts = (column for each in self.texts.values() for column in each)
         return (*texts, *self.titles.values(), *self.images.values())
 
 
-@dataclass
-class Chunk:
-    """Some records.
-
-    Attributes:
-      ids: [n].
-      values: field -> texts, or images as `encode_images` takes them, [n]; None: there is none.
-      titles: field -> titles of the texts, [n], of fields that have titles.
-      shown: the beginning of the first text of each, "" where there is none, [n].
-    """
-
-    ids: list[str] = dataclasses.field(default_factory=list)
-    values: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
-    titles: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    shown: list[str] = dataclasses.field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, rows: Sequence[int]) -> "Chunk":
-        """Some of its rows."""
-        return Chunk(
-            [self.ids[row] for row in rows],
-            {field: [found[row] for row in rows] for field, found in self.values.items()},
-            {field: [found[row] for row in rows] for field, found in self.titles.items()},
-            [self.shown[row] for row in rows],
-        )
-
-    def add(self, name: str, row: "DocumentRow") -> None:
-        """Adds a record."""
-        self.ids.append(name)
-        for field, value in row.values.items():
-            self.values.setdefault(field, []).append(value)
-        for field, title in row.titles.items():
-            self.titles.setdefault(field, []).append(title)
-        self.shown.append(row.shown)
-
-
-@dataclass
+@dataclass(frozen=True)
 class DocumentRow:
     """One record.
 
     Attributes:
-      values: field -> text or image, None where it has none.
-      titles: field -> title of the text.
-      shown: what is kept to be shown.
+      id: its id.
+      values: field -> a text, a pair of title and text where the field has titles, or an image as
+        `encode_images` takes it; None where the record has none.
+      shown: what is kept to be shown, such as the beginning of the text.
     """
 
-    values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    titles: dict[str, str] = dataclasses.field(default_factory=dict)
+    id: str
+    values: dict[str, Any]
     shown: str = ""
-
-    def text(self) -> str:
-        """The first text, with its title."""
-        for field, value in self.values.items():
-            if isinstance(value, str):
-                return f"{self.titles.get(field, '')} {value}"
-        return ""
 
 
 def open_records(
@@ -191,18 +142,19 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
     return dataclasses.replace(reader, id=name, texts=texts)
 
 
-def read(records: Records, reader: DocumentReader, size: int, left_out: LeftOut) -> Iterator[Chunk]:
-    """Reads all records in order, `size` at a time; those that cannot be used are left out.
+def read(
+    records: Records, reader: DocumentReader, size: int, left_out: LeftOut
+) -> Iterator[list[DocumentRow]]:
+    """Reads all records in order, `size` at a time; those that cannot be used are skipped.
 
     Raises:
       UserError: none of the first ones can be used.
     """
-    chunk = Chunk()
+    rows: list[DocumentRow] = []
     for index in range(len(records)):
         try:
             with record_at(records.place(index)):
-                name, row = _row(records, reader, index)
-            chunk.add(name, row)
+                rows.append(_row(records, reader, index))
         except Damaged as problem:
             left_out.add(problem)
             if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):
@@ -211,11 +163,11 @@ def read(records: Records, reader: DocumentReader, size: int, left_out: LeftOut)
                     f"none of the first {index + 1} {reader.what} can be used: name their columns "
                     f"with {flags}, or mend them; the last one: {problem}"
                 ) from None
-        if len(chunk) == size:
-            yield chunk
-            chunk = Chunk()
-    if len(chunk):
-        yield chunk
+        if len(rows) == size:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
 
 
 def _flags(reader: DocumentReader) -> list[str]:
@@ -224,7 +176,7 @@ def _flags(reader: DocumentReader) -> list[str]:
     return [flag for flag, columns in known.items() if columns]
 
 
-def _row(records: Records, reader: DocumentReader, index: int) -> tuple[str, DocumentRow]:
+def _row(records: Records, reader: DocumentReader, index: int) -> DocumentRow:
     """The id and the fields of a record.
 
     Raises:
@@ -234,27 +186,25 @@ def _row(records: Records, reader: DocumentReader, index: int) -> tuple[str, Doc
     name = as_text(row.get(reader.id or "id"))
     if name is None:
         raise Damaged(place, f"there is no id in {reader.id or 'id'!r}")
-    found = DocumentRow()
+    values: dict[str, Any] = {}
+    first = ""  # of the texts, with its title
     for field, columns in reader.texts.items():
-        parts = [_text(row, column, place) for column in columns]
-        text = reader.join.join(filter(None, parts))
-        if field in reader.titles:
-            found.titles[field] = _text(row, reader.titles[field], place)
-        found.values[field] = text if text or found.titles.get(field) else None
+        text = reader.join.join(filter(None, (_text(row, column, place) for column in columns)))
+        title = _text(row, reader.titles[field], place) if field in reader.titles else ""
+        item = (title, text) if field in reader.titles else text
+        values[field] = item if text or title else None
+        first = first or f"{title} {text}".strip()
     for field in reader.images:
-        found.values[field] = row.get(IMAGE)
-    if all(value is None for value in found.values.values()):
+        values[field] = row.get(IMAGE)
+    if all(value is None for value in values.values()):
         known = ", ".join(sorted(records.table.row(index)))
         columns = ", ".join(map(repr, reader.columns))
         raise Damaged(place, f"there is nothing in {columns}; it has {known}")
-    text, show = found.text(), reader.show
-    if not text and not show and reader.images:
-        show = next(iter(reader.images.values()))
+    show = reader.show or ("" if first else next(iter(reader.images.values()), ""))
     if show:  # as it stands in the file, such as the path of an image
         value = records.table.row(index, (show,)).get(show)
-        text = (as_text(value) or "") if reader.show or isinstance(value, str) else ""
-    found.shown = " ".join(text.split())[:SHOWN]
-    return name, found
+        first = (as_text(value) or "") if reader.show or isinstance(value, str) else ""
+    return DocumentRow(name, values, " ".join(first.split())[:SHOWN])
 
 
 def _text(row: Mapping[str, Any], column: str, place: str) -> str:

@@ -1,14 +1,16 @@
-"""Which of the model's fields are searched, and rows or embeddings of texts and images."""
+"""Which of the model's fields are searched, and how documents and queries of files are encoded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from big_retrieval.config import Config
+from big_retrieval.data.formats.records import Records
 from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged, UserError
-from big_retrieval.retrieval.documents import Chunk
+from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
+from big_retrieval.retrieval.progress import ProgressCounter
 from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:
@@ -59,24 +61,27 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
     raise UserError(f"--{flag} is missing: the model could read a query by any of {known}.")
 
 
-def rows_of(
-    model: "TrainedModel", values: Sequence[Any], field: str, titles: Sequence[str] = ()
-) -> Any:
-    """Texts (with titles) or images through a field of the model.
+def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
+    """Texts, pairs of title and text, or images through a field of the model.
 
     Returns:
       Values of a lexical field as scipy `csr_array` [n, V], embeddings of others as float32 [n, M,
       N].
     """
-    if model.config.fields[field].modality == "text":
-        return model.encode_texts(values, field, titles)
-    if model.config.fields[field].modality == "image":
-        return model.encode_images(values, field)
-    return model.encode(values, field)
+    modality = model.config.fields[field].modality
+    if modality == "text":
+        pairs = [("", item) if isinstance(item, str) else item for item in items]
+        titles = [title for title, _ in pairs]
+        return model.encode_texts([text for _, text in pairs], field, titles if any(titles) else ())
+    if modality == "image":
+        return model.encode_images(items, field)
+    return model.encode(items, field)
 
 
-def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float]) -> Any:
-    """The documents of a chunk: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
+def encode_rows(
+    model: "TrainedModel", rows: Sequence[DocumentRow], fields: Mapping[str, float]
+) -> Any:
+    """Documents: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
 
     Of several fields, embeddings (lexical ones behind the gate of each) are averaged as in
     evaluations; one that a document lacks has weight 0.
@@ -86,37 +91,67 @@ def encode_chunk(model: "TrainedModel", chunk: Chunk, fields: Mapping[str, float
     """
     if len(fields) == 1:
         (name,) = fields
-        return rows_of(model, chunk.values[name], name, chunk.titles.get(name, ()))
+        return rows_of(model, [row.values[name] for row in rows], name)
     from big_retrieval import similarity
     from big_retrieval.evals.encoding import average, placed
 
     embeddings: dict[str, Any] = {}
     present: dict[str, np.ndarray] = {}
     for name in fields:
-        has = present[name] = np.array([value is not None for value in chunk.values[name]])  # [n]
-        if not has.any():
-            continue
-        part = chunk.take(np.flatnonzero(has).tolist())
-        found = rows_of(model, part.values[name], name, part.titles.get(name, ()))
-        embeddings[name] = placed(found, np.flatnonzero(has), len(chunk))
+        has = present[name] = np.array([row.values[name] is not None for row in rows])  # [n]
+        if has.any():
+            items = [row.values[name] for row in rows if row.values[name] is not None]
+            found = rows_of(model, items, name)
+            embeddings[name] = placed(found, np.flatnonzero(has), len(rows))
     return average(similarity.topology(model.config.topology), embeddings, fields, present)
 
 
-def usable(chunk: Chunk, encode: Callable[[Chunk], Any], left_out: LeftOut) -> Chunk:
-    """A chunk without the rows that cannot be encoded, which are counted.
+def encoded(
+    records: Records,
+    reader: DocumentReader,
+    size: int,
+    encode: Callable[[Sequence[DocumentRow]], Any],
+) -> Iterator[tuple[list[DocumentRow], Any]]:
+    """Reads and encodes all records, and shows how far it is.
+
+    Records that cannot be read or encoded are skipped, counted, and the first of them named.
 
     Args:
-      chunk: documents or queries that cannot be encoded together.
-      encode: of a chunk; raises `Damaged`.
-      left_out: told what is wrong with each row.
+      records: documents or queries.
+      reader: which columns are read.
+      size: rows encoded at a time.
+      encode: of rows; raises `Damaged`.
+
+    Yields:
+      Rows, and what `encode` makes of them.
+
+    Raises:
+      UserError: no record can be used.
     """
-    good = []
-    for row, name in enumerate(chunk.ids):
-        part = chunk.take([row])
+    left_out, progress = LeftOut(reader.what), ProgressCounter(reader.what, len(records))
+    for rows in read(records, reader, size, left_out):
         try:
-            with reading(name):
-                encode(part)
-            good.append(row)
-        except Damaged as problem:
-            left_out.add(problem)
-    return chunk.take(good)
+            found = encode(rows)
+        except Damaged:  # one of them, which is found one by one
+            rows = [row for row in rows if _usable(row, encode, left_out)]
+            if not rows:
+                continue
+            found = encode(rows)
+        yield rows, found
+        progress.add(len(rows), left_out.count)
+    left_out.check(len(records))
+    progress.close()
+    left_out.close()
+
+
+def _usable(
+    row: DocumentRow, encode: Callable[[Sequence[DocumentRow]], Any], left_out: LeftOut
+) -> bool:
+    """Whether a row can be encoded; it is counted where it cannot."""
+    try:
+        with reading(row.id):
+            encode([row])
+    except Damaged as problem:
+        left_out.add(problem)
+        return False
+    return True

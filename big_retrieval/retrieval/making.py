@@ -3,9 +3,8 @@
 import dataclasses
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,22 @@ import numpy as np
 from big_retrieval.config import Config, is_lexical
 from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.records import Records
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import UserError
 from big_retrieval.inference import load
+from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.retrieval import dense, exports, folder, inverted
-from big_retrieval.retrieval.documents import Chunk, DocumentReader, open_records, read
+from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, open_records
 from big_retrieval.retrieval.encode import (
     IMAGES,
     TEXTS,
     document_fields,
-    encode_chunk,
+    encode_rows,
+    encoded,
     query_field,
-    usable,
 )
 from big_retrieval.retrieval.files import StoredTexts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, About
-from big_retrieval.retrieval.progress import ProgressCounter
 from big_retrieval.retrieval.vocabulary import (
     BagOfWordsEncoder,
     normalises,
@@ -110,18 +108,11 @@ def make(options: IndexOptions) -> Path:
     """
     work = _prepare(options)
     partial = folder.begin(options.out)
-    left_out, progress = LeftOut("documents"), ProgressCounter("documents", len(work.records))
-    about = None
     try:
-        if options.format == "index":
-            about = _write_index(partial, work, left_out, progress)
-        else:
-            _export(partial, work, left_out, progress)
+        about = (_write_index if options.format == "index" else _export)(partial, work)
     except BaseException:
         shutil.rmtree(partial)
         raise
-    progress.close()
-    left_out.close()
     folder.finish(partial, options.out, about)
     if about is None:
         log.info(f"written to {options.out / exports.NAMES[options.format]}")
@@ -196,66 +187,60 @@ def _reader(options: IndexOptions, config: Config, fields: dict[str, float]) -> 
     )
 
 
-def _chunks(
-    work: _Work, left_out: LeftOut, progress: ProgressCounter
-) -> Iterator[tuple[Chunk, Any]]:
-    """Chunks of documents and what the model makes of them; a UserError where there is none."""
+def _encoded(work: _Work) -> Iterator[tuple[list[str], list[DocumentRow], Any]]:
+    """Ids, rows and what the model makes of them, or their bags of words; some at a time."""
+
+    def encode(rows: Sequence[DocumentRow]) -> Any:
+        if work.model is not None:
+            return encode_rows(work.model, rows, work.fields)
+        assert work.words is not None  # bags are of lexical fields
+        (name,) = work.fields
+        part, normalise = work.config.fields[name], normalises(work.config, name)
+        with record_at(f"document {rows[0].id}"):
+            return work.words.bag(
+                [row.values[name] for row in rows], part.length, normalise=normalise
+            )
+
     size = IMAGES if work.reader.images else TEXTS
-    for chunk in read(work.records, work.reader, size, left_out):
-        _check_twice(chunk.ids)
-        try:
-            found = _encoded(work, chunk)
-        except Damaged:
-            chunk = usable(chunk, partial(_encoded, work), left_out)
-            if not len(chunk):
-                continue
-            found = _encoded(work, chunk)
-        yield chunk, found
-        progress.add(len(chunk), left_out.count)
-    left_out.check(len(work.records))
+    for rows, found in encoded(work.records, work.reader, size, encode):
+        ids = [row.id for row in rows]
+        if len(set(ids)) < len(ids):  # at once, so that a wrong column does not show at the end
+            name = next(name for place, name in enumerate(ids) if name in ids[:place])
+            raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
+        yield ids, rows, found
 
 
-def _encoded(work: _Work, chunk: Chunk) -> Any:
-    """What the model makes of documents, or their bags of words.
-
-    Raises:
-      Damaged: one of the documents cannot be encoded.
-    """
-    if work.model is not None:
-        return encode_chunk(work.model, chunk, work.fields)
-    if work.words is None:
-        raise RuntimeError("bags of words of a dense field")
-    (name,) = work.fields
-    items = chunk.values[name]
-    if name in chunk.titles:
-        items = list(zip(chunk.titles[name], items, strict=True))
-    part, normalise = work.config.fields[name], normalises(work.config, name)
-    with record_at(f"document {chunk.ids[0]}"):  # of several, `usable` finds out which one it is
-        return work.words.bag(items, part.length, normalise=normalise)
-
-
-def _write_index(partial: Path, work: _Work, left_out: LeftOut, progress: ProgressCounter) -> About:
+def _write_index(partial: Path, work: _Work) -> About:
     """Writes the files of an index."""
-    ids, shown = TextsWriter(partial, "ids"), TextsWriter(partial, "texts")
     hashes: list[np.ndarray] = []
 
-    def batches() -> Iterator[Any]:
-        for chunk, found in _chunks(work, left_out, progress):
-            ids.append(chunk.ids)
-            shown.append(chunk.shown)
-            hashes.append(np.fromiter(map(hash, chunk.ids), np.int64, len(chunk)))
+    def batches(ids: TextsWriter, shown: TextsWriter) -> Iterator[Any]:
+        for names, rows, found in _encoded(work):
+            ids.append(names)
+            shown.append(row.shown for row in rows)
+            hashes.append(np.fromiter(map(hash, names), np.int64, len(names)))
             yield found
 
     about = _about(work)
-    if work.words is None:
-        about = dense.build(partial, batches(), about)
-    else:
-        work.words.save(partial)
-        about = inverted.build(partial, batches(), about, memory=work.options.memory)
-    ids.close()
-    shown.close()
+    with TextsWriter(partial, "ids") as ids, TextsWriter(partial, "texts") as shown:
+        if work.words is None:
+            about = dense.build(partial, batches(ids, shown), about)
+        else:
+            work.words.save(partial)
+            memory = work.options.memory
+            about = inverted.build(partial, batches(ids, shown), about, memory=memory)
     check_ids(StoredTexts(partial, "ids"), np.concatenate(hashes))
     return about
+
+
+def _export(partial: Path, work: _Work) -> None:
+    """Writes the files of another tool."""
+    assert work.words is not None  # `_prepare` saw to it
+    batches = ((ids, found) for ids, _, found in _encoded(work))
+    if work.options.format == "lucene":
+        exports.write_lucene(partial, batches, work.words.words, work.options.quantise)
+    else:
+        exports.write_csr(partial, batches, work.words.words)
 
 
 def _about(work: _Work) -> About:
@@ -273,7 +258,7 @@ def _about(work: _Work) -> About:
         query_column=field.column,
         query_length=field.length if field.modality == "text" else 0,
         checkpoint=str(work.checkpoint.absolute()),
-        params_sha256="" if work.model is None else fingerprint(work.model),
+        params_sha256="" if work.model is None else params_sha256(work.model.weights),
     )
     if work.words is None:
         return about
@@ -285,31 +270,6 @@ def _about(work: _Work) -> About:
         terms=len(work.words),
         terms_sha256=work.words.fingerprint(),
     )
-
-
-def _export(partial: Path, work: _Work, left_out: LeftOut, progress: ProgressCounter) -> None:
-    """Writes the files of another tool."""
-    if work.words is None:
-        raise RuntimeError("an export of a dense field")
-    batches = ((chunk.ids, found) for chunk, found in _chunks(work, left_out, progress))
-    if work.options.format == "lucene":
-        exports.write_lucene(partial, batches, work.words.words, work.options.quantise)
-    else:
-        exports.write_csr(partial, batches, work.words.words)
-
-
-def fingerprint(model: "load.TrainedModel") -> str:
-    """SHA-256 of a model's parameters."""
-    from big_retrieval.inference.fingerprint import params_sha256
-
-    return params_sha256(model.weights)
-
-
-def _check_twice(ids: list[str]) -> None:
-    """`check_ids` for some ids at hand, so that a wrong column does not show at the end only."""
-    if len(set(ids)) < len(ids):
-        name = next(name for place, name in enumerate(ids) if name in ids[:place])
-        raise UserError(f"two documents have the id {name!r}: {OWN_IDS}.")
 
 
 def check_ids(ids: StoredTexts, hashes: np.ndarray) -> None:

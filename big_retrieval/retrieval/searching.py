@@ -15,6 +15,7 @@ import numpy as np
 
 from big_retrieval.config import is_lexical
 from big_retrieval.errors import UserError
+from big_retrieval.evals.trec import TAG, RunWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import StoredTexts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
     from big_retrieval.retrieval.dense import DenseIndex
 
+CHUNK = 256  # queries that are read and searched at a time
 MODES = ("parametric", "bag", "binary")
 
 
@@ -76,6 +78,39 @@ class IndexSearcher:
             (self.index.ids.many(found), values[found >= 0].tolist())
             for found, values in zip(*self.search(queries, depth), strict=True)
         ]
+
+    def write_run(
+        self, files: str, out: Path, depth: int, *, column: str = "", id: str = "", tag: str = TAG
+    ) -> None:
+        """Answers all queries of files and writes a run file.
+
+        Args:
+          files: as `documents.open_records` takes them.
+          out: the run file.
+          depth: documents of a query at most.
+          column: of the texts or images, of texts several ones with commas; "": the field's.
+          id: column of the ids; "": a usual one.
+          tag: name of the run.
+
+        Raises:
+          UserError: no query can be read.
+        """
+        from big_retrieval.retrieval.documents import DocumentReader, open_records
+        from big_retrieval.retrieval.encode import encoded
+
+        name = column or self.column
+        texts = {} if self.image else {self.field: name.split(",")}
+        images = {self.field: name} if self.image else {}
+        reader = DocumentReader("queries", texts, images=images, id=id, own=not column)
+        records, reader = open_records("queries", files, reader)
+
+        def answer(rows: Sequence[Any]) -> Any:
+            return self.ids([row.values[self.field] for row in rows], depth)
+
+        with RunWriter(out, tag) as run:
+            for rows, answers in encoded(records, reader, CHUNK, answer):
+                for row, (found, scores) in zip(rows, answers, strict=True):
+                    run.add(row.id, found, scores)
 
     def show(self, query: Any, depth: int) -> list[SearchResult]:
         """The best documents of one query with their texts, and with the words that led to them."""
@@ -212,7 +247,7 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
     Raises:
       UserError: they cannot.
     """
-    from big_retrieval.retrieval.making import fingerprint
+    from big_retrieval.inference.fingerprint import params_sha256
 
     lexical = is_lexical(model.config, field)
     if lexical != bool(about.terms):
@@ -228,7 +263,7 @@ def check_model(about: About, model: "TrainedModel", field: str, folder: Path) -
                 f"the index {folder} has another vocabulary than the model {model.folder}; give "
                 "the model of the index with --run, or build an index with this one."
             )
-    if about.params_sha256 and about.params_sha256 != fingerprint(model):
+    if about.params_sha256 and about.params_sha256 != params_sha256(model.weights):
         raise UserError(
             f"the index {folder} was made by other weights than those of {model.folder}; give the "
             "model of the index with --run, or build an index with this one."

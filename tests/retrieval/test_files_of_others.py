@@ -7,7 +7,7 @@ import pytest
 
 from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.documents import DocumentReader, open_records, read
+from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, open_records, read
 
 OWN = DocumentReader("queries", {"query": ("query",)}, own=True)
 
@@ -16,7 +16,7 @@ def found(path: Path, reader: DocumentReader = OWN) -> dict[str, str]:
     """Id -> text."""
     records, reader = open_records("queries", str(path), reader)
     chunks = read(records, reader, 2, LeftOut("queries"))
-    return {name: text for c in chunks for name, text in zip(c.ids, c.values["query"], strict=True)}
+    return {row.id: row.values["query"] for rows in chunks for row in rows}
 
 
 def written(path: Path, text: str) -> Path:
@@ -42,10 +42,8 @@ def test_ms_marco_has_no_header_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
     path = written(tmp_path / "docs.tsv", "D1\tlong\tshort\n")
     records, reader = open_records("documents", str(path), titled)
-    (chunk,) = read(records, reader, 2, LeftOut("documents"))
-    assert (chunk.ids, chunk.values, chunk.titles) == (
-        ["D1"], {"query": ["long"]}, {"query": ["short"]},
-    )  # fmt: skip
+    (rows,) = read(records, reader, 2, LeftOut("documents"))
+    assert rows == [DocumentRow("D1", {"query": ("short", "long")}, "short long")]
 
 
 def test_a_header_line_is_none_of_the_queries(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Documents that cannot be encoded are left out one by one, in whatever field the damage is."""
+"""Documents that cannot be encoded are skipped one by one, in whatever field the damage is."""
 
 import types
 from typing import Any
@@ -6,40 +6,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged
-from big_retrieval.retrieval import making
-from big_retrieval.retrieval.documents import Chunk
-from big_retrieval.retrieval.progress import ProgressCounter
+from big_retrieval.retrieval import encode, making
+from big_retrieval.retrieval.documents import DocumentRow
 
-TEXTS, TITLES = ["a", "poison", "c", "d"], ["t", "t", "poison", "t"]
+ITEMS = [("t", "a"), ("t", "poison"), ("poison", "c"), ("t", "d")]
 
 
 @pytest.mark.parametrize("model", [True, False], ids=["a model", "bags of words"])
 def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatch, capsys):
-    def chunks(*args):
-        yield Chunk(list("wxyz"), {"text": TEXTS}, {"text": TITLES}, TEXTS)
+    def read(*args):
+        yield [DocumentRow(name, {"text": item}) for name, item in zip("wxyz", ITEMS, strict=True)]
 
     def bag(items, length, normalise):
         if any("poison" in item for item in items):
             raise RuntimeError("odd")
         return np.zeros(len(items))
 
-    def encode_chunk(model, chunk, fields):
-        if "poison" in [*chunk.values["text"], *chunk.titles["text"]]:
+    def encode_rows(model, rows, fields):
+        if any("poison" in row.values["text"] for row in rows):
             raise Damaged("texts, record 0", "it cannot be used (RuntimeError: odd)")
-        return np.zeros(len(chunk))
+        return np.zeros(len(rows))
 
-    monkeypatch.setattr(making, "read", chunks)
+    monkeypatch.setattr(encode, "read", read)
     monkeypatch.setattr(making, "normalises", lambda config, name: False)
-    monkeypatch.setattr(making, "encode_chunk", encode_chunk)
+    monkeypatch.setattr(making, "encode_rows", encode_rows)
     work: Any = types.SimpleNamespace(
-        records=range(4), reader=types.SimpleNamespace(images=()), fields={"text": 1.0},
+        records=range(4), reader=types.SimpleNamespace(images=(), what="documents"),
         config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
         words=types.SimpleNamespace(bag=bag), model=object() if model else None,
+        fields={"text": 1.0},
     )  # fmt: skip
-    left_out = LeftOut("documents")
-    ((chunk, found),) = making._chunks(work, left_out, ProgressCounter("documents", 4))
-    assert chunk.ids == ["w", "z"]
-    assert len(found) == left_out.count == 2
-    assert capsys.readouterr().err.count("it cannot be used (RuntimeError: odd)") == 2
+    ((ids, rows, found),) = making._encoded(work)
+    assert ids == [row.id for row in rows] == ["w", "z"]
+    assert len(found) == 2
+    said = capsys.readouterr().err
+    assert said.count("it cannot be used (RuntimeError: odd)") == 2
+    assert "left out: 2 of the documents" in said

@@ -230,7 +230,7 @@ def test_titles_are_indexed(place: Path) -> None:
     out = make(options(place, "titled", "titled-index", **made))
     model = big_retrieval.load(place / "titled")
     query = rows_of(model, ["red circle"], "query")
-    documents = rows_of(model, ["circle", "star", ""], "document", ["red", "", "blue"])
+    documents = rows_of(model, [("red", "circle"), ("", "star"), ("blue", "")], "document")
     found = open_searcher(out).ids(["red circle"], 3)[0]
     scores = (query @ documents.T).toarray()[0]
     np.testing.assert_allclose(found[1], -np.sort(-scores), rtol=1e-4)
@@ -390,16 +390,13 @@ def test_a_terminal_without_utf8_and_a_closed_pipe_end_quietly(place: Path, how:
 
 
 @pytest.fixture
-def by_images(dense: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def by_images(dense: Path, place: Path) -> Any:
     """Searches the dense index by images, in this process: (file of queries) -> run file."""
     searcher = open_searcher(dense, field="image")
-    usual = {"DEPTH": 2, "TAG": "t", "TEXT": [], "IMAGE": "image", "ID": ""}
 
     def ask(queries: Path) -> Path:
         out = queries.with_suffix(".trec")
-        for name, value in {**usual, "QUERIES": str(queries), "OUT": str(out)}.items():
-            monkeypatch.setattr(search, name, SimpleNamespace(name=name.lower(), value=value))
-        search.run_file(searcher)
+        searcher.write_run(str(queries), out, 2, column="image", tag="t")
         return out
 
     ask.searcher = searcher  # type: ignore[attr-defined]
