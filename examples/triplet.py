@@ -36,14 +36,12 @@ class Triplet(config.PairLoss):
     """Hinge of the hardest negative of every row, in both directions."""
 
     type: Literal["triplet"] = "triplet"
-    margin: float = 0.2  # by which a pair shall score above every negative
+    margin: config.NotNegative = 0.2  # by which a pair shall score above every negative
     reduction: Literal["sum", "mean"] = "sum"  # over the rows; the paper sums
 
     def check(self, config: config.Config, path: str) -> Iterator[str]:
         """What is wrong with the keys, a sentence each."""
         yield from super().check(config, path)
-        if self.margin < 0:
-            yield f"{path}.margin is {self.margin}; it must be 0 or more."
 
     def build(self, config: config.Config, name: str) -> "TripletLoss":
         """What computes it."""

@@ -1,5 +1,6 @@
 """The command `big-retrieval`: help, versions, unknown commands, completion, names of configs."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -82,14 +83,12 @@ def test_help_with_a_config_that_fails() -> None:
 
 
 def test_meanings_come_from_docstrings_and_comments() -> None:
-    class Documented:
-        pass
-
+    of_no_file = dataclasses.make_dataclass("OfNoFile", ["x"])
     doc = "What.\n\nAttributes:\n  first: one\n    and more.\n  second: two.\n\nRaises:\n  x: no."
     assert manual._of_docstring(doc) == {"first": "one and more.", "second": "two."}
     assert manual.meanings_of(Config)["batch_size"] == "global"
     assert manual.meanings_of(Config)["init"].startswith("by tower")
-    assert manual._of_comments(Documented) == {}
+    assert manual.meanings_of(of_no_file) == {}
     assert manual.meanings_of(Schedule)["warmup_steps"] == "linear from 0"
 
 

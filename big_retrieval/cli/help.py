@@ -5,6 +5,7 @@ dataclass says about it: in the docstring's section "Attributes" or "Args", or i
 or above the key.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -13,7 +14,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from absl import flags
@@ -132,7 +133,9 @@ def meanings_of(cls: type) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if dataclasses.is_dataclass(each):
-            found |= _of_comments(each) | _of_docstring(inspect.getdoc(each) or "")
+            with contextlib.suppress(OSError, TypeError):  # a class that no file holds
+                found |= of_comments(inspect.getsource(each).splitlines())
+            found |= _of_docstring(inspect.getdoc(each) or "")
     return found
 
 
@@ -151,12 +154,12 @@ def _of_docstring(doc: str) -> dict[str, str]:
     return found
 
 
-def _of_comments(cls: type) -> dict[str, str]:
-    """Name -> text of the comments beside and above the keys."""
-    try:
-        lines = inspect.getsource(cls).splitlines()
-    except (OSError, TypeError):  # a class that no file holds
-        return {}
+def of_comments(lines: Iterable[str]) -> dict[str, str]:
+    """Name -> text of the comments beside and above the keys.
+
+    Args:
+      lines: of the definition of a dataclass.
+    """
     found: dict[str, str] = {}
     above = ""
     for line in lines:

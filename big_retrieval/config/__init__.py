@@ -44,6 +44,7 @@ from big_retrieval.config.optimizer import (
     Schedule,
     Swa,
 )
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (

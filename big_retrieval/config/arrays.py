@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from big_retrieval.config.fields import Field, Shapes, Side
 from big_retrieval.config.heads import Head, Projection
+from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
 
 if TYPE_CHECKING:
@@ -40,13 +41,12 @@ class ArrayField(Field):
     # for each record
     aligned_with: str = ""
     generated: bool = False  # a record without the column gets random values, as in `:runlocal`
-    weight: float = 1.0  # in the average of its side's fields, which divides by their sum
+    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
     head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Field`."""
         if any(size < 1 for size in self.shape) or math.prod(self.shape) > LARGEST:
             yield (
                 f"{path}.shape is {self.shape}; its sizes must be at least 1 and their product at "
@@ -76,13 +76,11 @@ class ArrayField(Field):
         return {} if self.generated else super().columns()
 
     def build(self, tools: "Tools") -> "FieldReader":
-        """See `Field`."""
         from big_retrieval.data.fields.arrays import make_reader
 
         return make_reader(self, tools)
 
     def shapes(self) -> Shapes:
-        """See `Field`."""
         return {"values": (self.shape, self.dtype)}
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:

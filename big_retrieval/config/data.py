@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, Share
 from big_retrieval.config.registry import register
 from big_retrieval.config.sources import Source, check_drawn, check_terms, not_empty
 
@@ -37,11 +38,9 @@ class Scenes(Source):
     seed: int = 0
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from check_drawn(self, path, MOST_SCENES, ", or None")
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         for name, each in config.fields.items():
             column = SCENE_COLUMNS.get(each.modality)
             if column and each.column != column:
@@ -51,7 +50,6 @@ class Scenes(Source):
                 )
 
     def check_classes(self, evaluator: "ZeroShot", path: str) -> Iterator[str]:
-        """See `Source`."""
         own = bool(evaluator.classes and evaluator.prompts)
         label, count = SCENE_LABELS.get(self.split, ("", 0))
         if evaluator.label != label and not own:
@@ -65,7 +63,6 @@ class Scenes(Source):
             yield f"{path}.classes has {given} names; label {label!r} needs {count}."
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.synthetic import scenes
 
         return scenes.SceneRecords(self.split, size=self.size, count=self.count, seed=self.seed)
@@ -88,7 +85,6 @@ class Pairs(Source):
     how_to_get: str = ""  # said when `path` does not exist
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "file with your pairs")
         if not self.image and not self.text:
             yield f"{path}.image and {path}.text are both empty; name at least one column."
@@ -100,7 +96,6 @@ class Pairs(Source):
         yield from check_terms(self, path, "where")
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.formats import open_files
 
         return open_files.pairs(self)
@@ -123,11 +118,9 @@ class Tar(Source):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "shards")
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.formats import open_files
 
         return open_files.tar(self)
@@ -147,12 +140,10 @@ class Tfds(Source):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         if not self.name and not self.folder:
             yield f"{path}.name is empty; give that of a TFDS data set, or its folder."
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.formats import open_files
 
         return open_files.tfds(self)
@@ -172,11 +163,9 @@ class Karpathy(Source):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "split file")
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.formats import open_files
 
         return open_files.karpathy(self)
@@ -187,7 +176,7 @@ class MixturePart:
     """One source of a mixture."""
 
     source: Source = field(default_factory=Pairs)
-    weight: float | None = None  # share of the examples; None in all parts: by their records
+    weight: Positive | None = None  # share of the examples; None in all parts: by their records
 
 
 @register("source")
@@ -199,7 +188,6 @@ class Mixture(Source):
     parts: dict[str, MixturePart] = field(default_factory=dict)
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         if not self.parts:
             yield f"{path}.parts is empty; give it at least one source."
         weights = {name: part.weight for name, part in self.parts.items()}
@@ -207,14 +195,11 @@ class Mixture(Source):
         if without and len(without) < len(weights):
             yield f"{path}.parts.{without[0]}.weight is None; give all parts a weight, or none."
         for name, part in self.parts.items():
-            if part.weight is not None and part.weight <= 0:
-                yield f"{path}.parts.{name}.weight is {part.weight}; it must be above 0."
             if isinstance(part.source, Mixture):
                 yield f"{path}.parts.{name}.source is a mixture, too; give {path} its parts."
             yield from part.source.check(f"{path}.parts.{name}.source")
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data import build, mixture
 
         sources = {name: build.make_source(part.source) for name, part in self.parts.items()}
@@ -223,7 +208,6 @@ class Mixture(Source):
         )
 
     def inside(self) -> Iterator[Source]:
-        """See `Source`."""
         for part in self.parts.values():
             yield from part.source.inside()
 
@@ -232,7 +216,7 @@ class Mixture(Source):
 class HardNegatives:
     """Further documents that every training pair brings, wrong ones for its query."""
 
-    count: int = 0  # K, of a pair; drawn from its record's list, padded where that is shorter
+    count: AtLeast0 = 0  # K, of a pair; drawn from its record's list, padded where that is shorter
     # column of a list of texts, or of {"title": ..., "text": ..., "pool": 0}: lower pools first
     column: str = "negatives"
     field: str = ""  # the text field of the documents that they are read like; empty: the only one
@@ -242,9 +226,9 @@ class HardNegatives:
 class Loader:
     """How records are read, and what becomes of damaged ones."""
 
-    threads: int = 2
-    workers: int = 0  # processes; 0: threads only
-    prefetch: int = 4  # batches
+    threads: AtLeast1 = 2
+    workers: AtLeast0 = 0  # processes; 0: threads only
+    prefetch: AtLeast1 = 4  # batches
     decoder: Literal["pillow", "opencv"] = "pillow"  # opencv: faster, other pixels
     reduced: bool = True  # decode JPEG files at half, a quarter, ... where that is large enough
-    max_damaged: float = 0.01  # share of damaged records that ends a run
+    max_damaged: Share = 0.01  # share of damaged records that ends a run

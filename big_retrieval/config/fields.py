@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.heads import Head, Lexical, Projection
+from big_retrieval.config.ranges import AtLeast1, NotNegative, Positive, Share
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
@@ -120,40 +121,31 @@ class ImageField(Field):
     side: Side = "document"
     tower: str = "image"
     column: str = "image"
-    size: int = 224  # pixels, square
+    size: AtLeast1 = 224  # pixels, square
     crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1): no crop
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
-    flip: float = 0.5  # probability
+    flip: Share = 0.5  # probability
     flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
-    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
-    weight: float = 1.0  # in the average of its side's fields, which divides by their sum
+    std: tuple[Positive, Positive, Positive] = (0.26862954, 0.26130258, 0.27577711)
+    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
     head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Field`."""
-        if self.size < 1:
-            yield f"{path}.size is {self.size}; it must be at least 1."
         low, high = self.crop_scale
         if not 0 < low <= high <= 1:
             yield f"{path}.crop_scale is {self.crop_scale}; it must be 0 < low <= high <= 1."
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
             yield f"{path}.crop_ratio is {self.crop_ratio}; it must be 0 < low <= high."
-        if not 0 <= self.flip <= 1:
-            yield f"{path}.flip is {self.flip}; it is a probability, 0 to 1."
-        if min(self.std) <= 0:
-            yield f"{path}.std is {self.std}; its elements must be positive."
 
     def build(self, tools: "Tools") -> "FieldReader":
-        """See `Field`."""
         from big_retrieval.data.fields.images import ImageReader
 
         return ImageReader(self, tools.loader.decoder, tools.loader.reduced)
 
     def shapes(self) -> Shapes:
-        """See `Field`."""
         return {"pixels": ((self.size, self.size, 3), "uint8")}
 
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
@@ -168,13 +160,11 @@ class ImageField(Field):
         return (pixels.astype(jnp.float32) / 255 - mean) / std
 
     def runlocal(self) -> "ImageField":
-        """See `Field`."""
         return dataclasses.replace(
             self, size=32, flip=0.0, crop_scale=(0.9, 1.0), head=self.head.runlocal()
         )
 
     def in_graded_scenes(self) -> "ImageField":
-        """See `Field`."""
         return dataclasses.replace(self, column="image")
 
 
@@ -195,28 +185,24 @@ class TextField(Field):
     length: int = 77  # tokens, [CLS] and [SEP] included
     title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
     prefix: str = ""  # put before every text, such as "query: ", in front of its title
-    weight: float = 1.0  # in the average of its side's fields, which divides by their sum
+    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
     head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Field`."""
         if self.length < 3:
             yield f"{path}.length is {self.length}; [CLS], a word and [SEP] need at least 3."
 
     def columns(self) -> Mapping[str, str]:
-        """See `Field`."""
         return {"column": self.column, **({"title": self.title} if self.title else {})}
 
     def build(self, tools: "Tools") -> "FieldReader":
-        """See `Field`."""
         from big_retrieval.data.fields.reader import TextReader
 
         return TextReader(self, tools.tokenizer)
 
     def shapes(self) -> Shapes:
-        """See `Field`."""
         return {"ids": ((self.length,), "int32"), "mask": ((self.length,), "bool")}
 
     def trimmed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,13 +218,11 @@ class TextField(Field):
         return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
 
     def runlocal(self) -> "TextField":
-        """See `Field`."""
         return dataclasses.replace(
             self, length=min(self.length, 32), title="", head=self.head.runlocal()
         )
 
     def in_graded_scenes(self) -> "TextField":
-        """See `Field`."""
         return dataclasses.replace(self, column="query" if self.side == "query" else "title")
 
 

@@ -59,7 +59,6 @@ class Graded(Source):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "file with your judged pairs")
         yield from self.check_columns(path)
 
@@ -100,7 +99,6 @@ class Graded(Source):
                 yield f"{path}.{key} is empty; name the column of {path}.images."
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         for name, each in config.fields.items():
             if each.modality == "image" and not self.image:
                 yield (
@@ -114,13 +112,11 @@ class Graded(Source):
                 )
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.judged import open_graded
 
         return open_graded.graded(self)
 
     def runlocal(self) -> "GradedScenes":
-        """See `Source`."""
         return GradedScenes()
 
 
@@ -138,11 +134,9 @@ class GradedScenes(Source):
     seed: int = 0
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from check_drawn(self, path, MOST_DOCUMENTS)
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         known = {"image": ("images", ("image",)), "text": ("texts", SCENE_TEXTS)}
         for name, each in config.fields.items():
             words, columns = known.get(each.modality, ("", (each.column,)))
@@ -153,11 +147,9 @@ class GradedScenes(Source):
                 )
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 
         return graded_scenes(self.split, size=self.size, count=self.count, seed=self.seed)
 
     def runlocal(self) -> "GradedScenes":
-        """See `Source`."""
         return GradedScenes()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, ShareBelow1
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.config.topologies import check_topology
 from big_retrieval.errors import UserError
@@ -28,10 +29,10 @@ class LogitScale:
     The learned parameter `scalars/<loss>/logit_scale` is its logarithm, as in CLIP.
     """
 
-    init: float = 1 / 0.07
+    init: Positive = 1 / 0.07
     learnable: bool = True
-    min: float | None = None
-    max: float | None = 100.0
+    min: Positive | None = None
+    max: Positive | None = 100.0
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,19 @@ class Constraint:
     Retrieval", Eq. 9. See `losses/constraint.py` for the update of lambda.
     """
 
-    bound: float | None = None  # the largest L that is wanted; None: no constraint
+    bound: Positive | None = None  # the largest L that is wanted; None: no constraint
     start: float = 1.0  # of lambda
     min: float = 0.0  # lambda in the loss is never below,
     max: float | None = 100.0  # nor above these
-    rate: float = 5e-3  # of the ascent
-    momentum: float = 0.9
-    dampening: float = 0.9  # of the gradient's share in the momentum; the first step has none
+    rate: Positive = 5e-3  # of the ascent
+    momentum: ShareBelow1 = 0.9
+    dampening: ShareBelow1 = 0.9  # of the gradient's share in the momentum; the first step has none
     # False: the raw value of lambda is clipped only where the loss reads it, and may run beyond
     # its range (as the paper's authors do); True: it is clipped after each step
     projected: bool = False
 
     def check(self, path: str) -> Iterator[str]:
         """What is wrong with its keys, a sentence each; `path` names the group."""
-        if self.bound is not None and self.bound <= 0:
-            yield f"{path}.bound is {self.bound}; it must be positive, or None for no constraint."
-        if self.rate <= 0:
-            yield f"{path}.rate is {self.rate}; it must be positive."
-        for key in ("momentum", "dampening"):
-            if not 0 <= getattr(self, key) < 1:
-                yield f"{path}.{key} is {getattr(self, key)}; it must be at least 0 and below 1."
         if self.max is not None and self.max <= self.min:
             yield f"{path}.max is {self.max}; it must be above {path}.min {self.min}."
         if self.start < self.min or (self.max is not None and self.start > self.max):
@@ -168,7 +162,7 @@ class PairLoss(Loss):
     false_negatives: FalseNegatives = "keep"  # what false negatives by id count as
     renormalise: bool = False  # the average of several fields is brought back onto the topology
     exchange: Exchange = "auto"  # how one side reaches all devices; auto: by its size
-    block: int | None = None  # rows and columns scored at a time; None: by the size of a score
+    block: AtLeast1 | None = None  # rows and columns scored at a time; None: by the size of a score
 
     def fields(self, config: "Config", side: Literal["query", "document"]) -> tuple[str, ...]:
         """The names of the fields of a side that it compares."""
@@ -181,11 +175,9 @@ class PairLoss(Loss):
         return LossCost(config, self, tensor)
 
     def compares(self, config: "Config") -> tuple[str, ...]:
-        """See `Loss`."""
         return (*self.fields(config, "query"), *self.fields(config, "document"))
 
     def other_topology(self, config: "Config") -> str:
-        """See `Loss`."""
         of_fields = config.topology_of(*self.compares(config))
         return self.topology if self.topology not in ("", of_fields) else ""
 
@@ -196,7 +188,6 @@ class PairLoss(Loss):
         return is_lexical(config, *self.compares(config))
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Loss`."""
         for side in ("query", "document"):
             own = config.side(side)
             for name in getattr(self, side):
@@ -207,15 +198,10 @@ class PairLoss(Loss):
                     )
         if self.topology:
             yield from check_topology(self.topology, f"{path}.topology")
-        if self.block is not None and self.block < 1:
-            yield f"{path}.block is {self.block}; it must be at least 1, or None to choose."
         yield from _logit_scale(self.logit_scale, f"{path}.logit_scale")
 
 
 def _logit_scale(t: LogitScale, path: str) -> Iterator[str]:
-    for name, value in (("init", t.init), ("min", t.min), ("max", t.max)):
-        if value is not None and value <= 0:
-            yield f"{path}.{name} is {value}; a multiplier of scores must be positive."
     if t.max is not None and t.init > t.max * (1 + 1e-6):
         yield (
             f"{path}.init {t.init:g} lies above {path}.max {t.max:g}: the first step would change "
@@ -232,9 +218,9 @@ Terms = Literal["all", "average", "pairs"]
 class Sparsity:
     """Factors of the FLOPS regulariser of lexical representations (SPLADE), for each side."""
 
-    query: float = 0.0
-    document: float = 0.0
-    warmup_steps: int = 0  # over which they grow, with the square of the steps
+    query: NotNegative = 0.0
+    document: NotNegative = 0.0
+    warmup_steps: AtLeast0 = 0  # over which they grow, with the square of the steps
 
 
 @register("loss")
@@ -252,20 +238,13 @@ class Contrastive(PairLoss):
     sparsity: Sparsity = field(default_factory=Sparsity)  # of lexical representations
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Loss`."""
         yield from super().check(config, path)
         for side in ("query", "document"):
             value, key = getattr(self.sparsity, side), f"{path}.sparsity.{side}"
-            if value < 0:
-                yield f"{key} is {value}; it must be 0 or more."
             if value and not self.lexical(config):
                 yield f"{key} is {value}, but there are no lexical heads; set it to 0."
-        steps = self.sparsity.warmup_steps
-        if steps < 0:
-            yield f"{path}.sparsity.warmup_steps is {steps}; it must be 0 or more."
 
     def build(self, config: "Config", name: str) -> "LossFunction":
-        """See `Loss`."""
         from big_retrieval.losses.pair_losses import ContrastiveLoss
 
         return ContrastiveLoss.make(self, config)
@@ -282,7 +261,6 @@ class Sigmoid(PairLoss):
     terms: Terms = "all"
 
     def build(self, config: "Config", name: str) -> "LossFunction":
-        """See `Loss`."""
         from big_retrieval.losses.pair_losses import SigmoidLoss
 
         return SigmoidLoss.make(self, config)

@@ -11,6 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from big_retrieval.config.ranges import (
+    AtLeast0,
+    AtLeast1,
+    NotNegative,
+    Positive,
+    Share,
+    ShareBelow1,
+)
 from big_retrieval.config.update_rules import AdamW, Same, UpdateRule
 
 SAME = "same"  # a type: what the phase, or the run, has
@@ -23,11 +31,11 @@ class Schedule:
 
     # "same": of a group or a phase, which then has no schedule of its own
     type: Literal["cosine", "linear", "rsqrt", "constant", "same"] = "cosine"
-    warmup_steps: int = 0  # linear from 0
-    cooldown_steps: int = 0  # linear to `end` at the end of the run
-    end: float = 0.0  # share of the peak that cosine, linear and the cool-down end at
+    warmup_steps: AtLeast0 = 0  # linear from 0
+    cooldown_steps: AtLeast0 = 0  # linear to `end` at the end of the run
+    end: Share = 0.0  # share of the peak that cosine, linear and the cool-down end at
     floor: float = 0.0  # behind the warm-up the share never falls below
-    timescale: int = 10_000  # of rsqrt, in steps
+    timescale: AtLeast1 = 10_000  # of rsqrt, in steps
     interval: Literal["step", "epoch"] = "step"  # how often the share changes
 
 
@@ -45,11 +53,11 @@ class ParameterGroup:
     pattern: str = ""  # regular expression over names such as image/layers_3/mlp/fc1/kernel
     order: int = 0  # lower numbers first; two groups of one order must not share a parameter
     frozen: bool = False  # never trained, without optimizer state
-    lr: float | None = None  # None: that of the phase or the run
-    lr_factor: float = 1.0  # times that of the phase or the run
+    lr: Positive | None = None  # None: that of the phase or the run
+    lr_factor: NotNegative = 1.0  # times that of the phase or the run
     schedule: Schedule = field(default_factory=_same_schedule)  # over the whole run
     rule: UpdateRule = field(default_factory=Same)
-    weight_decay: float | None = None  # None: the run's
+    weight_decay: NotNegative | None = None  # None: the run's
     decay_vectors: bool = False  # decay biases, norms, scalars, class and position tables, too
     clip: bool = True  # whether it counts for `clip_norm` and is scaled by it
 
@@ -58,8 +66,8 @@ class ParameterGroup:
 class GroupRate:
     """What a phase changes for a group; None and "same" leave what the group says."""
 
-    lr: float | None = None
-    lr_factor: float | None = None  # times the group's lr, or where that is None the phase's
+    lr: Positive | None = None
+    lr_factor: NotNegative | None = None  # times the group's lr, or where that is None the phase's
     schedule: Schedule = field(default_factory=_same_schedule)  # over the phase
 
 
@@ -71,11 +79,11 @@ class Phase:
     run from the beginning of the phase to its end; all others over the whole run.
     """
 
-    start_step: int | None = None  # finished steps at which it begins; 0: with the run
-    start_epoch: float | None = None  # or the same in passes over the records
+    start_step: AtLeast0 | None = None  # finished steps at which it begins; 0: with the run
+    start_epoch: NotNegative | None = None  # or the same in passes over the records
     trainable: str = ".*"  # regular expression over whole names: these are trained ...
     frozen: str = ""  # ... but for these; frozen groups stay frozen
-    lr: float | None = None  # None: the run's
+    lr: Positive | None = None  # None: the run's
     schedule: Schedule = field(default_factory=_same_schedule)
     groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
     # Batch norms go by the batch and their running averages move ("update") or stay ("batch"), or
@@ -95,7 +103,7 @@ class Ema:
     """An exponential moving average besides the parameters; evaluators and exports use it."""
 
     type: Literal["ema"] = "ema"
-    decay: float = 0.999  # of the average, a step
+    decay: ShareBelow1 = 0.999  # of the average, a step
 
 
 @dataclass(frozen=True)
@@ -107,8 +115,8 @@ class Swa:
     """
 
     type: Literal["swa"] = "swa"
-    start: float = 0.9  # share of an epoch's steps after which parameters enter the mean
-    count: int = 5  # how many enter, about: every (1 - start) L / count steps of an epoch of L
+    start: ShareBelow1 = 0.9  # share of an epoch's steps after which parameters enter the mean
+    count: AtLeast1 = 5  # how many enter, about: every (1 - start) L / count steps of an epoch of L
 
 
 @dataclass(frozen=True)
@@ -116,10 +124,11 @@ class Optimizer:
     """How parameters follow from gradients: rule, rate, decay, clip; by groups and by phases."""
 
     rule: UpdateRule = field(default_factory=AdamW)
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     schedule: Schedule = field(default_factory=Schedule)
-    weight_decay: float = 0.1  # of matrices; never of biases, norms, scalars, class and position
-    clip_norm: float | None = 1.0  # of the whole gradient
+    # of matrices; never of biases, norms, scalars, class and position tables
+    weight_decay: NotNegative = 0.1
+    clip_norm: Positive | None = 1.0  # of the whole gradient
     groups: dict[str, ParameterGroup] = field(default_factory=dict)
     phases: dict[str, Phase] = field(default_factory=dict)
     averaging: NoAveraging | Ema | Swa = field(default_factory=NoAveraging)

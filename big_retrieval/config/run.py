@@ -14,6 +14,7 @@ from big_retrieval.config.fields import Field, ForeignTarget, Tokenizer, lexical
 from big_retrieval.config.labels import PairLabels
 from big_retrieval.config.loss import Contrastive, ForeignLoss, Loss
 from big_retrieval.config.optimizer import Optimizer
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Seed, Steps
 from big_retrieval.config.registry import Plugin
 from big_retrieval.config.sources import ForeignSource, Source
 from big_retrieval.config.topologies import Topology, check_topology
@@ -46,17 +47,18 @@ class Init:
 class Config:
     """A run. `total_steps` wins over `total_examples`, that over `total_epochs`."""
 
-    seed: int = 0
-    total_steps: int | None = None
-    total_examples: int | None = None
-    total_epochs: float | None = None
-    stop_after: int | None = None  # save and exit after this step, with the schedule unchanged
-    batch_size: int = 256  # global
-    microbatch: int | None = None  # rows of it that are encoded at a time; same loss and gradient
-    log_every: int = 10
-    eval_every: int = 0  # steps; 0: at the end only
-    checkpoint_every: int = 1000
-    hang_after: float = 900.0  # seconds without a step, after which a run ends itself; 0: never
+    seed: Seed = 0
+    total_steps: Steps | None = None
+    total_examples: AtLeast1 | None = None
+    total_epochs: Positive | None = None
+    stop_after: Steps | None = None  # save and exit after this step, with the schedule unchanged
+    batch_size: Steps = 256  # global
+    # rows of the batch that are encoded at a time; same loss and gradient
+    microbatch: AtLeast1 | None = None
+    log_every: Steps = 10
+    eval_every: AtLeast0 = 0  # steps; 0: at the end only
+    checkpoint_every: Steps = 1000
+    hang_after: NotNegative = 900.0  # seconds without a step that end a run; 0: never
     report: bool = True  # write report.html at the end
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
     best_mode: Literal["max", "min"] = "max"

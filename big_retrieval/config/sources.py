@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from big_retrieval.config.ranges import LIMIT
 from big_retrieval.config.registry import Part, Plugin, required
 from big_retrieval.errors import UserError
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from big_retrieval.config.evals import ZeroShot
     from big_retrieval.config.run import Config
     from big_retrieval.data.sources import RecordSource
-
-LIMIT = 2**31  # steps and seeds are 32-bit integers on the devices
 
 
 class Source(Part):

@@ -61,7 +61,6 @@ class Sphere(Topology):
     type: Literal["sphere"] = "sphere"
 
     def build(self) -> "similarity.Similarity":
-        """See `Topology`."""
         from big_retrieval.similarity import SphereInnerProduct
 
         return SphereInnerProduct()
@@ -75,7 +74,6 @@ class Euclidean(Topology):
     type: Literal["euclidean"] = "euclidean"
 
     def build(self) -> "similarity.Similarity":
-        """See `Topology`."""
         from big_retrieval.similarity import EuclideanDistance
 
         return EuclideanDistance()
@@ -89,7 +87,6 @@ class Inner(Topology):
     type: Literal["inner"] = "inner"
 
     def build(self) -> "similarity.Similarity":
-        """See `Topology`."""
         from big_retrieval.similarity import InnerProduct
 
         return InnerProduct()
@@ -103,7 +100,6 @@ class Oblique(Topology):
     type: Literal["oblique"] = "oblique"
 
     def build(self) -> "similarity.Similarity":
-        """See `Topology`."""
         from big_retrieval.similarity import ObliqueInnerProduct
 
         return ObliqueInnerProduct()
@@ -117,7 +113,6 @@ class Geodesic(Topology):
     type: Literal["geodesic"] = "geodesic"
 
     def build(self) -> "similarity.Similarity":
-        """See `Topology`."""
         from big_retrieval.similarity import ObliqueGeodesic
 
         return ObliqueGeodesic()

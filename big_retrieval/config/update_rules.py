@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import NotNegative, Positive, ShareBelow1
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
@@ -68,16 +69,11 @@ class AdamW(UpdateRule):
     """Adam with decoupled weight decay: "Decoupled Weight Decay Regularization"."""
 
     type: Literal["adamw"] = "adamw"
-    b1: float = 0.9
-    b2: float = 0.98
-    eps: float = 1e-6
-
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `UpdateRule`."""
-        yield from _adam(self, path)
+    b1: ShareBelow1 = 0.9
+    b2: ShareBelow1 = 0.98
+    eps: Positive = 1e-6
 
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """See `UpdateRule`."""
         import optax
 
         return optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
@@ -93,22 +89,15 @@ class AdamP(UpdateRule):
 
     applies_decay: ClassVar[bool] = True
     type: Literal["adamp"] = "adamp"
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    delta: float = 0.1  # below this cosine, times sqrt(size), weights count as scale-invariant
-    decay_ratio: float = 0.1  # what is left of the weight decay of these
+    b1: ShareBelow1 = 0.9
+    b2: ShareBelow1 = 0.999
+    eps: Positive = 1e-8
+    # below this cosine, times sqrt(size), weights count as scale-invariant
+    delta: NotNegative = 0.1
+    decay_ratio: NotNegative = 0.1  # what is left of the weight decay of these
     nesterov: bool = False
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `UpdateRule`."""
-        yield from _adam(self, path)
-        for key in ("delta", "decay_ratio"):
-            if getattr(self, key) < 0:
-                yield f"{path}.{key} is {getattr(self, key)}; it must be 0 or more."
-
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """See `UpdateRule`."""
         from big_retrieval.train.adamp import scale_by_adamp
 
         keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "type"}
@@ -121,16 +110,10 @@ class Sgd(UpdateRule):
     """Gradient descent with momentum; the first step is as long as all others of its direction."""
 
     type: Literal["sgd"] = "sgd"
-    momentum: float = 0.9  # 0: none, and no state
+    momentum: ShareBelow1 = 0.9  # 0: none, and no state
     nesterov: bool = False
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `UpdateRule`."""
-        if not 0 <= self.momentum < 1:
-            yield f"{path}.momentum is {self.momentum}; it must be at least 0 and below 1."
-
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """See `UpdateRule`."""
         import optax
 
         return optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity()
@@ -149,7 +132,6 @@ class Optax(UpdateRule):
     arguments: dict[str, bool | int | float | str] = field(default_factory=dict)
 
     def build(self, context: "UpdateRuleContext") -> "optax.GradientTransformation":
-        """See `UpdateRule`."""
         from big_retrieval.train.optax_names import by_name
 
         return by_name(self.name, self.arguments, context.path)
@@ -185,12 +167,3 @@ class ForeignRule(UpdateRule):
             f"{context.path} is of the type {self.saved_form.get('type')!r}, which "
             f"{self.plugin.where} defines: give this file as --plugins=FILE."
         )
-
-
-def _adam(rule: AdamW | AdamP, path: str) -> Iterator[str]:
-    """The keys that kinds of Adam share."""
-    if rule.eps <= 0:
-        yield f"{path}.eps is {rule.eps}; it must be positive."
-    for key in ("b1", "b2"):
-        if not 0 <= getattr(rule, key) < 1:
-            yield f"{path}.{key} is {getattr(rule, key)}; it must be at least 0 and below 1."

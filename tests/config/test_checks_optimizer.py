@@ -32,7 +32,7 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
     (optimizer(rule=configs.Sgd(momentum=1.0)), ["rule.momentum is 1.0", "below 1"]),
     (optimizer(schedule=Schedule("same")), ["schedule.type is 'same'", "name a schedule"]),
     (optimizer(averaging=configs.Ema(decay=1.0)), ["averaging.decay is 1.0", "below 1"]),
-    (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "share of an epoch"]),
+    (optimizer(averaging=configs.Swa(start=1.0)), ["averaging.start is 1.0", "at least 0 and below 1"]),
     (optimizer(averaging=configs.Swa(count=0)), ["averaging.count is 0", "at least 1"]),
     (of_groups(a=ParameterGroup("")), ["groups.a.pattern is empty", "'image/.*'"]),
     (of_groups(a=ParameterGroup("(")), ["groups.a.pattern", "'('", "not a regular expression"]),
@@ -62,7 +62,7 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
     (of_phases(p=Phase(3), q=Phase(3)), ["phases.q.start_step is 3", "phases.p", "overlap"]),
     (of_phases(p=Phase(0, trainable="(")), ["phases.p.trainable", "'('"]),
     (of_phases(p=Phase(0, frozen="(")), ["phases.p.frozen", "'('"]),
-    (of_phases(p=Phase(0, lr=-1.0)), ["phases.p.lr is -1.0", "None for the run's"]),
+    (of_phases(p=Phase(0, lr=-1.0)), ["phases.p.lr is -1.0", "it must be positive, or None"]),
     (of_phases(p=Phase(0, schedule=Schedule(warmup_steps=-1))), ["phases.p.schedule.warmup_steps"]),
     (of_phases(p=Phase(0, groups={"b": GroupRate()})), ["phases.p.groups.b", "known: a"]),
     (

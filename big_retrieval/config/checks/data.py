@@ -25,12 +25,6 @@ def data(c: Config) -> Iterator[str]:
 
 def loader(c: Config) -> Iterator[str]:
     """What is wrong with `config.loader`, a sentence each."""
-    for key, least in (("threads", 1), ("workers", 0), ("prefetch", 1)):
-        value = getattr(c.loader, key)
-        if value < least:
-            yield f"config.loader.{key} is {value}; it must be at least {least}."
-    if not 0 <= c.loader.max_damaged <= 1:
-        yield f"config.loader.max_damaged is {c.loader.max_damaged}; it is a share from 0 to 1."
     if c.loader.decoder == "opencv" and importlib.util.find_spec("cv2") is None:
         yield (
             "config.loader.decoder is 'opencv', which is not installed; install the extra "

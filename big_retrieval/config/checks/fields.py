@@ -31,8 +31,6 @@ def fields(c: Config) -> Iterator[str]:
         yield from tower.check_field(field, path, f"config.towers.{field.tower}")
         if not field.head.lexical:  # those have their own place in the order of checks
             yield from field.head.check(c, name, f"{path}.head")
-        if field.weight < 0:
-            yield f"{path}.weight is {field.weight}; it must be 0 or more."
         yield from _shared(c, name)
 
 
@@ -121,9 +119,7 @@ def sides(c: Config) -> Iterator[str]:
 def negatives(c: Config) -> Iterator[str]:
     """What is wrong with `config.negatives`, a sentence each."""
     n, path = c.negatives, "config.negatives"
-    if n.count < 0:
-        yield f"{path}.count is {n.count}; it must be 0 (no hard negatives) or more."
-    if n.count <= 0:
+    if not n.count:
         return
     if not n.column:
         yield f"{path}.column is empty; name the column of the records' lists of documents."

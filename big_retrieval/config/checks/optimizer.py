@@ -12,14 +12,8 @@ _PLAIN = Schedule(type=SAME)
 
 
 def optimizer(c: Config) -> Iterator[str]:
-    """Rates, rules, schedules, groups, phases and averaging."""
+    """Rules, schedules, groups and phases."""
     o = c.optimizer
-    if o.lr <= 0:
-        yield f"{PATH}.lr is {o.lr}; it must be positive."
-    if o.weight_decay < 0:
-        yield f"{PATH}.weight_decay is {o.weight_decay}; it must be 0 or more."
-    if o.clip_norm is not None and o.clip_norm <= 0:
-        yield f"{PATH}.clip_norm is {o.clip_norm}; use None for no clipping."
     for key, rule in (
         ("rule", o.rule),
         *((f"groups.{n}.rule", g.rule) for n, g in o.groups.items()),
@@ -34,7 +28,6 @@ def optimizer(c: Config) -> Iterator[str]:
     for name, phase in o.phases.items():
         yield from _phase(c, phase, f"{PATH}.phases.{name}")
     yield from _starts(c)
-    yield from _averaging(c)
 
 
 def _schedule(s: Schedule, path: str, *, group: bool) -> Iterator[str]:
@@ -49,36 +42,23 @@ def _schedule(s: Schedule, path: str, *, group: bool) -> Iterator[str]:
                 f"{path}.{changed[0]} is set, but {path}.type is {SAME!r}: set the type, too, such "
                 "as to 'cosine'."
             )
-        return
-    for key in ("warmup_steps", "cooldown_steps"):
-        if getattr(s, key) < 0:
-            yield f"{path}.{key} is {getattr(s, key)}; it must be 0 or more."
-    if s.timescale < 1:
-        yield f"{path}.timescale is {s.timescale}; it must be at least 1."
-    if not 0 <= s.end <= 1:
-        yield f"{path}.end is {s.end}; it is a share of the peak, 0 to 1."
 
 
 def _group(group: ParameterGroup, path: str) -> Iterator[str]:
     if not group.pattern:
         yield f"{path}.pattern is empty; give a regular expression such as 'image/.*'."
     yield from _pattern(group.pattern, f"{path}.pattern")
-    yield from _rate(group.lr, group.lr_factor, path)
     if group.lr is not None and group.lr_factor != 1:
         yield f"{path}.lr and {path}.lr_factor are both set; keep one of them."
-    if group.weight_decay is not None and group.weight_decay < 0:
-        yield f"{path}.weight_decay is {group.weight_decay}; it must be 0 or more."
 
 
 def _phase(c: Config, phase: Phase, path: str) -> Iterator[str]:
     yield from _pattern(phase.trainable, f"{path}.trainable")
     yield from _pattern(phase.frozen, f"{path}.frozen")
-    yield from _rate(phase.lr, None, path)
     for name, rate in phase.groups.items():
         if name not in c.optimizer.groups:
             known = ", ".join(sorted(c.optimizer.groups)) or "none"
             yield f"{path}.groups.{name} is no group of {PATH}.groups; known: {known}."
-        yield from _rate(rate.lr, rate.lr_factor, f"{path}.groups.{name}")
         if rate.lr is not None and rate.lr_factor is not None:
             yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
     if phase.batch_stats == "tower":
@@ -111,8 +91,6 @@ def _starts(c: Config) -> Iterator[str]:
             yield f"{path}.start_step and {path}.start_epoch {wrong}."
             continue
         ((key, start),) = given.items()
-        if start < 0:
-            yield f"{path}.{key} is {start}; it must be 0 (the beginning of the run) or more."
         if (key, start) in seen:
             yield (
                 f"{path}.{key} is {start}, where {PATH}.phases.{seen[key, start]} begins, too: "
@@ -128,25 +106,6 @@ def _starts(c: Config) -> Iterator[str]:
                 f"{path}.{key} is {start}, but the run ends at config.{length} {total}: let the "
                 "phase begin earlier, or train for longer."
             )
-
-
-def _averaging(c: Config) -> Iterator[str]:
-    a = c.optimizer.averaging
-    path = f"{PATH}.averaging"
-    if a.type == "ema" and not 0 <= a.decay < 1:
-        yield f"{path}.decay is {a.decay}; it must be at least 0 and below 1."
-    if a.type == "swa":
-        if not 0 <= a.start < 1:
-            yield f"{path}.start is {a.start}; it is a share of an epoch, from 0 to below 1."
-        if a.count < 1:
-            yield f"{path}.count is {a.count}; it must be at least 1."
-
-
-def _rate(lr: float | None, factor: float | None, path: str) -> Iterator[str]:
-    if lr is not None and lr <= 0:
-        yield f"{path}.lr is {lr}; it must be positive, or None for the run's."
-    if factor is not None and factor < 0:
-        yield f"{path}.lr_factor is {factor}; it must be 0 or more."
 
 
 def _pattern(pattern: str, path: str) -> Iterator[str]:

@@ -11,11 +11,8 @@ from big_retrieval.config.checks.labels import labels
 from big_retrieval.config.checks.lexical import lexical
 from big_retrieval.config.checks.losses import losses
 from big_retrieval.config.checks.optimizer import optimizer
-from big_retrieval.config.sources import LIMIT
+from big_retrieval.config.ranges import out_of_range
 from big_retrieval.errors import UserError
-
-POSITIVE = ("batch_size", "log_every", "checkpoint_every")
-AT_LEAST_ONE = ("total_steps", "total_examples", "total_epochs", "stop_after")
 
 
 def check(config: Config) -> None:
@@ -76,31 +73,19 @@ def _mesh(c: Config) -> Iterator[str]:
         yield f"config.mesh.{' and config.mesh.'.join(free)} are -1; only one can be."
 
 
+def _ranges(c: Config) -> Iterator[str]:
+    yield from out_of_range(c, "config")
+
+
 def _run(c: Config) -> Iterator[str]:
-    if not 0 <= c.seed < LIMIT:
-        yield f"config.seed is {c.seed}; it must be from 0 to {LIMIT - 1}."
-    for key in POSITIVE:
-        if getattr(c, key) < 1:
-            yield f"config.{key} is {getattr(c, key)}; it must be at least 1."
-    for key in AT_LEAST_ONE:
-        value = getattr(c, key)
-        if value is not None and value <= 0:
-            yield f"config.{key} is {value}; it must be positive."
-    for key in (*POSITIVE, "total_steps", "stop_after", "eval_every"):
-        if (getattr(c, key) or 0) >= LIMIT:
-            yield f"config.{key} is {getattr(c, key)}; it must be below {LIMIT}."
     if c.total_steps is None and c.total_examples is None and c.total_epochs is None:
         yield "the run has no length: set config.total_steps, total_examples or total_epochs."
     if c.total_steps is None and None not in (c.total_examples, c.total_epochs):
         yield "config.total_examples and config.total_epochs are both set; keep one of them."
-    if c.eval_every < 0:
-        yield f"config.eval_every is {c.eval_every}; it must be 0 (at the end only) or more."
 
 
 def _slices(c: Config) -> Iterator[str]:
-    if c.microbatch is not None and c.microbatch < 1:
-        yield f"config.microbatch is {c.microbatch}; it must be at least 1, or None for no slices."
-    elif c.microbatch is not None and c.batch_size % c.microbatch:
+    if c.microbatch is not None and c.batch_size % c.microbatch:
         near = min(_divisors(c.batch_size), key=lambda d: abs(d - (c.microbatch or 0)))
         yield (
             f"config.microbatch {c.microbatch} does not divide config.batch_size {c.batch_size}; "
@@ -137,6 +122,6 @@ def _unused(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
+    _mesh, _ranges, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
     losses, labels, negatives, evals, data, loader,
 )  # fmt: skip

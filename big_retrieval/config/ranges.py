@@ -1,0 +1,92 @@
+"""Ranges of numbers, said in the annotation of a key: `threads: AtLeast1 = 2`.
+
+`config.checks` looks at all of them before any other check. Of a tuple the elements must lie in
+the range; None is no number and always fits.
+"""
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+LIMIT = 2**31  # of seeds and steps, which are 32-bit numbers on the devices
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; an end that is `open` does not belong to them.
+
+    Attributes:
+      low: the lowest.
+      high: the highest.
+      open: the ends that are out of the range: "low", "high", "both" or "".
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open: str = ""
+
+    def holds(self, value: float) -> bool:
+        """Whether a number lies in the range; NaN lies in none."""
+        above = self.low < value if self.open in ("low", "both") else self.low <= value
+        below = value < self.high if self.open in ("high", "both") else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            if self.open:
+                return "positive" if self.low == 0 else f"above {self.low:g}"
+            return "0 or more" if self.low == 0 else f"at least {self.low:g}"
+        if not self.open:
+            return f"from {self.low:.12g} to {self.high:.12g}"
+        low = f"above {self.low:g}" if self.open in ("low", "both") else f"at least {self.low:g}"
+        return f"{low} and below {self.high:g}"
+
+
+AtLeast1 = Annotated[int, Range(1)]
+AtLeast0 = Annotated[int, Range(0)]
+NotNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, open="low")]
+Share = Annotated[float, Range(0, 1)]
+ShareBelow1 = Annotated[float, Range(0, 1, open="high")]  # as of a dropout, or of a momentum
+Seed = Annotated[int, Range(0, LIMIT - 1)]
+Steps = Annotated[int, Range(1, LIMIT - 1)]
+
+
+def out_of_range(tree: Any, path: str) -> Iterator[str]:
+    """What lies outside of its range in a tree of dataclasses, a sentence each.
+
+    Args:
+      tree: a dataclass, or a group of named ones.
+      path: of the tree, such as `config`.
+    """
+    if isinstance(tree, Mapping):
+        for name, entry in tree.items():
+            yield from out_of_range(entry, f"{path}.{name}")
+    if not dataclasses.is_dataclass(tree):
+        return
+    for field in dataclasses.fields(tree):
+        value, key = getattr(tree, field.name), f"{path}.{field.name}"
+        yield from out_of_range(value, key)
+        if field.name in (ranges := _ranges(type(tree))) and value is not None:
+            range_, optional = ranges[field.name]
+            several = isinstance(value, tuple | list)
+            if not all(map(range_.holds, value if several else [value])):
+                what = "its elements" if several else "it"
+                yield f"{key} is {value}; {what} must be {range_}{', or None' * optional}."
+
+
+@functools.cache
+def _ranges(cls: type) -> Mapping[str, tuple[Range, bool]]:
+    """Key -> its range, and whether it may be None, of the keys of a dataclass that have one."""
+    found = {}
+    for key, hint in typing.get_type_hints(cls, include_extras=True).items():
+        inside = [hint, *typing.get_args(hint)]
+        said = [note for each in inside for note in getattr(each, "__metadata__", ())]
+        for note in said:
+            if isinstance(note, Range):
+                found[key] = note, type(None) in inside
+    return found
