@@ -13,7 +13,7 @@ scores, how two such readings merge, and what the gradient of a tile is; the cor
 one by one, on any mesh, with gather or ring, and never holds the matrix.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,10 +38,6 @@ class Triplet(config.PairLoss):
     type: Literal["triplet"] = "triplet"
     margin: config.NotNegative = 0.2  # by which a pair shall score above every negative
     reduction: Literal["sum", "mean"] = "sum"  # over the rows; the paper sums
-
-    def check(self, config: config.Config, path: str) -> Iterator[str]:
-        """What is wrong with the keys, a sentence each."""
-        yield from super().check(config, path)
 
     def build(self, config: config.Config, name: str) -> "TripletLoss":
         """What computes it."""
