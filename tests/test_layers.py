@@ -96,3 +96,11 @@ def test_no_import_runs_upwards(path: Path) -> None:
         upward = LEVEL[other] >= LEVEL[own]
         allowed = not at_once and (own in BUILDERS or (own, other) in UPWARD_WHEN_ASKED)
         assert not upward or allowed, f"{path.relative_to(ROOT)} imports {other}, which lies above"
+
+
+def test_nothing_is_unpickled() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {"pickle", "cPickle", "dill", "joblib", "shelve"} & set(names), path

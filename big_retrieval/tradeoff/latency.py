@@ -2,13 +2,13 @@
 
     python -m big_retrieval.tradeoff.latency FOLDER LEVEL
 
-`measure` writes `job.pickle` (a `LatencyJob`) into a folder of its own, which has the indexes, too,
-and reads `found.pickle` (a `LatencyResult`).
+`measure` writes a `LatencyJob` into a folder of its own, which has the indexes, too, and reads a
+`LatencyResult` from it: JSON for names and numbers, .npy and .npz files for arrays.
 """
 
+import json
 import logging
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings
@@ -28,7 +29,7 @@ LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CHUNK = 1024  # queries searched at a time where nothing is timed
 SAMPLE = 64  # queries whose encoding is timed
 PASSES = 3  # rounds over them
-JOB, FOUND = "job.pickle", "found.pickle"
+JOB, FOUND = "job.json", "found.json"
 log = logging.getLogger("big_retrieval.tradeoff.latency")  # __name__ may be __main__
 Samples = Mapping[str, Sequence[Any] | None]  # query field -> texts or [title, text]; None: images
 
@@ -51,6 +52,29 @@ class LatencyJob:
     timed: Sequence[int]
     rounds: int
 
+    def save(self, folder: Path) -> None:
+        """Writes the job into a folder."""
+        for number, (rows, _) in enumerate(self.settings):
+            if scipy.sparse.issparse(rows):
+                scipy.sparse.save_npz(folder / f"queries-{number}.npz", rows)
+            else:
+                np.save(folder / f"queries-{number}.npy", rows)
+        names = {"indexes": [name for _, name in self.settings], "encodings": self.encodings}
+        numbers = {"depth": self.depth, "timed": list(self.timed), "rounds": self.rounds}
+        (folder / JOB).write_text(json.dumps({**names, **numbers}))
+
+    @classmethod
+    def load(cls, folder: Path) -> "LatencyJob":
+        """Reads the job of a folder."""
+        saved = json.loads((folder / JOB).read_text())
+        settings: list[tuple[Embeddings, str]] = []
+        for number, name in enumerate(saved.pop("indexes")):
+            dense = folder / f"queries-{number}.npy"
+            sparse = folder / f"queries-{number}.npz"
+            rows = np.load(dense) if dense.exists() else scipy.sparse.load_npz(sparse)
+            settings.append((rows, name))
+        return cls(settings, **saved)
+
 
 @dataclass(frozen=True)
 class LatencyResult:
@@ -67,6 +91,22 @@ class LatencyResult:
     seconds: np.ndarray
     encodings: list[dict[str, float]]
 
+    def save(self, folder: Path) -> None:
+        """Writes the result into a folder."""
+        for number, (documents, scores) in enumerate(self.found):
+            np.savez(folder / f"found-{number}.npz", documents=documents, scores=scores)
+        np.save(folder / "seconds.npy", self.seconds)
+        (folder / FOUND).write_text(json.dumps(self.encodings))
+
+    @classmethod
+    def load(cls, folder: Path) -> "LatencyResult":
+        """Reads the result in a folder."""
+        seconds, found = np.load(folder / "seconds.npy"), []
+        for number in range(len(seconds)):
+            with np.load(folder / f"found-{number}.npz") as arrays:
+                found.append((arrays["documents"], arrays["scores"]))
+        return cls(found, seconds, json.loads((folder / FOUND).read_text()))
+
 
 def in_a_child(job: LatencyJob, folder: Path) -> LatencyResult:
     """Does a job in a process that has one thread.
@@ -74,13 +114,13 @@ def in_a_child(job: LatencyJob, folder: Path) -> LatencyResult:
     Raises:
       UserError: the process ended early.
     """
-    (folder / JOB).write_bytes(pickle.dumps(job))
+    job.save(folder)
     level = str(messages.settings()["level"])
     command = [sys.executable, "-m", "big_retrieval.tradeoff.latency", str(folder), level]
     code = subprocess.run(command, env=one_thread(os.environ), check=False).returncode
     if code:
         raise UserError(f"the process that searches ended with status {code}; it says why above.")
-    return pickle.loads((folder / FOUND).read_bytes())
+    return LatencyResult.load(folder)
 
 
 def one_thread(environment: Mapping[str, str]) -> dict[str, str]:
@@ -211,13 +251,10 @@ def _word_counters(samples: Samples) -> list[tuple[str, Callable[[int], Any]]]:
 def main(folder: str, level: str) -> None:
     """Does the job of a folder, with messages from a level on."""
     messages.show(int(level))
-    job = pickle.loads((Path(folder) / JOB).read_bytes())
-    result = measure_latency(job, Path(folder))
-    (Path(folder) / FOUND).write_bytes(pickle.dumps(result))
+    measure_latency(LatencyJob.load(Path(folder)), Path(folder)).save(Path(folder))
 
 
 if __name__ == "__main__":
     from big_retrieval import cli
-    from big_retrieval.tradeoff import latency  # the module by its name, which pickle notes
 
-    cli.run(latency.main, words=2)
+    cli.run(main, words=2)

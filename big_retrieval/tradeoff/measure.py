@@ -183,7 +183,7 @@ def measure(
         "depth": task.depth,
         "machine": machine(),
         "models": models,
-        "points": [_point(setting, *answers, models) for setting, *answers in points],
+        "points": [_point(setting, found, taken, models) for setting, found, taken in points],
     }
 
 
