@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -140,7 +141,7 @@ def supervise(options: LaunchOptions) -> int:
     except OSError as problem:
         raise UserError(f"--logs {options.logs}: {problem.strerror}; choose another.") from None
     restarts = 0
-    with Signals() as signals:
+    with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         while True:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             group = ProcessGroup(options, f"start {restarts + 1}, {stamp}")

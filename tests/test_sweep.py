@@ -21,9 +21,11 @@ import pytest
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
+from big_retrieval.report.table import cell
 from big_retrieval.runtime import clock
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import holding, in_folder
+from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep import Entry, Sweep, runner, screen, slurm, spec, table
 from big_retrieval.sweep.check import check_all, configurations
 from tests.helpers import ROOT, command, environment, in_process, losses, results
@@ -354,9 +356,9 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
 def test_what_the_shell_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with runner.Stop() as stop:
+        with Signals(*runner.SIGNALS) as stop:
             os.kill(os.getpid(), signal.SIGHUP)
-            assert stop.number is None
+            assert stop.first is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -364,7 +366,7 @@ def test_what_the_shell_ignores_stays_ignored() -> None:
 SWEEP_OF_STUBS = """
 import sys
 from pathlib import Path
-from big_retrieval.sweep import child, runner
+from big_retrieval.sweep import runner
 from tests.test_sweep import Stubs
 runner.MODULE = "tests.sweep_stub"
 sys.exit(Stubs(Path(sys.argv[1]), *sys.argv[2:]).run())
@@ -404,14 +406,14 @@ def test_a_killed_sweep_leaves_no_process(tmp_path: Path) -> None:
 def test_a_parent_that_ended_before_it_was_watched(tmp_path: Path) -> None:
     stub = ["tests.sweep_stub", f"--workdir={tmp_path}", "--config.mode=quit", "--config.seed=0"]
     for parent, status in ((os.getpid(), 0), (os.getppid(), -signal.SIGKILL)):
-        child = [sys.executable, "-m", "big_retrieval.sweep.child", str(parent), *stub]
-        assert subprocess.run(child).returncode == status
+        command_line = [sys.executable, "-m", "big_retrieval.runtime.child", str(parent), *stub]
+        assert subprocess.run(command_line).returncode == status
 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_where_no_kernel_helps_the_parent_is_watched(tmp_path: Path, begun: bool) -> None:
     lines = [
-        "import sys, time; from pathlib import Path; from big_retrieval.sweep import child",
+        "import sys, time; from pathlib import Path; from big_retrieval.runtime import child",
         "from big_retrieval.runtime.locks import Lock, in_folder",
         "child._kernel_kills = lambda: False",
         f"Lock(in_folder(Path({str(tmp_path)!r})), of='x').acquire()",
@@ -541,11 +543,11 @@ def test_means_and_deviations(tmp_path: Path) -> None:
 
 
 def test_a_single_run_has_no_deviation() -> None:
-    assert table.cell("x/R@1", [0.5]) == "50.00"
-    assert table.cell("x/accuracy", [0.5, 0.75]) == "62.50 ± 17.68"
-    assert table.cell("mean_rank", [2.0, None, "x", True]) == "2 (1 of 4)"
-    assert table.cell("loss", [float("nan"), 1.0]) == "nan ± nan"
-    assert table.cell("loss", [None]) == "–"
+    assert cell("x/R@1", [0.5]) == "50.00"
+    assert cell("x/accuracy", [0.5, 0.75]) == "62.50 ± 17.68"
+    assert cell("mean_rank", [2.0, None, "x", True]) == "2 (1 of 4)"
+    assert cell("loss", [float("nan"), 1.0]) == "nan ± nan"
+    assert cell("loss", [None]) == "–"
 
 
 def test_damaged_results_are_named_first(tmp_path: Path) -> None:

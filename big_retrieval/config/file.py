@@ -42,7 +42,7 @@ class ConfigFile(flags.ArgumentParser):
             found = self._inner.parse(argument)
             getattr(found, "keys", None)  # ml_collections tells of an OSError only here
         except Exception as problem:
-            raise UserError(_mistake_in(argument.split(":", 1)[0], problem)) from problem
+            raise UserError(mistake_in(argument.split(":", 1)[0], problem)) from problem
         if not isinstance(found, ml_collections.ConfigDict):
             raise UserError(
                 f"{argument}: get_config returned {found!r:.40}, not a configuration: begin with "
@@ -152,8 +152,8 @@ def chain(problem: BaseException | None) -> Iterator[BaseException]:
         problem = problem.__cause__ or problem.__context__
 
 
-def _mistake_in(file: str, problem: Exception) -> str:
-    """One sentence about an exception that a config file raised."""
+def mistake_in(file: str, problem: Exception) -> str:
+    """One sentence about an exception that a config or sweep file raised."""
     for cause in chain(problem):
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
@@ -176,7 +176,7 @@ def _mistake_in(file: str, problem: Exception) -> str:
 
 def _users_line(problem: BaseException) -> str | None:
     """File and line of the innermost frame that is neither a library's nor this package's."""
-    libraries = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen")
+    libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen")
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if "site-packages" not in frame.filename and not frame.filename.startswith(libraries):
             return f"{frame.filename}, line {frame.lineno}"

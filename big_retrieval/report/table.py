@@ -1,19 +1,40 @@
 """One Markdown table of several folders: trained, imported and untrained models, and BM25."""
 
 import json
+import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.sweep.table import TableRow, chosen_metrics, means_of_rows
+from big_retrieval.report.numbers import is_fraction, is_number, natural
 
 FILES = ("results.json", "evaluation.json")  # the first that is there counts
 EVALUATORS = ("retrieval/*", "zeroshot/*", "ranking/*")  # where no metrics are asked for
+TYPE = re.compile(r"^(retrieval|zeroshot)/(?=.*/)")  # left out of column heads
 SEED = re.compile(r"seed_\d+")
 NAMED = 6  # metrics in a message
+Results = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of means.
+
+    Attributes:
+      name: in the first column.
+      count: how many runs it is of, for the reader.
+      results: of these runs.
+    """
+
+    name: str
+    count: str
+    results: Sequence[Results]
 
 
 def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
@@ -95,3 +116,84 @@ def _names(folders: Sequence[Path]) -> list[str]:
     """The folders' own names, with their parents' where two are the same."""
     count = Counter(path.name for path in folders)
     return [f"{p.parent.name}/{p.name}" if count[p.name] > 1 else p.name for p in folders]
+
+
+def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:
+    """A Markdown table of means and deviations, and what has to be said about it.
+
+    Args:
+      rows: a row of the table each.
+      patterns: of the metrics, which are its columns.
+    """
+    columns, unknown = chosen_metrics(patterns, [each for row in rows for each in row.results])
+    head = ["run", "seeds", *(TYPE.sub("", name) for name in columns)]
+    body, partial = [], False
+    for row in rows:
+        cells = [cell(name, [each.get(name) for each in row.results]) for name in columns]
+        partial |= any(text.endswith(")") for text in cells)
+        body.append([row.name, row.count, *cells])
+    notes = [
+        "Mean ± sample standard deviation over the seeds, none for a single run; recalls and "
+        "accuracies in percent."
+    ]
+    if partial:
+        notes.append("(k of n): only k of the n finished runs have this metric.")
+    if unknown and any(row.results for row in rows):
+        names = ", ".join(f"`{pattern}`" for pattern in unknown)
+        notes.append(f"No finished run has a metric like {names}.")
+    return "\n".join([*markdown(head, body), "", *notes]) + "\n"
+
+
+def chosen_metrics(
+    patterns: Sequence[str], results: Iterable[Results]
+) -> tuple[list[str], list[str]]:
+    """The metrics that patterns choose, in their order, and the patterns that choose none."""
+    numbers = {name for one in results for name, value in one.items() if is_number(value)}
+    chosen: list[str] = []
+    unknown = []
+    for pattern in patterns:
+        matching = sorted((name for name in numbers if fnmatchcase(name, pattern)), key=natural)
+        chosen += [name for name in matching if name not in chosen]
+        unknown += [] if matching else [pattern]
+    return chosen, unknown
+
+
+def cell(name: str, values: Sequence[Any]) -> str:
+    """Mean ± sample standard deviation of the values that are numbers.
+
+    Args:
+      name: the metric's; recalls and accuracies are given in percent.
+      values: one for each finished run; None where a run lacks the metric.
+    """
+    percent = is_fraction(name)
+    numbers = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
+    if not numbers:
+        return "–"
+    text = _number(statistics.fmean(numbers), percent)
+    if len(numbers) > 1:
+        finite = all(map(math.isfinite, numbers))
+        deviation = statistics.stdev(numbers) if finite else math.nan
+        text += f" ± {_number(deviation, percent)}"
+    return text if len(numbers) == len(values) else f"{text} ({len(numbers)} of {len(values)})"
+
+
+def _number(value: float, percent: bool) -> str:
+    return f"{value:.2f}" if percent else f"{value:.4g}"
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> list[str]:
+    """A Markdown table whose columns line up as text too; all but the first to the right."""
+    rows = [[text.replace("|", "\\|") for text in row] for row in (head, *body)]
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<", *(">" if right else "<" for _ in widths[1:])]
+    rule = [
+        "-" * (width - 1) + ":" if side == ">" else "-" * width
+        for width, side in zip(widths, sides, strict=True)
+    ]
+    lines = [
+        " | ".join(
+            f"{text:{side}{width}}" for text, side, width in zip(row, sides, widths, strict=True)
+        )
+        for row in (rows[0], rule, *rows[1:])
+    ]
+    return [f"| {line} |" for line in lines]

@@ -1,7 +1,6 @@
 """The processes that the launcher starts: their variables, logs, signals and end."""
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -9,19 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
-from big_retrieval.runtime import screen
+from big_retrieval.runtime import child, screen
 from big_retrieval.runtime.distributed import AGAIN
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
 POLL = 0.1  # seconds
 PATIENCE = 3.0  # seconds for the cause to end behind those that ended because of it
-PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
 
 log = logging.getLogger(__name__)
 
@@ -103,28 +101,32 @@ def describe(code: int) -> str:
 
 
 class Signals:
-    """A context in which SIGINT and SIGTERM are counted instead of ending the launcher.
+    """A context in which signals are counted instead of ending this process.
 
     Attributes:
       count: how many came.
+      first: the number of the first one; None: none came.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: signal.Signals) -> None:
         """Installs nothing yet."""
         self.count = 0
-        self._before: list[tuple[int, object]] = []
+        self.first: int | None = None
+        self._numbers, self._before = numbers, dict[int, Any]()
 
     def __enter__(self) -> "Signals":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before.append((number, signal.signal(number, self._handle)))
+        for number in self._numbers:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before:
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        self.first = self.first or number
 
 
 class ProcessGroup:
@@ -138,7 +140,6 @@ class ProcessGroup:
           header: a line for the logs, which are appended to.
         """
         port = options.port or free_port()
-        guard = _end_with_parent()
         self._options = options
         self.processes: list[subprocess.Popen[bytes]] = []
         self._screen = log_file(options, 0).open("ab+")
@@ -151,8 +152,8 @@ class ProcessGroup:
                 env = {**os.environ, **variables(options, number, port, os.environ)}
                 self.processes.append(
                     subprocess.Popen(
-                        arguments(options), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                        env=env, preexec_fn=guard,
+                        child.command(options.module, *options.command),
+                        stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env,
                         process_group=0,  # a Ctrl-C comes once, from us
                     )
                 )  # fmt: skip
@@ -206,20 +207,6 @@ def _copy(file: IO[bytes]) -> None:
     if data:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What a child calls to be killed when the launcher ends, SIGKILL included; Linux only."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
-
-    def guard() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # gone in between
-            os._exit(1)
-
-    return guard
 
 
 def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:

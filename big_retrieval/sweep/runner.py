@@ -5,20 +5,19 @@ A run is finished when its folder has a results.json, and only then; everything 
 So there is no state of the sweep that an interruption could leave half-written.
 """
 
-import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
+from big_retrieval.runtime import child
 from big_retrieval.runtime.clock import duration
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.locks import in_folder
+from big_retrieval.runtime.processes import Signals
 from big_retrieval.sweep.screen import Screen, last_lines
 from big_retrieval.sweep.spec import SweepRun
 from big_retrieval.sweep.table import read_results
@@ -33,30 +32,6 @@ ELSEWHERE = "left to the process that is running it"
 MISTAKE = 2  # status of `big_retrieval.main` after a user's mistake
 
 Outcome = Literal["finished", "stopped", "failed", "refused", "elsewhere"]
-
-
-class Stop:
-    """A context in which signals ask to stop: the run saves first; a second one does not wait."""
-
-    def __init__(self) -> None:
-        """Installs nothing yet."""
-        self.number: int | None = None
-        self.again = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Stop":
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.again = self.number is not None
-        self.number = self.number or number
 
 
 def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
@@ -75,9 +50,9 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     """
     screen, outcomes = Screen(), dict[str, Outcome]()
     tables()  # what is wrong with them shows before the first run
-    with Stop() as stop:
+    with Signals(*SIGNALS) as stop:
         for place, run in enumerate(runs, 1):
-            if stop.number is not None:
+            if stop.first is not None:
                 break
             head, done = f"[{place}/{len(runs)}] {run.name}", read_results(run)
             if done is not None:
@@ -92,9 +67,9 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     left = _unfinished(runs)
     if not left:
         return 0
-    if stop.number is not None:
+    if stop.first is not None:
         screen.say("stopped; to go on, repeat the same command")
-        return 128 + stop.number
+        return 128 + stop.first
     for run in left:
         screen.say(f"{outcomes[run.name]}: {run.name}")
     screen.say(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
@@ -105,7 +80,7 @@ def _unfinished(runs: Sequence[SweepRun]) -> list[SweepRun]:
     return [run for run in runs if read_results(run) is None]
 
 
-def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Stop) -> Outcome:
+def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Signals) -> Outcome:
     """One run, from its start to its end; `after` more are to come."""
     run.folder.mkdir(parents=True, exist_ok=True)
     if _in_use(run, head, screen, stop, PATIENCE):
@@ -113,20 +88,21 @@ def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Stop) -> Ou
         return "elsewhere"
     if read_results(run) is not None:  # by the process that was waited for
         return "finished"
-    child = Child(run)
-    screen.begin(f"{head}  started; its output is in {child.log}")
-    while child.process.poll() is None:
-        if stop.number is not None:
-            child.stop(screen, head, at_once=stop.again)
-        screen.progress(head, child.lines(), child.elapsed(), after)
-        _wait(child.process)
-    if child.process.returncode == MISTAKE and _in_use(run, head, screen, stop, 0.0):
+    process = RunProcess(run)
+    screen.begin(f"{head}  started; its output is in {process.log}")
+    while process.process.poll() is None:
+        if stop.first is not None:
+            process.stop(screen, head, at_once=stop.count > 1)
+        screen.progress(head, process.lines(), process.elapsed(), after)
+        with suppress(subprocess.TimeoutExpired):
+            process.process.wait(LOOK)
+    if process.process.returncode == MISTAKE and _in_use(run, head, screen, stop, 0.0):
         screen.say(f"{head}  {ELSEWHERE}")  # it was quicker; the child was refused
         return "elsewhere"
-    return child.outcome(screen, head)
+    return process.outcome(screen, head)
 
 
-def _in_use(run: SweepRun, head: str, screen: Screen, stop: Stop, patience: float) -> bool:
+def _in_use(run: SweepRun, head: str, screen: Screen, stop: Signals, patience: float) -> bool:
     """Whether another process owns a run folder; one that was just killed does for a moment.
 
     The run itself takes the lock: here it is only looked at. The lock of another machine has to be
@@ -135,19 +111,14 @@ def _in_use(run: SweepRun, head: str, screen: Screen, stop: Stop, patience: floa
     observer, begin = Observer(in_folder(run.folder)), time.monotonic()
     while (state := observer.look()) in ("alive", "undecided"):
         waited = time.monotonic() - begin >= patience
-        if stop.number is not None or (state == "alive" and waited):
+        if stop.first is not None or (state == "alive" and waited):
             return True
         screen.progress(head, ["waiting for another process to leave its folder"], 0.0, 0)
         time.sleep(LOOK)
     return False
 
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(LOOK)
-
-
-class Child:
+class RunProcess:
     """The process of a run."""
 
     def __init__(self, run: SweepRun) -> None:
@@ -169,9 +140,8 @@ class Child:
             # In a session of its own, Ctrl-C at the terminal reaches it only through `stop`: the
             # second signal that it gets must be the user's second.
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "big_retrieval.sweep.child", str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                child.command(*command), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def elapsed(self) -> float:

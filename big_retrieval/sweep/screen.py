@@ -24,7 +24,7 @@ def last_lines(log: Path, start: int) -> list[str]:
 
 
 class Screen:
-    """Lines for the user; a terminal that has gone away stops no run."""
+    """Lines for the user; see `runtime.screen` for terminals that have gone away."""
 
     def __init__(self) -> None:
         """Starts with no line on the screen."""
@@ -40,8 +40,8 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._print("\r" + " " * self._shown + "\r" if self._shown else "")
-        self._print(text + "\n")
+        print("\r" + " " * self._shown + "\r" if self._shown else "", end="")
+        print(text, flush=True)
         self._shown, self._last = 0, ("", time.monotonic())
 
     def begin(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Screen:
         text += f"  sweep {duration(left)}" if left is not None else ""
         if self._terminal:
             text = text[: shutil.get_terminal_size().columns - 1]
-            self._print("\r" + text.ljust(self._shown))
+            print("\r" + text.ljust(self._shown), end="", flush=True)
             self._shown = len(text)
         elif text != self._last[0] and time.monotonic() - self._last[1] >= QUIET:
             self.say(text)
@@ -83,10 +83,3 @@ class Screen:
         mean = sum(known) / len(known)
         now = eta if eta is not None else max(0.0, mean - elapsed)
         return now + after * mean
-
-    def _print(self, text: str) -> None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except OSError:
-            pass

@@ -17,13 +17,12 @@ import difflib
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.file import can_import_configs, chain
+from big_retrieval.config.file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
 
 FOLDER = Path("configs/sweeps")
@@ -151,7 +150,7 @@ def load(text: str) -> Sweep:
     try:
         sweep = _call(path, arg)
     except Exception as problem:
-        raise UserError(_mistake_in(path, problem)) from problem
+        raise UserError(mistake_in(str(path), problem)) from problem
     for sentence in _problems(sweep):
         raise UserError(f"{path}: {sentence}")
     return sweep
@@ -167,26 +166,9 @@ def _call(path: Path, arg: str) -> Any:
     module_spec.loader.exec_module(module)
     if not hasattr(module, "get_sweep"):
         raise UserError(
-            "it has no function get_sweep(arg); see configs/sweeps/quickstart_seeds.py."
+            f"{path} has no function get_sweep(arg); see configs/sweeps/quickstart_seeds.py."
         )
     return module.get_sweep(arg)
-
-
-def _mistake_in(path: Path, problem: Exception) -> str:
-    """One sentence about an exception that a sweep file raised."""
-    for cause in chain(problem):
-        text = " ".join(str(cause).split())
-        if isinstance(cause, SyntaxError):
-            line = f", line {cause.lineno}" if cause.lineno else ""
-            return f"{cause.filename or path}{line} is not Python: {cause.msg}."
-        if isinstance(cause, UserError):
-            return f"{path}: {text}"
-        frames = traceback.extract_tb(cause.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename) == path.absolute()]
-        lines += [frame.lineno for frame in frames if Path(frame.filename) == path]
-        where = f"{path}, line {lines[-1]}" if lines else str(path)
-        return f"{where}: {type(cause).__name__}: {text}"
-    return str(path)
 
 
 def _problems(sweep: Any) -> list[str]:

@@ -1,10 +1,10 @@
 """Runs a module in a process that ends with the one that started it.
 
-    python -m big_retrieval.sweep.child PARENT MODULE [ARGUMENTS]
+    python -m big_retrieval.runtime.child PARENT MODULE [ARGUMENTS]
 
-A sweep that is killed cannot end its run, and the run would go on in the folder that the repeated
-command resumes. So the run's own process sees to it: on Linux the kernel kills it when its parent
-is gone; elsewhere a thread looks twice a second.
+A sweep or launcher that is killed cannot end the processes of its run, and they would go on in the
+folder that the repeated command resumes. So each process sees to it: on Linux the kernel kills the
+process when its parent is gone; elsewhere a thread looks twice a second.
 """
 
 import ctypes
@@ -15,7 +15,13 @@ import sys
 import threading
 import time
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line of a process that runs a module and ends with this process."""
+    own = "big_retrieval.runtime.child"
+    return [sys.executable, "-m", own, str(os.getpid()), module, *arguments]
 
 
 def end_with(parent: int) -> None:
