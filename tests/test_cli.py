@@ -91,6 +91,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([QUICK, "--config.data.path=no.jsonl", "--config.data.type=pairs"], ["no.jsonl is not on"]),
     ([QUICK, "--config.init.image.path=no.pt"], ["there is no file or folder no.pt"]),
     ([QUICK, "--config.init.speech.path=no.pt"], ["config.init.speech is no tower"]),
+    ([QUICK, "--config.losses.far.constraint.bound=0.2"], ["config.losses.far is not a key"]),
     ([QUICK, "--config.init.image.pth=no.pt"], ["config.init.image.pth", "image.path?"]),
     ([QUICK, "--config.data.type=pair"], ["config.data.type", "'pairs'"]),
     ([QUICK, "--config.evals.test.data.type=tar", "--config.evals.test.data.path=a"], ["data a "]),
@@ -175,6 +176,14 @@ FILES: list[tuple[bytes, list[str]]] = [
     (b"C\n    c.batch_size = 'x'\n    return c\n", [", line 4: ", "batch_size"]),
     (b"C\n    c.optimizer = {'lr': 1.0}\n    return c\n", ["config.optimizer has lost"]),
     (b"C\n    return c.towers.imge\n", [", line 4: ", "imge"]),
+    (
+        b"C\n    c.losses.far.constraint.bound = 0.2\n    return c\n",
+        [", line 4: ", "no key or entry 'far'", "c.losses.name = recipe.entry(...)"],
+    ),
+    (
+        b"C\n    c.losses.far = {'type': 'farr', 'weight': 2.0}\n    return c\n",
+        ["config.losses.far.type is 'farr'; it must be one of 'contrastive'"],
+    ),
     (b"C\n    c.evals.test.evry = 2\n    return c\n", ["did you mean config.evals.test.every?"]),
 ]
 BEGIN = b"""from configs import quickstart

@@ -20,6 +20,10 @@ from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
 QUOTES = "\"'"
+NO_ENTRY = (
+    "there is no key or entry {!r}; a new one, such as a second loss, is assigned as a whole "
+    "(c.losses.name = recipe.entry(...)) before its keys are"
+)
 
 
 class ConfigFile(flags.ArgumentParser):
@@ -157,7 +161,7 @@ def mistake_in(file: str, problem: Exception) -> str:
     for cause in chain(problem):
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
-            text = f"there is no {text.strip(QUOTES)!r}" if " " not in text else text
+            text = NO_ENTRY.format(text.strip(QUOTES)) if " " not in text else text
         if isinstance(cause, SyntaxError):
             line = f", line {cause.lineno}" if cause.lineno else ""
             return f"{cause.filename or file}{line} is not Python: {cause.msg}."
