@@ -129,7 +129,7 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from big_retrieval.config import ImageField, TextField
     from big_retrieval.evals.encoding import EncodedFields
     from big_retrieval.evals.ranking import RankingEvaluator
-    from big_retrieval.evals.ranks import best
+    from big_retrieval.evals.ranks import DocumentScorer
     from big_retrieval.inference.encoder import Encoder
     from big_retrieval.models.towers import make_model
 
@@ -160,7 +160,7 @@ def make_calls(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
     def top_k() -> Any:
         how: Any = {"score": topology.score, "encoder": encoder, "chunk": args.chunk}
-        return best(embeddings, documents.embeddings["image"], depth=args.depth, **how)
+        return DocumentScorer(documents.embeddings["image"], **how).best(embeddings, args.depth)
 
     ranked = rank()
     values = evaluator.judged.values

@@ -18,25 +18,19 @@ are those of the checkpoint's config, or of --config; with --bm25 and neither, `
 """
 
 import dataclasses
-import functools
-import logging
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.config import Beir, Config, Dpr, TextField, schema
+from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.config.sources import Source
     from big_retrieval.data.fields.reader import FieldReader
-    from big_retrieval.mining.choice import MiningOptions
     from big_retrieval.mining.searchers import CandidateSearcher
     from big_retrieval.mining.task import Task
 
@@ -61,153 +55,21 @@ MARGIN = flags.DEFINE_float("margin", None, "Least distance below the best right
 SHARE = flags.DEFINE_float("share", None, "Most of the best right document's score, such as 0.95")
 DRAW = flags.DEFINE_bool("draw", False, "Draw the negatives among all, by --seed")
 SEED = flags.DEFINE_integer("seed", 0, "Of --draw", lower_bound=0)
-log = logging.getLogger(__name__)
 BATCH = 256  # rows encoded at a time
-QUERIES = 1024  # that are searched at a time
 
 
 def main() -> None:
-    """Reads the flags, mines, and says what came of it."""
+    """Mines what the flags ask for."""
     out = _checked()
     with cli.owning(locks.beside(out), out):
-        _mine(out)
+        from big_retrieval.mining.choice import MiningOptions
+        from big_retrieval.mining.mine import mine
 
-
-def _mine(out: Path) -> None:
-    """Mines what the flags ask for."""
-    from big_retrieval.mining.choice import MiningOptions
-    from big_retrieval.mining.output import Output
-    from big_retrieval.retrieval.progress import ProgressCounter
-
-    options = MiningOptions(
-        COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value
-    )
-    task, searcher, config = _bm25() if BM25.value else _model()
-    asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
-    log.info(f"{len(asked):,} queries, {len(task.documents):,} documents")
-    file = Output(out, made_of(task, searcher, config, asked, options))
-    if file.done:
-        log.info(f"goes on after the {file.done:,} queries that {out}.partial has")
-    try:
-        progress = ProgressCounter("queries", len(asked) - file.done)
-        for start in range(file.done, len(asked), QUERIES):
-            part = asked[start : start + QUERIES]
-            file.add(rows(task, searcher, part, options, DEPTH.value, file.dropped), len(part))
-            progress.add(len(part))
-        progress.close()
-        file.finish()
-    finally:
-        file.close()
-    counts, made = file.counts, sum(number * count for number, count in file.counts.items())
-    log.info(
-        f"{made:,} negatives, {made / max(1, counts.total()):.1f} a query; {counts[0]:,} without"
-    )
-    if file.dropped:
-        log.info(
-            "left out: " + "; ".join(f"{n:,} x {why}" for why, n in file.dropped.most_common())
+        options = MiningOptions(
+            COUNT.value, SKIP.value, MARGIN.value, SHARE.value, DRAW.value, SEED.value
         )
-    log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
-
-
-def rows(
-    task: "Task",
-    searcher: "CandidateSearcher",
-    asked: np.ndarray,
-    options: "MiningOptions",
-    depth: int,
-    dropped: Counter[str],
-) -> Iterator[dict[str, Any]]:
-    """What is written of some queries, a query at a time.
-
-    Args:
-      task: queries and documents.
-      searcher: finds documents.
-      asked: numbers of the queries, [q].
-      options: which of those found become negatives.
-      depth: documents that are found for a query.
-      dropped: counts what was left out, by reason.
-    """
-    from big_retrieval.mining.choice import QueryResults, choose
-
-    found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
-    for place, number in enumerate(asked.tolist()):
-        present = found[place] >= 0
-        ranking = QueryResults(
-            number,
-            found[place][present].tolist(),
-            scores[place][present].tolist(),
-            set(task.right[number]),
-            float(best_right[place]),
-        )
-        answers = task.answers(number)
-        if not task.question(number):
-            dropped["query without a text"] += 1
-            continue
-        itself = functools.partial(task.itself, number)
-        chosen = choose(ranking, options, task.whole_text, answers, dropped, itself)
-        yield _row(task, number, answers, chosen)
-
-
-def made_of(
-    task: "Task",
-    searcher: "CandidateSearcher",
-    config: Config,
-    asked: np.ndarray,
-    options: "MiningOptions",
-) -> dict[str, Any]:
-    """All that what is written follows from.
-
-    Args:
-      task: queries and documents.
-      searcher: finds documents.
-      config: has the fields.
-      asked: numbers of the queries, [q].
-      options: which of those found become negatives.
-    """
-    from big_retrieval.mining.output import data_sha256
-
-    return {
-        "searcher": searcher.identity,
-        "config": schema.to_plain(config),
-        "data": data_sha256(task, asked),
-        "depth": DEPTH.value,
-        **dataclasses.asdict(options),
-    }
-
-
-def _row(task: "Task", number: int, answers: tuple[str, ...], chosen: list) -> dict[str, Any]:
-    def passage(document: int) -> dict[str, Any]:
-        title, text = task.text(document)
-        title, text = (title, text) if text else ("", title)  # DPR's form needs a text
-        return {"title": title, "text": text, "passage_id": task.document_id(document)}
-
-    return {
-        "question": task.question(number),
-        "answers": list(answers),
-        "positive_ctxs": [passage(document) for document in task.right[number]],
-        "negative_ctxs": [],
-        "hard_negative_ctxs": [
-            {**passage(each.document), "score": round(each.score, 6), "rank": each.rank}
-            for each in chosen
-        ],
-    }
-
-
-def training(config: Config, out: Path) -> list[str]:
-    """The flags with which a config trains on what was written.
-
-    Args:
-      config: whose fields read other data, perhaps.
-      out: the file.
-    """
-    names = ["type=dpr", f"path={out}"]
-    given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
-    for name, field in config.encoded.items():
-        column = "query" if field.side == "query" else "text"
-        if field.modality == "text" and field.column != column:
-            given.append(f"fields.{name}.column={column}")
-    given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
-    return [f"--config.{each}" for each in given]
+        task, searcher, config = _bm25() if BM25.value else _model()
+        mine(task, searcher, config, options, DEPTH.value, out)
 
 
 def _checked() -> Path:

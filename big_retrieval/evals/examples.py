@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from big_retrieval.evals.groups import FieldItems
-from big_retrieval.evals.ranks import Score, by_chunks, on_devices
+from big_retrieval.evals.ranks import DocumentScorer, Score
 from big_retrieval.evals.thumbnails import show_item
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.io.durable import write_bytes
@@ -246,11 +246,11 @@ def choose(
       encoder: knows the devices.
       chunk: queries scored at a time, at most.
     """
-    whole = on_devices(second.embeddings, encoder), encoder.whole(second.owners)
+    scorer = DocumentScorer(second.embeddings, score=score, encoder=encoder, chunk=chunk)
+    owners = encoder.whole(second.owners)
 
     def compute(make: Callable[[Score], Callable[..., Any]], queries: np.ndarray) -> np.ndarray:
-        rows = first.embeddings[queries], first.owners[queries]
-        return by_chunks(make, *rows, *whole, score=score, encoder=encoder, chunk=chunk)
+        return scorer.map(make, first.embeddings[queries], first.owners[queries], owners)
 
     failed = np.flatnonzero(ranks > 1)
     deepest = worst(np.where(ranks > 1, ranks, np.nan), first.owners, DEEPEST)

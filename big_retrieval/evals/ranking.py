@@ -26,7 +26,7 @@ from big_retrieval.evals.graded import mean_metrics
 from big_retrieval.evals.judged import JudgedQueries, Ranked, lacking
 from big_retrieval.evals.modes import Mode, Side, parse_mode, parse_weighting
 from big_retrieval.evals.rankings import Rankings
-from big_retrieval.evals.ranks import best
+from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -232,7 +232,12 @@ class RankingEvaluator:
         """
         mixed = average(self.topology, documents.embeddings, weighting, documents.present)
         present = np.flatnonzero(documents.any(weighting))  # numbers of documents that can be found
-        findable = mixed[present]
+        scorer = DocumentScorer(
+            mixed[present],
+            score=self.topology.score,
+            encoder=self.encoder,
+            chunk=self.config.chunk,
+        )
         sayable = queries.any(self.weights_of("query"))
         asked, rows = self.judged.asked, len(self.source.documents)
 
@@ -244,14 +249,10 @@ class RankingEvaluator:
         for start in range(0, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
             ids, relevance = self.source.qrels.of(part)  # [q, J] each
-            found, scores = best(
+            found, scores = scorer.best(
                 embeddings[part],
-                findable,
-                score=self.topology.score,
-                encoder=self.encoder,
-                depth=self.judged.search_depth,
-                chunk=self.config.chunk,
-                relevance=partial(row, ids=ids, relevance=relevance),
+                self.judged.search_depth,
+                partial(row, ids=ids, relevance=relevance),
             )
             found = np.where(sayable[part][:, None], present[found], -1)
             yield self.judged.ranked(part, found, scores)

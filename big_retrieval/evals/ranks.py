@@ -1,4 +1,4 @@
-"""Ranks of the right answers, in chunks of queries, with ties against the model."""
+"""Scores of queries against all documents: ranks of right answers, the best documents."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -34,57 +34,94 @@ def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
     return scores
 
 
-def on_devices(documents: Embeddings, encoder: Encoder) -> Embeddings | jax.Array:
-    """Documents for `by_chunks`: on every device, or sparse ones by column [V, D], on the host."""
-    return documents.T.tocsr() if scipy.sparse.issparse(documents) else encoder.whole(documents)
-
-
-def by_chunks(
-    make: Callable[[Score], Callable[..., Any]],
-    queries: Embeddings,
-    query_ids: np.ndarray,
-    documents: Any,
-    *whole: Any,
-    score: Score,
-    encoder: Encoder,
-    chunk: int,
-) -> Any:
-    """A function of some queries and all documents, `chunk` queries at a time.
+class DocumentScorer:
+    """Documents laid out for scoring, once: on every device, or sparse ones by term on the host.
 
     Args:
-      make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids [C],
-        documents, *whole) to arrays [C, ...]; the same function for the same score.
-      queries: embeddings [Q, M, N], or CSR [Q, V] whose products with CSR documents are their
-        scores.
-      query_ids: [Q]; padding rows get -1.
-      documents: what `on_devices` gives.
-      *whole: what `encoder.whole` gives.
-      score: a topology's score on blocks.
+      documents: embeddings [D, M, N], or CSR [D, V].
+      score: a topology's score on blocks; of CSR documents inner products are the scores.
       encoder: knows the devices.
-      chunk: queries at a time.
-
-    Returns:
-      The function's arrays [Q, ...].
+      chunk: queries scored at a time, whose scores against all documents are held.
     """
-    multiple, rows = encoder.row_multiple(), queries.shape[0]
-    sparse = scipy.sparse.issparse(documents)
-    function = make(_given if sparse else score)
-    whole = (np.zeros(1, np.float32) if sparse else documents, *whole)
-    size = -(-min(chunk, rows) // multiple) * multiple
-    out = []
-    for start in range(0, rows, size):
-        part: Any = queries[start : start + size]
-        ids = query_ids[start : start + size]
-        if sparse:
-            part = (part @ documents).toarray()  # [C, D]
-        missing = size - len(part)
-        padded = [
-            np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
-            np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
-        ]
-        found = encoder.map_rows(function, padded, *whole)
-        out.append(jax.tree.map(partial(_head, rows=len(part)), found))
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
+
+    def __init__(self, documents: Embeddings, *, score: Score, encoder: Encoder, chunk: int):
+        self._encoder, self._chunk, self._count = encoder, chunk, documents.shape[0]
+        self._sparse = documents.T.tocsr() if scipy.sparse.issparse(documents) else None  # [V, D]
+        dense = self._sparse is None
+        self._whole = encoder.whole(documents) if dense else np.zeros(1, np.float32)
+        self._score = score if dense else _given
+
+    def map(
+        self,
+        make: Callable[[Score], Callable[..., Any]],
+        queries: Embeddings,
+        query_ids: np.ndarray,
+        *whole: Any,
+    ) -> Any:
+        """A function of some queries and all documents, `chunk` queries at a time.
+
+        Args:
+          make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids
+            [C], documents, *whole) to arrays [C, ...]; the same function for the same score.
+          queries: embeddings [Q, M, N], or CSR [Q, V].
+          query_ids: [Q]; padding rows get -1.
+          *whole: what `encoder.whole` gives.
+
+        Returns:
+          The function's arrays [Q, ...].
+        """
+        multiple, rows = self._encoder.row_multiple(), queries.shape[0]
+        function = make(self._score)
+        size = -(-min(self._chunk, rows) // multiple) * multiple
+        out = []
+        for start in range(0, rows, size):
+            part: Any = queries[start : start + size]
+            ids = query_ids[start : start + size]
+            if self._sparse is not None:
+                part = (part @ self._sparse).toarray()  # [C, D]
+            missing = size - len(part)
+            padded = [
+                np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
+                np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
+            ]
+            found = self._encoder.map_rows(function, padded, self._whole, *whole)
+            out.append(jax.tree.map(partial(_head, rows=len(part)), found))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
+
+    def best(
+        self,
+        queries: Embeddings,
+        depth: int,
+        relevance: Callable[[int], np.ndarray] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of each query, best first.
+
+        Ties: without relevance, the document with the lower number first; with it, the one of lower
+        relevance, also among those that do not fit into the depth any more. A score of NaN is the
+        lowest.
+
+        Args:
+          queries: embeddings [Q, M, N], or CSR [Q, V].
+          depth: documents of a query, at most.
+          relevance: of the documents [D] for a query's number, to break ties against the model.
+
+        Returns:
+          int32 [Q, min(depth, D)] and their scores.
+        """
+        depth = min(depth, self._count)
+        ids = np.arange(queries.shape[0], dtype=np.int32)
+        found, scores, alike = self.map(partial(best_of, depth=depth), queries, ids)
+        if relevance is None:
+            return found, scores
+        found, scores = np.array(found), np.array(scores)
+        tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
+        for start in range(0, len(tied), self._chunk):
+            part = tied[start : start + self._chunk]
+            rows = self.map(_all, queries[part], ids[part])  # [C, D]
+            for query, row in zip(part.tolist(), rows, strict=True):
+                first = order(row[None], relevance(query)[None])[0, :depth]
+                found[query], scores[query] = first, row[first]
+        return found, scores
 
 
 def _head(x: np.ndarray, rows: int) -> np.ndarray:
@@ -119,9 +156,8 @@ def ranks(
     Returns:
       int64 [Q].
     """
-    whole = on_devices(documents, encoder), encoder.whole(document_ids)
-    how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
-    found = by_chunks(_ranker, queries, query_ids, *whole, **how)  # [Q]
+    scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
+    found = scorer.map(_ranker, queries, query_ids, encoder.whole(document_ids))  # [Q]
     return found.astype(np.int64)
 
 
@@ -152,76 +188,3 @@ def _all(score: Score) -> Callable[..., jax.Array]:
 
 def _without_nan(scores: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
-
-
-def best(
-    queries: Embeddings,
-    documents: Embeddings,
-    *,
-    score: Score,
-    encoder: Encoder,
-    depth: int,
-    chunk: int,
-    relevance: Callable[[int], np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The best documents of each query, best first.
-
-    Ties: without relevance, the document with the lower number first; with it, the one of lower
-    relevance, also among those that do not fit into the depth any more. A score of NaN is the
-    lowest.
-
-    Args:
-      queries: embeddings [Q, M, N], or CSR [Q, V].
-      documents: embeddings [D, M, N], or CSR [D, V].
-      score: a topology's score on blocks.
-      encoder: knows the devices.
-      depth: documents of a query, at most.
-      chunk: queries at a time.
-      relevance: of the documents [D] for a query's number, to break ties against the model.
-
-    Returns:
-      int32 [Q, min(depth, D)] and their scores.
-    """
-    depth = min(depth, documents.shape[0])
-    how: Any = {"score": score, "encoder": encoder, "depth": depth, "chunk": chunk}
-    return best_of_whole(queries, on_devices(documents, encoder), **how, relevance=relevance)
-
-
-def best_of_whole(
-    queries: Embeddings,
-    whole: Embeddings | jax.Array,
-    *,
-    score: Score,
-    encoder: Encoder,
-    depth: int,
-    chunk: int,
-    relevance: Callable[[int], np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """As `best`, of documents that `on_devices` has laid out, for queries that come in parts.
-
-    Args:
-      queries: embeddings [Q, M, N], or CSR [Q, V].
-      whole: what `on_devices` gives.
-      score: a topology's score on blocks.
-      encoder: knows the devices.
-      depth: documents of a query, at most as many as there are.
-      chunk: queries at a time.
-      relevance: as of `best`.
-
-    Returns:
-      int32 [Q, depth] and their scores.
-    """
-    how: Any = {"score": score, "encoder": encoder, "chunk": chunk}
-    ids = np.arange(queries.shape[0], dtype=np.int32)
-    found, scores, alike = by_chunks(partial(best_of, depth=depth), queries, ids, whole, **how)
-    if relevance is None:
-        return found, scores
-    found, scores = np.array(found), np.array(scores)
-    tied = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(1) | (alike > 0))
-    for start in range(0, len(tied), chunk):
-        part = tied[start : start + chunk]
-        rows = by_chunks(_all, queries[part], ids[part], whole, **how)  # [C, D]
-        for query, row in zip(part.tolist(), rows, strict=True):
-            first = order(row[None], relevance(query)[None])[0, :depth]
-            found[query], scores[query] = first, row[first]
-    return found, scores

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from big_retrieval.evals import examples
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
 
@@ -30,7 +31,7 @@ CHUNK = 1024  # images scored at a time
 
 @lru_cache(maxsize=32)
 def _scorer(score: Callable[..., jax.Array], classes: int) -> Callable[..., jax.Array]:
-    def class_scores(images: jax.Array, prompts: jax.Array) -> jax.Array:
+    def class_scores(images: jax.Array, ids: jax.Array, prompts: jax.Array) -> jax.Array:
         scores = score(images, prompts)  # [C, classes * prompts]
         return jnp.mean(scores.reshape(len(scores), classes, -1), axis=2)  # [C, classes]
 
@@ -65,16 +66,8 @@ def class_scores(
         means = scipy.sparse.csr_array(mean @ prompts)
         norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
         return (images @ means.T).toarray() / np.where(norms > 0, norms, 1)[None, :]
-    flat = encoder.whole(prompts)  # [classes * P, M, N]
-    multiple = encoder.row_multiple()
-    size = -(-min(CHUNK, len(images)) // multiple) * multiple
-    out = []
-    for start in range(0, len(images), size):
-        part = images[start : start + size]
-        padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        found = encoder.map_rows(_scorer(topology.score, classes), [padded], flat)
-        out.append(found[: len(part)])
-    return np.concatenate(out)
+    scorer = DocumentScorer(prompts, score=topology.score, encoder=encoder, chunk=CHUNK)
+    return scorer.map(partial(_scorer, classes=classes), images, np.arange(len(images)))
 
 
 @dataclass(frozen=True)

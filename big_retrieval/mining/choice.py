@@ -1,12 +1,16 @@
 """Which of the documents that were found for a query become its hard negatives."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import Regex, pre_tokenizers
 
-from big_retrieval.mining.answers import has_answer, words_of
+# Runs of letters, digits and marks, or one other character that can be seen.
+_WORDS = Regex(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+_SPLITTER = pre_tokenizers.Split(_WORDS, "removed", invert=True)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ def choose(
     """The hard negatives of a query, best first.
 
     A right document, the query itself, one with the text of a right one or of an earlier negative,
-    one that scores too near to the best right one (or above it), and one that has an answer are
-    none.
+    one that scores too near to the best right one (or above it), and one that has an answer (as
+    DPR's evaluation tells) are none.
 
     Args:
       found: the ranking.
@@ -131,3 +135,30 @@ def _drawn(left: list[Chosen], query: int, options: MiningOptions) -> list[Chose
     rng = np.random.default_rng([options.seed, query])
     places = np.sort(rng.choice(len(left), options.count, replace=False))
     return [left[place] for place in places.tolist()]
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text: canonically decomposed (NFD), in lower case, split by `_SPLITTER`."""
+    normal = unicodedata.normalize("NFD", text).lower()
+    return tuple(word for word, _ in _SPLITTER.pre_tokenize_str(normal))
+
+
+def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:
+    """Whether the words of one of the answers stand in the text, one behind the other.
+
+    Args:
+      text: of a passage.
+      answers: the words of each (`words_of`); one without words is in no text.
+    """
+    wanted = [answer for answer in answers if answer]
+    if not wanted:
+        return False
+    words = words_of(text)
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
+    return any(
+        words[start : start + len(answer)] == answer
+        for answer in wanted
+        for start in places.get(answer[0], ())
+    )

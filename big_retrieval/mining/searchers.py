@@ -14,7 +14,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.evals.bm25 import Bm25, side_texts
 from big_retrieval.evals.encoding import average, encode_fields
-from big_retrieval.evals.ranks import best_of_whole, on_devices
+from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.mining.task import Task
@@ -88,7 +88,7 @@ class ModelSearcher:
         weights: Any,
         reading: Reading | None = None,
     ):
-        self._task, self._encoder = task, encoder
+        self._task = task
         self._topology = similarity.topology(config.topology)
         self.identity = params_sha256(weights)
 
@@ -105,20 +105,13 @@ class ModelSearcher:
         self._documents, self._present = embeddings, np.flatnonzero(present)  # that can be found
         self._known = present
         # Once: laying them out takes longer than searching for some queries.
-        self._whole = on_devices(
-            embeddings if present.all() else embeddings[self._present], encoder
-        )
+        findable = embeddings if present.all() else embeddings[self._present]
+        score = self._topology.score
+        self._scorer = DocumentScorer(findable, score=score, encoder=encoder, chunk=CHUNK)
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `CandidateSearcher`."""
-        found, scores = best_of_whole(
-            self._queries[queries],
-            self._whole,
-            score=self._topology.score,
-            encoder=self._encoder,
-            depth=min(depth, len(self._present)),
-            chunk=CHUNK,
-        )
+        found, scores = self._scorer.best(self._queries[queries], depth)
         present = self._asked[queries][:, None]  # [q, 1]
         if scipy.sparse.issparse(self._queries):
             present = present & (scores > 0)  # others share no word with the query

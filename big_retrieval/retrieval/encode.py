@@ -10,7 +10,7 @@ from big_retrieval.data.formats.records import Records
 from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
-from big_retrieval.retrieval.progress import ProgressCounter
+from big_retrieval.runtime.progress import ProgressCounter
 from big_retrieval.runtime.reading import reading
 
 if TYPE_CHECKING:

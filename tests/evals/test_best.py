@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import similarity
-from big_retrieval.evals.ranks import best, best_of
+from big_retrieval.evals.ranks import DocumentScorer, best_of
 from tests.evals.test_ranks import ENCODERS
 
 
@@ -18,10 +18,9 @@ def test_best_documents_are_those_of_a_plain_sort(depth: int, graded: bool) -> N
     queries[3], documents[5] = 0, np.nan
     relevance = rng.integers(0, 3, (11, 40))
     score = similarity.topology("inner").score
-    how = {"score": score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
-    if graded:
-        how["relevance"] = lambda query: relevance[query]
-    found, scores = best(queries, documents, **how)
+    scorer = DocumentScorer(documents, score=score, encoder=ENCODERS[8], chunk=4)
+    of_query = (lambda query: relevance[query]) if graded else None
+    found, scores = scorer.best(queries, depth, of_query)
     table = queries[:, 0] @ documents[:, 0].T
     table[np.isnan(table)] = -np.inf
     second = relevance if graded else np.tile(np.arange(40), (11, 1))

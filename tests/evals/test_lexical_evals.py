@@ -19,7 +19,7 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.evals.ranks import best, ranks
+from big_retrieval.evals.ranks import DocumentScorer, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.zeroshot import class_scores
 from big_retrieval.inference.encoder import Encoder
@@ -126,9 +126,9 @@ def test_ranks_of_sparse_embeddings(seed: int, chunk: int, devices: int) -> None
 def test_best_of_sparse_embeddings(seed: int, graded: bool, depth: int) -> None:
     queries, documents = integers(seed, 7, 5), integers(seed + 1, 12, 5)
     relevance = np.random.default_rng(seed).integers(0, 3, (7, 12))
-    how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "depth": depth, "chunk": 4}
-    how["relevance"] = (lambda query: relevance[query]) if graded else None
-    found, scores = best(sparse(queries), sparse(documents), **how)
+    how: Any = {"score": INNER.score, "encoder": ENCODERS[8], "chunk": 4}
+    of_query = (lambda query: relevance[query]) if graded else None
+    found, scores = DocumentScorer(sparse(documents), **how).best(sparse(queries), depth, of_query)
     table = queries @ documents.T
     second = relevance if graded else np.tile(np.arange(12), (7, 1))
     expected = np.lexsort((second, -table), axis=1)[:, :depth]

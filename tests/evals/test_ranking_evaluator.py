@@ -19,7 +19,7 @@ from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
 from big_retrieval.evals.judged import chosen_queries
 from big_retrieval.evals.ranking import RankingEvaluator
-from big_retrieval.evals.ranks import best
+from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
@@ -151,11 +151,12 @@ def test_ties_at_the_end_of_the_ranking() -> None:
         map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
     )
     how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
-    embeddings = scores[:, None].astype(np.float32), np.eye(6, dtype=np.float32)[:, None]
-    found, values = best(*embeddings, depth=4, relevance=lambda q: relevance, **how)
+    queries = scores[:, None].astype(np.float32)
+    scorer = DocumentScorer(np.eye(6, dtype=np.float32)[:, None], **how)
+    found, values = scorer.best(queries, 4, lambda q: relevance)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5]])
     np.testing.assert_array_equal(values, [[3, 2, 1, 1]])
-    found, _ = best(*embeddings, depth=6, relevance=lambda q: relevance, **how)
+    found, _ = scorer.best(queries, 6, lambda q: relevance)
     np.testing.assert_array_equal(found, [[0, 4, 1, 5, 3, 2]])
 
 
@@ -168,9 +169,8 @@ def test_nan_comes_last() -> None:
     how: Any = {"score": lambda q, d: q[:, 0] @ d[:, 0], "encoder": devices, "chunk": 8}
     queries = np.array([[[np.nan, 1.0]]], np.float32)
     documents = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)
-    found, scores = best(
-        queries, documents, depth=2, relevance=lambda q: np.array([5.0, 0.0]), **how
-    )
+    scorer = DocumentScorer(documents, **how)
+    found, scores = scorer.best(queries, 2, lambda q: np.array([5.0, 0.0]))
     np.testing.assert_array_equal(found, [[1, 0]])  # all NaN: the better one last
     assert np.isneginf(scores).all()
 

@@ -20,7 +20,7 @@ from big_retrieval.data.judged.weights import make_weight
 from big_retrieval.evals.encoding import average
 from big_retrieval.evals.graded import graded_metrics, mean_metrics, order
 from big_retrieval.evals.judged import relevance_of
-from big_retrieval.evals.ranks import best
+from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
@@ -190,9 +190,8 @@ def test_averages_of_documents_and_their_search(case: Case) -> None:
         map_rows=lambda function, rows, *rest: jax.device_get(function(*rows, *rest)),
     )
     depth = int(case["top_k"])
-    found, scores = best(
-        queries, documents, score=SPHERE.score, encoder=devices, depth=depth, chunk=2
-    )
+    scorer = DocumentScorer(documents, score=SPHERE.score, encoder=devices, chunk=2)
+    found, scores = scorer.best(queries, depth)
     np.testing.assert_array_equal(found, case["topk_doc_index"])
     np.testing.assert_allclose(scores, case["topk_scores"], atol=1e-5)
 

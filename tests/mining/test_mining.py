@@ -19,9 +19,16 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals import ranks
 from big_retrieval.evals.bm25 import Bm25
 from big_retrieval.inference.load import put_together
+from big_retrieval.mining import mine as mining
 from big_retrieval.mining import searchers
-from big_retrieval.mining.answers import has_answer, words_of
-from big_retrieval.mining.choice import MiningOptions, QueryResults, ceiling, choose
+from big_retrieval.mining.choice import (
+    MiningOptions,
+    QueryResults,
+    ceiling,
+    choose,
+    has_answer,
+    words_of,
+)
 from big_retrieval.mining.searchers import ModelSearcher
 from big_retrieval.mining.task import Task, judged_task, pairs_task
 from big_retrieval.train.start import untrained
@@ -210,7 +217,7 @@ def test_a_run_that_was_stopped_goes_on(
         return search(self, queries, depth)
 
     monkeypatch.setattr(searchers.WordSearcher, "search", stopped)
-    monkeypatch.setattr(mine, "QUERIES", 1)
+    monkeypatch.setattr(mining, "QUERIES", 1)
     with pytest.raises(KeyboardInterrupt):
         command(**flags, OUT=str(out))
     partial = tmp_path / "hard.jsonl.partial"
@@ -255,7 +262,7 @@ def test_what_it_takes_to_train_on_the_result() -> None:
         for name, (side, column) in fields.items()
     }
     labels = configs.PairLabels(query="query_id", document="document_id")
-    assert mine.training(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
+    assert mining.training(configs.Config(fields=made, labels=labels), Path("x.jsonl")) == [
         "--config.data.type=dpr", "--config.data.path=x.jsonl", "--config.negatives.count=1",
         "--config.fields.passage.column=text", "--config.labels.query=",
     ]  # fmt: skip
@@ -357,13 +364,14 @@ def test_documents_are_laid_out_once(
 ) -> None:
     calls: list[Any] = []
 
-    def laid_out(documents: Any, encoder: Any) -> Any:
-        calls.append(documents.shape)
-        return ranks.on_devices(documents, encoder)
+    class Counted(ranks.DocumentScorer):
+        def __init__(self, documents: Any, **how: Any) -> None:
+            calls.append(documents.shape)
+            super().__init__(documents, **how)
 
-    monkeypatch.setattr(searchers, "on_devices", laid_out)
+    monkeypatch.setattr(searchers, "DocumentScorer", Counted)
     _, _, searcher = searching(tmp_path, lexical)
-    monkeypatch.setattr(ranks, "on_devices", None)  # nor anywhere else
+    monkeypatch.setattr(ranks, "DocumentScorer", None)  # nor anywhere else
     whole = searcher.search(np.array([0, 1, 2]), 9)
     parts = [searcher.search(np.array([query]), 9) for query in range(3)]
     assert len(calls) == 1

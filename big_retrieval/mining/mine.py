@@ -1,0 +1,224 @@
+"""Mines hard negatives into a file; a run that was stopped goes on where it was."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.config import Config, schema
+from big_retrieval.io import durable
+from big_retrieval.io.manifest import to_json
+from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
+from big_retrieval.mining.searchers import CandidateSearcher
+from big_retrieval.mining.task import Task
+from big_retrieval.runtime import locks
+from big_retrieval.runtime.progress import ProgressCounter
+
+log = logging.getLogger(__name__)
+QUERIES = 1024  # that are searched at a time
+LOOKED_AT = 1000  # documents by which `data_sha256` tells data apart
+
+
+def mine(
+    task: Task,
+    searcher: CandidateSearcher,
+    config: Config,
+    options: MiningOptions,
+    depth: int,
+    out: Path,
+) -> None:
+    """Writes the hard negatives of all queries that have a right document.
+
+    Args:
+      task: queries and documents.
+      searcher: finds documents.
+      config: has the fields.
+      options: which of those found become negatives.
+      depth: documents that are found for a query.
+      out: the file, in DPR's form.
+    """
+    asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
+    log.info(f"{len(asked):,} queries, {len(task.documents):,} documents")
+    determines = {
+        "searcher": searcher.identity,
+        "config": schema.to_plain(config),
+        "data": data_sha256(task, asked),
+        "depth": depth,
+        **dataclasses.asdict(options),
+    }
+    with Output(out, determines) as file:
+        if file.done:
+            log.info(f"goes on after the {file.done:,} queries that {out}.partial has")
+        progress = ProgressCounter("queries", len(asked) - file.done)
+        for start in range(file.done, len(asked), QUERIES):
+            part = asked[start : start + QUERIES]
+            file.add(_rows(task, searcher, part, options, depth, file.dropped), len(part))
+            progress.add(len(part))
+        progress.close()
+        file.finish()
+    counts, made = file.counts, sum(number * count for number, count in file.counts.items())
+    each = made / max(1, counts.total())
+    log.info(f"{made:,} negatives, {each:.1f} a query; {counts[0]:,} without")
+    if file.dropped:
+        reasons = (f"{count:,} x {why}" for why, count in file.dropped.most_common())
+        log.info(f"left out: {'; '.join(reasons)}")
+    log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
+
+
+def training(config: Config, out: Path) -> list[str]:
+    """The flags with which a config trains on what was written.
+
+    Args:
+      config: whose fields read other data, perhaps.
+      out: the file.
+    """
+    names = ["type=dpr", f"path={out}"]
+    given = [*(f"data.{each}" for each in names), f"negatives.count={config.negatives.count or 1}"]
+    for name, field in config.encoded.items():
+        column = "query" if field.side == "query" else "text"
+        if field.modality == "text" and field.column != column:
+            given.append(f"fields.{name}.column={column}")
+    given += [f"labels.{name}=" for name in ("query", "score") if getattr(config.labels, name)]
+    return [f"--config.{each}" for each in given]
+
+
+def _rows(
+    task: Task,
+    searcher: CandidateSearcher,
+    asked: np.ndarray,
+    options: MiningOptions,
+    depth: int,
+    dropped: Counter[str],
+) -> Iterator[dict[str, Any]]:
+    """What is written of some queries, a query at a time; `dropped` counts what is left out."""
+    found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
+    for place, number in enumerate(asked.tolist()):
+        question, answers = task.question(number), task.answers(number)
+        if not question:
+            dropped["query without a text"] += 1
+            continue
+        present = found[place] >= 0
+        results = QueryResults(
+            number,
+            found[place][present].tolist(),
+            scores[place][present].tolist(),
+            set(task.right[number]),
+            float(best_right[place]),
+        )
+        itself = functools.partial(task.itself, number)
+        chosen = choose(results, options, task.whole_text, answers, dropped, itself)
+        yield {
+            "question": question,
+            "answers": list(answers),
+            "positive_ctxs": [_passage(task, document) for document in task.right[number]],
+            "negative_ctxs": [],
+            "hard_negative_ctxs": [
+                {**_passage(task, each.document), "score": round(each.score, 6), "rank": each.rank}
+                for each in chosen
+            ],
+        }
+
+
+def _passage(task: Task, document: int) -> dict[str, Any]:
+    title, text = task.text(document)
+    title, text = (title, text) if text else ("", title)  # DPR's form needs a text
+    return {"title": title, "text": text, "passage_id": task.document_id(document)}
+
+
+class Output:
+    """Writes rows, those of some queries at a time.
+
+    `<file>.partial` has the rows until all are there, and `<file>.partial.json` how far they go and
+    what they were made of.
+
+    Args:
+      path: the file.
+      determines: everything that determines the rows, for JSON; compared on resume: where it is the
+        same, rows of further queries are written behind those that are there, else the file begins
+        anew.
+
+    Attributes:
+      done: queries whose rows are there.
+      counts: number of negatives -> queries that have so many.
+      dropped: what was left out, by reason.
+    """
+
+    def __init__(self, path: Path, determines: Mapping[str, Any]):
+        self._path, self._partial = path, path.with_name(path.name + ".partial")
+        self._state = path.with_name(path.name + ".partial.json")
+        self._determines = json.loads(to_json(dict(determines)))
+        durable.make_folder(path.parent)
+        known = self._known()
+        self.done = int(known.get("queries", 0))
+        self.counts = Counter({int(n): count for n, count in known.get("counts", {}).items()})
+        self.dropped = Counter(known.get("dropped", {}))
+        self._file = self._partial.open("r+b" if known else "wb")
+        self._file.truncate(int(known.get("bytes", 0)))  # what came after it has no count
+        self._file.seek(0, os.SEEK_END)
+
+    def _known(self) -> dict[str, Any]:
+        """What is known of the rows that are there; {}: there are none, or others are asked for."""
+        try:
+            known = json.loads(self._state.read_bytes())
+            size = self._partial.stat().st_size
+        except (OSError, ValueError):
+            return {}
+        same = known.get("determines") == self._determines and known["bytes"] <= size
+        return known if same else {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]], queries: int) -> None:
+        """Writes rows, and then notes that they are there.
+
+        Args:
+          rows: in DPR's form.
+          queries: from which they come; there may be fewer rows.
+        """
+        locks.check()
+        for row in rows:
+            self.counts[len(row["hard_negative_ctxs"])] += 1
+            self._file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done += queries
+        state = {"determines": self._determines, "queries": self.done, "bytes": self._file.tell()}
+        durable.write_bytes(
+            self._state, to_json({**state, "counts": self.counts, "dropped": self.dropped})
+        )
+
+    def finish(self) -> None:
+        """Gives the file its name."""
+        self._file.close()
+        locks.check()
+        durable.publish(self._partial, self._path)
+        self._state.unlink(missing_ok=True)
+
+    def __enter__(self) -> "Output":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leaves the rows for the next run."""
+        self._file.close()
+
+
+def data_sha256(task: Task, asked: np.ndarray) -> str:
+    """A fingerprint of queries, their right documents and, where there are many, some documents.
+
+    Args:
+      task: has them.
+      asked: numbers of the queries, [q].
+    """
+    digest, count = hashlib.sha256(), len(task.documents)
+    for number in asked.tolist():
+        said = [task.question(number), *task.answers(number), list(task.right[number])]
+        digest.update(json.dumps(said).encode())
+    for place in np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)).tolist():
+        digest.update(json.dumps([count, place, *task.text(place)]).encode())
+    return digest.hexdigest()
