@@ -29,7 +29,7 @@ SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAM
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
-LEFT_OUT = "left_out.jsonl"  # of the folder: the damaged records
+SKIPPED = "skipped.jsonl"  # of the folder: the damaged records
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
 
 
@@ -115,8 +115,8 @@ def _convert(config: Config, folder: Path) -> None:
         )
     source = make_source(asked)
     last = [time.monotonic()]
-    (folder / LEFT_OUT).unlink(missing_ok=True)
-    damage = Damage(folder / LEFT_OUT, config.loader.max_damaged)
+    (folder / SKIPPED).unlink(missing_ok=True)
+    damage = Damage(folder / SKIPPED, config.loader.max_damaged)
 
     def progress(done: int) -> None:
         damage.saw(1, ())
@@ -136,6 +136,6 @@ def _convert(config: Config, folder: Path) -> None:
         progress=progress,
     )
     if damage.count:
-        print(f"{damage.count:,} damaged records were left out; {damage.file} names them")
+        print(f"{damage.count:,} damaged records were skipped; {damage.file} names them")
     print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
     print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")

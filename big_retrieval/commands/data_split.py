@@ -103,7 +103,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
             f"({found['dev_queries']:,} dev), {found['documents']:,} documents "
             f"({found['judged_documents']:,} judged)"
         )
-    lines += [f"left out        {note}" for note in summary["left_out"]]
+    lines += [f"skipped         {note}" for note in summary["skipped"]]
     lines += [f"renamed         {old} is {new}" for old, new in summary["renamed_columns"].items()]
     group = summary["group_column"]
     lines.append(

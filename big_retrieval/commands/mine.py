@@ -93,7 +93,7 @@ def _checked() -> Path:
 
 def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
-    from big_retrieval.data.passages.beir import has_titles
+    from big_retrieval.data.passages.published import has_titles
     from big_retrieval.evals.bm25 import text_columns
     from big_retrieval.mining.searchers import WordSearcher
 

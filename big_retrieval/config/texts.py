@@ -78,7 +78,7 @@ class Dpr(TextSource):
 
     def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.passages.dpr import dpr
+        from big_retrieval.data.passages.published import dpr
 
         return dpr(self)
 
@@ -115,7 +115,7 @@ class Triples(TextSource):
 
     def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.passages.triples import triples
+        from big_retrieval.data.passages.published import triples
 
         return triples(self)
 
@@ -160,6 +160,6 @@ class Beir(TextSource):
 
     def build(self) -> "RecordSource":
         """See `Source`."""
-        from big_retrieval.data.passages.beir import as_graded
+        from big_retrieval.data.passages.published import beir
 
-        return as_graded(self).build()
+        return beir(self).build()

@@ -1,18 +1,19 @@
 """Values at hand as a source of records, such as a user gives to a trained model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from PIL import Image
 
 from big_retrieval.data.images import decoding
 from big_retrieval.data.images.limits import MOST_FILE
+from big_retrieval.data.sources import BaseSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_bytes
 
 
-class Values:
+class Values(BaseSource):
     """Values as a source of records.
 
     Args:
@@ -21,8 +22,6 @@ class Values:
     """
 
     name = "the values"
-    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    prompts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(self, values: Sequence[Any], column: str) -> None:
         self._values, self._column = values, column
@@ -32,10 +31,6 @@ class Values:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {self._column: self._values[index]}
-
-    def captions(self) -> Iterator[str]:
-        """None: nothing is learned from them."""
-        return iter(())
 
 
 class Images(Values):

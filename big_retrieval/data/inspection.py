@@ -23,7 +23,7 @@ from big_retrieval.data.damage import kind_of, record_at
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.images.decoding import Encoded, picture
 from big_retrieval.data.images.transforms import resize
-from big_retrieval.data.judged.inspection import describe_qrels
+from big_retrieval.data.judged.graded import GradedPairs
 from big_retrieval.data.mixture import MixedSource
 from big_retrieval.data.negatives import NegativeSampling, read_negatives
 from big_retrieval.data.pipeline import train_batches
@@ -34,6 +34,7 @@ from big_retrieval.runtime.clock import cpu_seconds
 SHOWN = 16  # examples in the picture
 TILE, CAPTION = 192, 60  # pixels: side of an example, height of the text below it
 PERCENTILES = (50, 90, 99, 100)
+BINS = 10  # of the scores of judged pairs; fewer different ones are counted one by one
 
 
 @dataclass
@@ -180,6 +181,34 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
     for name, texts in sorted(sample.texts.items()):
         lines += _describe_texts(name, readers[name], texts)
     return lines
+
+
+def describe_qrels(source: RecordSource) -> list[str]:
+    """Lines about the qrels of a source, or of those of a mixture's parts that have some."""
+    if isinstance(source, MixedSource):
+        return [line for part in source.parts.values() for line in describe_qrels(part)]
+    if not isinstance(source, GradedPairs):
+        return []
+    found, documents = source.qrels, len(source.documents)
+    counts, judged = found.counts(), len(np.unique(found.document))
+    score = found.score
+    return [
+        f"judged      {len(found):,} pairs of {len(source.queries):,} queries and {documents:,} "
+        f"documents ({judged:,} of them judged); {counts.mean():.1f} a query, {counts.min():,} to "
+        f"{counts.max():,}",
+        f"  scores    {score.min():g} to {score.max():g}, median {np.median(score):g}; "
+        + histogram(score),
+        *(f"  skipped   {note}" for note in source.notes),
+    ]
+
+
+def histogram(score: np.ndarray) -> str:
+    """How many scores [n] there are of each value, or in each tenth between the extremes."""
+    values, counts = np.unique(score, return_counts=True)
+    if len(values) <= BINS:
+        return ", ".join(f"{v:g}: {n:,}" for v, n in zip(values, counts, strict=True))
+    counts, edges = np.histogram(score, BINS)
+    return ", ".join(f"to {e:g}: {n:,}" for e, n in zip(edges[1:], counts, strict=True))
 
 
 def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:

@@ -9,11 +9,18 @@ import grain
 import numpy as np
 
 from big_retrieval.data.order import Order
-from big_retrieval.data.sources import Record, RecordSource, place_of, texts_of, value_of
+from big_retrieval.data.sources import (
+    BaseSource,
+    Record,
+    RecordSource,
+    place_of,
+    texts_of,
+    value_of,
+)
 from big_retrieval.errors import UserError
 
 
-class MixedSource:
+class MixedSource(BaseSource):
     """The records of several sources, one source behind the other.
 
     Args:
@@ -51,8 +58,7 @@ class MixedSource:
         return (self._ends[number - 1] if number else 0), self._ends[number]
 
     def _find(self, index: int) -> tuple[RecordSource, int]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        self.check_index(index)
         return self._sources[bisect.bisect_right(self._ends, index)], index - self.span(index)[0]
 
     def __getitem__(self, index: int) -> Record:

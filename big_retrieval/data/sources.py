@@ -61,7 +61,55 @@ class RecordSource(Protocol):
         ...
 
 
-class TextRecords:
+class BaseSource:
+    """The base of this package's own sources: no classes, and values of whole records.
+
+    A subclass has `name`, `__len__` and `__getitem__`; one whose images cost something to read has
+    a `value` that does not read them.
+    """
+
+    name: str
+    classes: Mapping[str, tuple[str, ...]] = {}
+    prompts: Mapping[str, tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Record:
+        raise NotImplementedError
+
+    def check_index(self, index: int) -> None:
+        """Raises an IndexError where there is no such record."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+
+    def place(self, index: int) -> str:
+        """Where a record stands, for messages."""
+        return f"{self.name}, record {index}"
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of a record.
+
+        Raises:
+          UserError: there is no such column.
+        """
+        return column_of(self[index], column, self.name)
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        """The texts of one record.
+
+        Raises:
+          Damaged: it has none.
+          UserError: there is no such column.
+        """
+        return as_texts(self.value(index, column), column, self.place(index))
+
+    def captions(self) -> Iterator[str]:
+        """See `RecordSource`."""
+        return iter(())
+
+
+class TextRecords(BaseSource):
     """A source of single texts, such as queries or filled-in class prompts.
 
     Args:
@@ -71,9 +119,6 @@ class TextRecords:
       titles: of the texts, in any column that is asked for; (): they have none.
     """
 
-    classes: Mapping[str, tuple[str, ...]] = {}
-    prompts: Mapping[str, tuple[str, ...]] = {}
-
     def __init__(
         self,
         texts: Sequence[str],
@@ -82,9 +127,8 @@ class TextRecords:
         name: str = "texts",
         titles: Sequence[str] = (),
     ):
-        self.name = name
+        self.name, self._column = name, column
         self._texts, self._titles = tuple(texts), tuple(titles)
-        self._column = column
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -371,7 +371,7 @@ def test_tar_shards_that_are_none(tmp_path, capsys):
     tar(tmp_path)
     (tmp_path / "0.tar").write_bytes(b"<html>")
     assert len(make_source(config.Tar(path=str(tmp_path / "*.tar")))) == 12
-    assert "left out: " in capsys.readouterr().err
+    assert "skipped: " in capsys.readouterr().err
     (tmp_path / "1.tar").write_bytes(b"")
     with pytest.raises(UserError, match="none of the 2 shards"):
         make_source(config.Tar(path=str(tmp_path / "*.tar")))

@@ -135,11 +135,11 @@ def test_commands(folder, tmp_path):
     out = data("convert", quick, "--source=evals.test", f"--out={tmp_path / 'c'}")
     assert "200 records in 1 shards" in out.stdout, out.stderr
     own = ("--config.data.type=pairs", f"--config.data.path={folder / 'pairs.jsonl'}")
-    for _ in range(2):  # a second conversion names what it left out, not what the first one did
+    for _ in range(2):  # a second conversion names what it skipped, not what the first one did
         out = data("convert", quick, *own, f"--out={tmp_path / 'd'}")
-        assert "1 damaged records were left out" in out.stdout, out.stderr
+        assert "1 damaged records were skipped" in out.stdout, out.stderr
         assert "19 records in 1 shards" in out.stdout
-        named = (tmp_path / "d" / "left_out.jsonl").read_text().splitlines()
+        named = (tmp_path / "d" / "skipped.jsonl").read_text().splitlines()
         assert [json.loads(line)["record"] for line in named] == [7]
     real = subprocess.run(command("data", quick), capture_output=True, text=True)
     assert (real.returncode, "Traceback" in real.stderr) == (2, False)

@@ -11,7 +11,7 @@ from big_retrieval import config
 from big_retrieval.data.build import make_source
 from big_retrieval.data.images import transforms
 from big_retrieval.data.images.decoding import OneOf, picture
-from big_retrieval.data.judged.inspection import describe_qrels, histogram
+from big_retrieval.data.inspection import describe_qrels, histogram
 from big_retrieval.errors import Damaged, UserError
 
 QUERIES = [
@@ -168,9 +168,9 @@ def test_unknown_ones_are_named_or_left_out_with_a_count(folder, capsys):
     assert judged(found) == judged(source(folder, pairs=PAIRS))
     said = capsys.readouterr().err
     for note in (
-        "1 of 7 pairs are left out: they have no document_id",
-        "2 of 6 pairs are left out: they have a query_id that queries lacks",
-        "1 of 4 pairs are left out: they have a document_id that documents lacks",
+        "1 of 7 pairs are skipped: they have no document_id",
+        "2 of 6 pairs are skipped: they have a query_id that queries lacks",
+        "1 of 4 pairs are skipped: they have a document_id that documents lacks",
     ):
         assert f"warning: pairs: {note}" in said
         assert note in found.notes
@@ -218,7 +218,7 @@ def test_ids_that_are_missing_or_there_twice_name_both_places(folder, side):
 def test_equal_doubles_count_once(folder, capsys):
     found = source(folder, pairs=[*PAIRS, PAIRS[1], PAIRS[1]])
     assert len(found) == 3
-    assert "2 of 5 pairs are left out: they say the same as an earlier" in capsys.readouterr().err
+    assert "2 of 5 pairs are skipped: they say the same as an earlier" in capsys.readouterr().err
 
 
 def test_ranks_and_clicks_become_scores(folder):
@@ -229,7 +229,7 @@ def test_ranks_and_clicks_become_scores(folder):
     assert judged(found) == {
         ("q1", "d2"): 10, ("q1", "d1"): 9, ("q1", "d3"): 9, ("q2", "d1"): 10
     }  # fmt: skip
-    assert "1 of 5 pairs are left out: they have no clicks" in found.notes
+    assert "1 of 5 pairs are skipped: they have no clicks" in found.notes
 
 
 def test_several_images_are_drawn_in_training_and_the_first_one_is_evaluated(folder):
@@ -288,6 +288,6 @@ def test_a_look_at_judged_pairs(folder):
     text = "\n".join(describe_qrels(source(folder)))
     assert "3 pairs of 2 queries and 4 documents (3 of them judged); 1.5 a query, 1 to 2" in text
     assert "0.5 to 100, median 7; 0.5: 1, 7: 1, 100: 1" in text
-    assert "left out  1 of 3 queries of queries are not judged" in text
+    assert "skipped   1 of 3 queries of queries are not judged" in text
     assert histogram(np.arange(1.0, 21)).startswith("to 2.9: 2, to 4.8: 2")
     assert describe_qrels(make_source(config.Scenes(count=1))) == []

@@ -30,7 +30,7 @@ def queries(source):
 
 def scenes(source):
     """The pairs of kinds that documents show."""
-    return {tuple(sorted(each[:2])) for each in source.documents._table.objects.tolist()}
+    return {tuple(sorted(each[:2])) for each in source.documents.file._table.objects.tolist()}
 
 
 def test_splits_are_disjoint_as_they_are_named(splits):
@@ -59,7 +59,7 @@ def test_qrels_are_graded_and_as_many_as_said(splits):
 
 def words(source, document):
     """What an object of a scene is called, both of them, with sizes; and the title."""
-    first, second, *sizes, relation = source.documents._table.objects[document].tolist()
+    first, second, *sizes, relation = source.documents.file._table.objects[document].tolist()
     names = _words(sizes[0], first), _words(sizes[1], second)
     return names, RELATIONS[relation], source.documents.texts(document, "title")[0]
 
@@ -110,7 +110,7 @@ def test_it_depends_on_its_arguments_alone_and_is_read_anywhere(splits):
         names = {"query_id", "document_id", "score", "query", "kind", "title", "id", "negatives"}
         assert set(a) == names
     small, other = SceneTable(0, 16, 20, 0), SceneTable(0, 16, 20, 1)
-    np.testing.assert_array_equal(small.objects, source.documents._table.objects[:20])
+    np.testing.assert_array_equal(small.objects, source.documents.file._table.objects[:20])
     assert (small.objects != other.objects).any()
     assert source.documents[3]["image"].shape == (32, 32, 3)
     assert list(source.captions())[: len(source.queries)] == [

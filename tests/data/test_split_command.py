@@ -122,7 +122,7 @@ def test_three_files_and_a_group(files, tmp_path) -> None:
     queries = rows_of(out / "queries.parquet")
     assert [x["text"] for x in queries] == [f"query {q}" for q in range(30)]
     assert {x["kind"] for x in queries} == {None}
-    assert summary["left_out"] == ["1 of 31 queries of queries are not judged"]
+    assert summary["skipped"] == ["1 of 31 queries of queries are not judged"]
     assert summary["queries"] == {"training": 15, "novel": 15}
     assert summary["document_texts_on_both_sides"] > 0
     sources = read_back(summary)
@@ -149,7 +149,7 @@ def test_clicks_become_scores_once(tmp_path) -> None:
         found |= {(x["q"], x["d"]): x["clicks"] for x in (each[i] for i in range(len(each)))}
     expected = (source[index] for index in range(len(source)))
     assert found == {(x["q"], x["d"]): x["clicks"] for x in expected}
-    assert summary["left_out"] == ["10 of 80 pairs are left out: they have no clicks"]
+    assert summary["skipped"] == ["10 of 80 pairs are skipped: they have no clicks"]
 
 
 def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:

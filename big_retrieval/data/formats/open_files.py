@@ -51,7 +51,7 @@ def pairs(config: Pairs) -> Records:
 
 
 def tar(config: Tar) -> Records:
-    """Tar shards; see `Tar`. Shards without a sample are left out and said so.
+    """Tar shards; see `Tar`. Shards without a sample are skipped and said so.
 
     Raises:
       UserError: no shard is there, or none has a sample.
@@ -65,7 +65,7 @@ def tar(config: Tar) -> Records:
         except UserError as problem:
             if len(paths) == 1:
                 raise
-            log.warning(f"left out: {problem}")
+            log.warning(f"skipped: {problem}")
     if not shards:
         raise UserError(f"none of the {len(paths)} shards of {config.path} can be read.")
     name = paths[0].parent.name if len(shards) > 1 else paths[0].stem

@@ -11,14 +11,14 @@ from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import Record, as_texts, is_absent, texts_of
+from big_retrieval.data.sources import BaseSource, Record, as_texts, is_absent, texts_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 
 IMAGE, TEXT = "image", "captions"  # the columns that records have, whatever the table's
 
 
-class Records:
+class Records(BaseSource):
     """Records of a table: `image` (pixels or `Encoded`), `captions` (texts), all else as it is.
 
     The image of a row that has nothing in its column is None.
@@ -36,8 +36,6 @@ class Records:
     Raises:
       UserError: the table has none of the columns.
     """
-
-    prompts: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(
         self,
@@ -64,8 +62,7 @@ class Records:
         return len(self.table)
 
     def __getitem__(self, index: int) -> Record:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        self.check_index(index)
         with record_at(self.place(index)):
             return self._record(index)
 
@@ -83,7 +80,7 @@ class Records:
         return self.table.place(index)
 
     def captions(self) -> Iterator[str]:
-        """All texts of the text column, in order; opens no image, leaves damaged records out."""
+        """All texts of the text column, in order; opens no image, skips damaged records."""
         for index in range(len(self) if self._text else 0):
             try:
                 yield from texts_of(self, index, TEXT)
@@ -98,7 +95,7 @@ class Records:
         """
         if column == TEXT and self._text:
             return self._texts(self.table.row(index, (self._text,)), index)
-        return as_texts(self.value(index, column), column, self.place(index))
+        return super().texts(index, column)
 
     def value(self, index: int, column: str) -> Any:
         """One value of a record as it stands in the row, or its texts; opens no image.

@@ -107,14 +107,14 @@ def write_folder(
     progress: Callable[[int], None] = lambda done: None,
     verify: bool = True,
 ) -> dict[str, Any]:
-    """Writes all records of a source as shards; those that are damaged are left out.
+    """Writes all records of a source as shards; damaged ones are skipped.
 
     Args:
       source: the records.
       folder: made where it is missing.
       shard_records: records of a shard.
       origin: the configuration of the source, kept in the index.
-      skip: hears of every record that is left out.
+      skip: hears of every record that is skipped.
       progress: hears how many records were looked at.
       verify: whether every image is decoded once, to leave out those that cannot be.
 

@@ -7,19 +7,137 @@ different things: of one that queries and documents have, records know `query.<n
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from big_retrieval.data.formats.columns import as_text, scan
+from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.formats.views import View
+from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
-from big_retrieval.data.judged.sides import Names, SideRecords
-from big_retrieval.data.sources import Record, as_texts
-from big_retrieval.errors import UserError
+from big_retrieval.data.sources import BaseSource, Record, column_of
+from big_retrieval.errors import Damaged, UserError
 
 
-class GradedPairs:
+@dataclass(frozen=True)
+class Names:
+    """What the columns of a table are called in the records of the pairs.
+
+    Attributes:
+      pair: column of the pairs' file -> name; without those of the ids and the score.
+      query: column of the queries' file -> name.
+      document: column of the documents' file -> name.
+    """
+
+    pair: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    document: Mapping[str, str] = field(default_factory=dict)
+
+
+class SideRecords(BaseSource):
+    """The queries, or the documents, of judged pairs: a source with a record for each.
+
+    Records have the columns of the file under their own names, those that are called otherwise in
+    the records of the pairs (`Names`) under that name, too; the id, as text; and `image` where
+    there are images. A text or an image that is missing is None.
+
+    Args:
+      table: has a row for each.
+      rows: which, int64 [n].
+      key: the table's column of ids.
+      id_column: what it is called in records.
+      columns: those that are shown, with their names in the records of the pairs.
+      texts: of these, the ones with texts; the id may be one.
+      image: the column of images; None: there are none.
+      name: the source's.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        *,
+        key: str,
+        id_column: str,
+        columns: Mapping[str, str],
+        texts: Sequence[str],
+        name: str,
+        image: ImageColumn | None = None,
+    ):
+        self.name, self.id_column = name, id_column
+        self.file = View(table, rows)  # the rows that records are made of, in their order
+        self._key, self._image = key, image
+        self._columns = {name: column for column, name in columns.items()}  # as asked for -> own
+        self._columns |= {column: column for column in columns}
+        # The columns of the file that records have, by its own names, without ids and images.
+        self.columns = tuple(sorted(columns))
+        self.text_columns = tuple(x for x in texts if x == id_column or x in self._columns)
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def __getitem__(self, index: int) -> Record:
+        record = self.columns_of(index, self._columns)
+        return {"id": record[self.id_column], **record}
+
+    def columns_of(self, index: int, names: Mapping[str, str]) -> Record:
+        """Columns of a record, its id, and its image where there are images.
+
+        Args:
+          index: of the record.
+          names: name -> column of the file; {}: no other columns are read.
+
+        Raises:
+          Damaged: the image cannot be read.
+        """
+        self.check_index(index)
+        image = () if self._image is None else (self._image.column,)
+        row = self.file.row(index, None if names else (self._key, *image))
+        record: Record = {name: row.get(own) for name, own in names.items()}
+        record[self.id_column] = as_text(row.get(self._key))
+        if self._image is not None:
+            record[IMAGE] = self._image.of(row, self.place(index))
+        return record
+
+    def id(self, index: int) -> str:
+        """The id of a record."""
+        return as_text(self.file.row(index, (self._key,)).get(self._key)) or ""
+
+    def ids(self) -> pa.Array:
+        """The ids of all records, in their order: Arrow texts [n]."""
+        return scan(self.file, (self._key,)).texts[self._key]
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of a record; opens no image. None where the record lacks it.
+
+        Raises:
+          UserError: no record has such a column.
+        """
+        self.check_index(index)
+        if column == self.id_column or (column == "id" and column not in self._columns):
+            return self.id(index)
+        own = column_of({self.id_column: "", **self._columns}, column, self.name)
+        return self.file.row(index, (own,)).get(own)
+
+    def place(self, index: int) -> str:
+        """Where a record stands, for messages."""
+        return self.file.place(index)
+
+    def captions(self) -> Iterator[str]:
+        """The texts of all records, in order; opens no image."""
+        for index in range(len(self) if self.text_columns else 0):
+            for column in self.text_columns:
+                try:
+                    yield from self.texts(index, column)
+                except Damaged:
+                    continue
+
+
+class GradedPairs(BaseSource):
     """Judged pairs.
 
     Records have the columns of the pair's row, of its query and of its document; the ids, as texts,
@@ -31,14 +149,11 @@ class GradedPairs:
       qrels: the pairs, by the numbers of both.
       names: what columns are called.
       score: the name of the score.
-      table: the pairs' file; None: pairs have no columns of their own.
-      rows: the row of each pair in it, int64 [n].
       name: the source's.
-      notes: what was left out, with its number, a sentence each.
+      file: the rows of the pairs' file that records are made of; None: pairs have no columns of
+        their own.
+      notes: what was skipped, with its number, a sentence each.
     """
-
-    classes: Mapping[str, tuple[str, ...]] = {}
-    prompts: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(
         self,
@@ -49,44 +164,30 @@ class GradedPairs:
         names: Names,
         score: str,
         name: str,
-        table: Table | None = None,
-        rows: np.ndarray | None = None,
+        file: View | None = None,
         notes: Sequence[str] = (),
     ):
-        self.name, self.notes = name, tuple(notes)
+        self.name, self.names, self.file, self.notes = name, names, file, tuple(notes)
         self.queries, self.documents, self.qrels = queries, documents, qrels
-        self._names, self._score = names, score
-        self._table, self._rows = table, rows
-        self._found = {name: ("pair", own) for own, name in names.pair.items()}
-        self._found |= {name: ("query", own) for own, name in names.query.items()}
-        self._found |= {name: ("document", own) for own, name in names.document.items()}
+        self._score = score
+        self._by_name = [
+            {name: own for own, name in each.items()}
+            for each in (names.pair, names.query, names.document)
+        ]
 
     def __len__(self) -> int:
         return len(self.qrels)
 
     def __getitem__(self, index: int) -> Record:
         query, document = self._numbers(index)
-        pair = self._pair(index, self._names.pair)
-        record: Record = {name: pair.get(own) for own, name in self._names.pair.items()}
-        for side, number, names in (
-            (self.queries, query, self._names.query),
-            (self.documents, document, self._names.document),
-        ):
-            row = side.row(number, bare=not names)
-            record |= {name: row.get(own) for own, name in names.items()}
-            record |= side.basics(row, number)
+        pair_columns, query_columns, document_columns = self._by_name
+        pair = self._pair(index, self.names.pair)
+        record: Record = {name: pair.get(own) for name, own in pair_columns.items()}
+        record |= self.queries.columns_of(query, query_columns)
+        record |= self.documents.columns_of(document, document_columns)
         record[self._score] = float(self.qrels.score[index])
         record.setdefault("id", f"{self.name}-{index:06d}")
         return record
-
-    def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of one pair; opens no image.
-
-        Raises:
-          Damaged: it has none.
-          UserError: no pair has such a column.
-        """
-        return as_texts(self.value(index, column), column, self.place(index))
 
     def value(self, index: int, column: str) -> Any:
         """One value of a pair; opens no image. None where the pair lacks it.
@@ -95,52 +196,32 @@ class GradedPairs:
           UserError: no pair has such a column.
         """
         query, document = self._numbers(index)
+        pair_columns, query_columns, document_columns = self._by_name
         if column == self._score:
             return float(self.qrels.score[index])
-        if column == self.queries.id_column:
-            return self.queries.id(query)
-        if column == self.documents.id_column:
-            return self.documents.id(document)
-        if column not in self._found:
-            own = (self._score, self.queries.id_column, self.documents.id_column)
-            known = ", ".join(sorted({*self._found, *own}))
-            raise UserError(f"{self.name}: pairs have no column {column!r}; they have {known}.")
-        origin, own = self._found[column]
-        if origin == "pair":
-            return self._pair(index, (own,)).get(own)
-        if origin == "query":
-            return self.queries.value(query, own)
-        return self.documents.value(document, own)
+        if column == self.queries.id_column or column in query_columns:
+            return self.queries.value(query, query_columns.get(column, column))
+        if column == self.documents.id_column or column in document_columns:
+            return self.documents.value(document, document_columns.get(column, column))
+        if column in pair_columns:
+            return self._pair(index, (pair_columns[column],)).get(pair_columns[column])
+        ids = (self._score, self.queries.id_column, self.documents.id_column)
+        known = ", ".join(sorted({*pair_columns, *query_columns, *document_columns, *ids}))
+        raise UserError(f"{self.name}: pairs have no column {column!r}; they have {known}.")
 
     def place(self, index: int) -> str:
         """Where a pair stands, for messages."""
-        if self._table is None or self._rows is None:
-            return f"{self.name}, pair {index}"
-        return self._table.place(int(self._rows[index]))
+        return f"{self.name}, pair {index}" if self.file is None else self.file.place(index)
 
     def captions(self) -> Iterator[str]:
         """The texts of all queries, then of all documents; opens no image."""
         yield from self.queries.captions()
         yield from self.documents.captions()
 
-    @property
-    def names(self) -> Names:
-        """What columns are called in records."""
-        return self._names
-
-    def file(self) -> Table | None:
-        """The rows of the pairs' file that the records are made of, in their order."""
-        if self._table is None or self._rows is None:
-            return None
-        return View(self._table, self._rows)
-
     def _numbers(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has records 0 to {len(self) - 1}, not {index}.")
+        self.check_index(index)
         return int(self.qrels.query[index]), int(self.qrels.document[index])
 
     def _pair(self, index: int, columns: Collection[str]) -> Record:
         """Columns of a pair's own row."""
-        if self._table is None or self._rows is None or not columns:
-            return {}
-        return self._table.row(int(self._rows[index]), columns)
+        return {} if self.file is None or not columns else self.file.row(index, columns)

@@ -3,47 +3,33 @@
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from big_retrieval.config.graded import Graded
+from big_retrieval.data.formats.arrow import read_csv
 from big_retrieval.data.formats.columns import Scan, check_ids, scan
-from big_retrieval.data.formats.open_files import files_of, table_of
-from big_retrieval.data.formats.prepared import SCHEME
+from big_retrieval.data.formats.open_files import file_table, files_of, opened, table_of, terms_of
+from big_retrieval.data.formats.prepared import SCHEME, open_prepared
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Table, check_columns, check_known
-from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.formats.views import View, renamed, selected
+from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_objects, objects
+from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import Gallery, ImageColumn
-from big_retrieval.data.judged.pairing import Known, PairedRows, Pairing, owner
+from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
 from big_retrieval.data.judged.qrels import DuplicatePolicy
-from big_retrieval.data.judged.sides import Names, SideRecords, name_columns
-from big_retrieval.data.judged.tables import pairs_table, renamed_part, side_table
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class _File:
-    """A file of queries or documents, and what was read of it.
-
-    Attributes:
-      table: a row for each.
-      key: its column of ids.
-      known: the ids.
-      columns: its columns besides that of the ids, where records call it the same.
-    """
-
-    table: Table
-    key: str
-    known: Known
-    columns: frozenset[str]
+ADVICE = "write a file with a row for each"
+ADVICE_PAIRS = f"{ADVICE} pair: the ids of query and document, and their score"
 
 
 def graded(config: Graded) -> GradedPairs:
-    """Judged pairs; see `Graded`. What is left out is counted on standard error.
+    """Judged pairs; see `Graded`. What is skipped is counted on standard error.
 
     Raises:
       UserError: files that are missing or of another kind, columns that they lack, an id that is
@@ -52,25 +38,34 @@ def graded(config: Graded) -> GradedPairs:
     if config.where_documents and not config.documents:
         raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
     ids = (config.query, config.document, config.score)
-    table = renamed_part(pairs_table(config), config.rename, "pairs")
-    queries = _file(config, config.queries, config.query_key, config.query)
-    documents = _file(
-        config, config.documents, config.document_key, config.document, config.where_documents
-    )
+    table = _open(config, "pairs", config.path)
+    queries = _file(config, "queries", config.query_key or config.query, config.query)
+    documents = _file(config, "documents", config.document_key or config.document, config.document)
     shared = [] if queries or documents else [x for x in config.text if x not in ids]
     found = _scan(table, ids[:2], ids[2:], shared)
-    sides = _sides(config, table, found, queries, documents)
-    for note in sides.notes:
+    pairing = Pairing(
+        found.texts[config.query],
+        found.texts[config.document],
+        found.numbers[config.score],
+        names=ids,
+        place=table.place,
+        skip_unknown_ids=config.skip_unknown_ids,
+        negative=config.negative,
+        duplicates=_duplicates(config),
+    )
+    pairing.score(config.score_from, config.s_max, config.min_relevance)
+    paired = pairing.resolve(queries, documents)
+    for note in paired.notes:
         log.warning(f"{table.name}: {note}")
-    whose = {x: owner(found.texts[x], sides) for x in shared if x in found.texts}
+    whose = {x: owner(found.texts[x], paired) for x in shared if x in found.texts}
     names, *own = _names(config, found.columns, queries, documents, whose)
 
     def side(
-        file: _File | None,
+        file: JudgedFile | None,
+        what: str,
         rows: np.ndarray,
         id_column: str,
         columns: Mapping[str, str],
-        name: str,
         image: ImageColumn | None = None,
     ) -> SideRecords:
         return SideRecords(
@@ -81,38 +76,20 @@ def graded(config: Graded) -> GradedPairs:
             columns=columns,
             texts=config.text,
             image=image,
-            name=f"{table.name}, {name}",
+            name=f"{table.name}, {what}",
         )
 
+    image = _image(config)
     return GradedPairs(
-        side(queries, sides.queries, config.query, own[0], "queries"),
-        side(documents, sides.documents, config.document, own[1], "documents", _image(config)),
-        sides.qrels,
+        side(queries, "queries", paired.queries, config.query, own[0]),
+        side(documents, "documents", paired.documents, config.document, own[1], image),
+        paired.qrels,
         names=names,
         score=config.score,
         name=table.name,
-        table=table,
-        rows=sides.pairs,
-        notes=sides.notes,
+        file=View(table, paired.pairs),
+        notes=paired.notes,
     )
-
-
-def _sides(
-    config: Graded, table: Table, found: Scan, queries: _File | None, documents: _File | None
-) -> PairedRows:
-    """The pairs that count, by number, with their scores."""
-    pairing = Pairing(
-        found.texts[config.query],
-        found.texts[config.document],
-        found.numbers[config.score],
-        names=(config.query, config.document, config.score),
-        place=table.place,
-        skip_unknown_ids=config.skip_unknown_ids,
-        negative=config.negative,
-        duplicates=_duplicates(config),
-    )
-    pairing.score(config.score_from, config.s_max, config.min_relevance)
-    return pairing.sides(queries and queries.known, documents and documents.known)
 
 
 def _duplicates(config: Graded) -> DuplicatePolicy:
@@ -125,8 +102,8 @@ def _duplicates(config: Graded) -> DuplicatePolicy:
 def _names(
     config: Graded,
     columns: frozenset[str],
-    queries: _File | None,
-    documents: _File | None,
+    queries: JudgedFile | None,
+    documents: JudgedFile | None,
     whose: Mapping[str, str],
 ) -> tuple[Names, Mapping[str, str], Mapping[str, str]]:
     """What columns are called in records of pairs: all, those of queries, those of documents.
@@ -141,14 +118,19 @@ def _names(
     Raises:
       UserError: the image's column or one of texts is nowhere.
     """
-    ids = {config.query, config.document, config.score}
+    ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
-    image = {config.image} - {""}
     place, there = (documents.table.name, document) if documents else (config.path, columns)
     check_known(place, there, image)
     pair = columns - ids - (frozenset() if documents else image)
-    names = name_columns(pair, query, document - image, ids | ({IMAGE} if image else set()))
+    taken, shown = ids | ({IMAGE} if image else set()), document - image
+    both = taken | (query & shown)
+    names = Names(
+        {x: f"pair.{x}" if x in taken | query | shown else x for x in pair},
+        {x: f"query.{x}" if x in both else x for x in query},
+        {x: f"document.{x}" if x in both else x for x in shown},
+    )
     known = {*names.pair.values(), *names.query.values(), *names.document.values(), *ids}
     for text in config.text:
         if text not in known | query | document:
@@ -156,36 +138,72 @@ def _names(
                 f"the data's text names {text!r}, which neither queries nor documents of "
                 f"{config.path} have; they have {', '.join(sorted(known))}."
             )
-    for_queries = {x: name for x, name in names.pair.items() if whose.get(x) != "document"}
-    for_documents = {x: name for x, name in names.pair.items() if whose.get(x) != "query"}
+    for_queries, for_documents = (
+        {x: name for x, name in names.pair.items() if whose.get(x) != other and x not in theirs}
+        for other, theirs in (("document", document), ("query", query))
+    )
     return (
         names,
-        names.query if queries else {x: y for x, y in for_queries.items() if x not in document},
-        names.document if documents else {x: y for x, y in for_documents.items() if x not in query},
+        names.query if queries else for_queries,
+        names.document if documents else for_documents,
     )
 
 
-def _file(
-    config: Graded, path: str, key: str, id_column: str, where: Sequence[str] = ()
-) -> _File | None:
-    """Opens a file of queries or documents; None: there is none.
+def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | None:
+    """Opens the file of queries or documents; None: there is none.
 
     Raises:
       UserError: a row without an id, or two with the same.
     """
+    path = getattr(config, part)
     if not path:
         return None
-    key = key or id_column
-    image = "" if config.images or path != config.documents else config.image
-    side = "documents" if id_column == config.document else "queries"
-    table = side_table(path, key, where, config.how_to_get, image)
-    table = renamed_part(table, config.rename, side)
+    table = _open(config, part, path, key)
     found = _scan(table, (key,))
     ids = found.texts[key]
     missing = f"there is no {key!r}; give every row its id"
     check_ids(ids, key, table.place, missing=missing, remedy="keep one of them")
     own = found.columns - ({key} if key == id_column else set())
-    return _File(table, key, Known(ids, table.name), own)
+    return JudgedFile(table, key, ids, own)
+
+
+def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
+    """The rows of the files of pairs, queries or documents that the configuration chooses.
+
+    Args:
+      config: says where they are, which rows are wanted and what columns are called.
+      part: "pairs", "queries" or "documents".
+      path: a file, a pattern, or a split of a prepared data set.
+      key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
+
+    Raises:
+      UserError: a file is missing or of another kind, no row is chosen, or a column that is to be
+        renamed is not there.
+    """
+
+    def open_file(file: Path) -> Table:
+        ending, names = file.suffix.lower(), (config.query, config.document, config.score)
+        if ending == ".json":
+            return opened(file, objects, key) if key else opened(file, judged_objects, *names)
+        if key or ending not in JUDGED:
+            return file_table(file)
+        return opened(file, judged_lines, *names) or opened(file, read_csv, "\t")
+
+    if path.startswith(SCHEME):
+        image = config.image if path == _place_of_images(config) else ""
+        try:
+            table: Table = open_prepared(path, image)
+        except UserError as problem:
+            hint = f"; {config.how_to_get}" if config.how_to_get else ""
+            raise UserError(f"{str(problem).rstrip('.')}{hint}.") from None
+    else:
+        advice = config.how_to_get or (ADVICE if key else ADVICE_PAIRS)
+        table, _ = table_of(files_of(path, advice), open_file)
+    wheres = {"pairs": "where", "documents": "where_documents"}
+    if part in wheres and (where := getattr(config, wheres[part])):
+        table = selected(table, terms_of(where, wheres[part]), wheres[part])
+    mine = [x.removeprefix(f"{part}.") for x in config.rename if x.startswith(f"{part}.")]
+    return renamed(table, terms_of(mine, "rename", "queries.text=query"))
 
 
 def _scan(
@@ -204,11 +222,15 @@ def _scan(
     return Scan(here, found.numbers, found.columns)
 
 
+def _place_of_images(config: Graded) -> str:
+    return config.images or config.documents or config.path
+
+
 def _image(config: Graded) -> ImageColumn | None:
     """The images of the documents, wherever they are."""
     if not config.image:
         return None
-    where = config.images or config.documents or config.path
+    where = _place_of_images(config)
     if config.root or where.startswith(SCHEME):  # a prepared data set holds its images
         root = Path(config.root)
     else:

@@ -1,4 +1,4 @@
-"""From the ids of judged pairs to numbers: what counts, what is left out, which row is whose.
+"""From the ids of judged pairs to numbers: what counts, what is skipped, which row is whose.
 
 Works on arrays alone, so that ten million pairs take seconds.
 """
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from big_retrieval.data.formats.columns import encode, match
+from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged import qrels
 from big_retrieval.data.judged.qrels import DuplicatePolicy, Qrels
 from big_retrieval.errors import UserError
@@ -19,16 +20,20 @@ ScoreFrom = Literal["score", "rank", "clicks"]
 
 
 @dataclass(frozen=True)
-class Known:
-    """The queries or documents that there are.
+class JudgedFile:
+    """A file of queries or documents, and what was read of it.
 
     Attributes:
-      ids: of the rows of their file, without doubles.
-      name: of the file, for messages.
+      table: a row for each.
+      key: its column of ids.
+      ids: of its rows, without duplicates.
+      columns: its columns besides that of the ids, where records call it the same.
     """
 
+    table: Table
+    key: str
     ids: pa.Array
-    name: str
+    columns: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class PairedRows:
       pairs: the row of each pair, int64 [n].
       queries: the row of each query, int64 [Q]; in the pairs where there is no file of queries.
       documents: the row of each document, int64 [D]; likewise.
-      notes: what was left out, with its number, a sentence each.
+      notes: what was skipped, with its number, a sentence each.
     """
 
     qrels: Qrels
@@ -51,7 +56,7 @@ class PairedRows:
 
 
 class Pairing:
-    """Judged pairs, from which ever more are left out.
+    """Judged pairs, of which ever more are skipped.
 
     Args:
       query: the id of each pair's query, Arrow texts [n], null where it has none.
@@ -59,7 +64,7 @@ class Pairing:
       score: score, rank or clicks, float64 [n], NaN where it has none.
       names: the columns of the three, for messages.
       place: where a pair stands.
-      skip_unknown_ids: whether pairs without a known query and document are left out, or an error.
+      skip_unknown_ids: whether pairs without a known query and document are skipped, or an error.
       negative: whether a score below 0 is an error, or 0.
       duplicates: what several scores of a pair make.
 
@@ -101,7 +106,7 @@ class Pairing:
         self._keep(first, same if duplicates == "refuse" else there, True)
 
     def score(self, kind: ScoreFrom, s_max: float, min_relevance: float = 0.0) -> None:
-        """Makes scores of ranks or clicks; leaves out pairs without a click or below a score.
+        """Makes scores of ranks or clicks; skips pairs without a click or below a score.
 
         Raises:
           UserError: a rank below 1 or above s_max.
@@ -113,7 +118,7 @@ class Pairing:
             self._score = qrels.scores_of_ranks(self._score, s_max, self._at)
         self._keep(self._score >= min_relevance, f"score below {min_relevance:g}", True)
 
-    def sides(self, queries: Known | None, documents: Known | None) -> PairedRows:
+    def resolve(self, queries: JudgedFile | None, documents: JudgedFile | None) -> PairedRows:
         """Numbers queries and documents.
 
         Args:
@@ -121,7 +126,7 @@ class Pairing:
           documents: likewise; all of them are numbered, judged or not.
 
         Raises:
-          UserError: a pair with an unknown query or document (unless all such are left out), or no
+          UserError: a pair with an unknown query or document (unless all such are skipped), or no
             pair that is left.
         """
         known = [
@@ -132,15 +137,16 @@ class Pairing:
             rows = known[number]
             if side is not None and rows is not None:
                 codes = (self._query, self._document)[number]
-                why = f"have a {self._names[number]} that {side.name} lacks"
+                why = f"have a {self._names[number]} that {side.table.name} lacks"
                 self._keep(rows[codes] >= 0, why, self._skip_unknown_ids, self._ids[number])
         query, query_rows = _numbered(self._query, known[0], self._rows)
         document, document_rows = _numbered(self._document, known[1], self._rows)
         if documents is not None and known[1] is not None:
             document, document_rows = known[1][self._document], np.arange(len(documents.ids))
         if queries is not None and len(query_rows) < len(queries.ids):
-            lost, whole = len(queries.ids) - len(query_rows), len(queries.ids)
-            self.notes.append(f"{lost:,} of {whole:,} queries of {queries.name} are not judged")
+            left, whole = len(queries.ids) - len(query_rows), len(queries.ids)
+            name = queries.table.name
+            self.notes.append(f"{left:,} of {whole:,} queries of {name} are not judged")
         found = Qrels(query.astype(np.int32), document.astype(np.int32), self._score)
         return PairedRows(found, self._rows, query_rows, document_rows, tuple(self.notes))
 
@@ -148,20 +154,20 @@ class Pairing:
         return self._place(int(self._rows[index]))
 
     def _keep(self, kept: np.ndarray, why: str, allowed: bool, ids: Any = None) -> None:
-        """Leaves pairs out; raises where that is not allowed, or where none is left."""
+        """Skips the other pairs; raises where that is not allowed, or where none is left."""
         count, whole = int((~kept).sum()), len(kept)
         if count and not allowed:
             first = int(np.flatnonzero(~kept)[0])
             which = "in " if ids is None else f"{ids[int(self._rows[first])].as_py()!r:.80} in "
             raise UserError(
                 f"{count:,} of {whole:,} pairs {why}, the first one {which}{self._at(first)}; "
-                "correct the files, or leave such pairs out with skip_unknown_ids=True of the data."
+                "correct the files, or skip such pairs with skip_unknown_ids=True of the data."
             )
         if count == whole:
             raise UserError(f"no pair is left: all {whole:,} {why}; check the data's columns.")
         if not count:
             return
-        self.notes.append(f"{count:,} of {whole:,} pairs are left out: they {why}")
+        self.notes.append(f"{count:,} of {whole:,} pairs are skipped: they {why}")
         self._rows, self._score = self._rows[kept], self._score[kept]
         self._query, self._document = self._query[kept], self._document[kept]
 
@@ -185,7 +191,9 @@ def _numbered(
 
 
 def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""]:
-    """Whose a column of the pairs is: of the side within which it changes less; "": of both.
+    """Infers whether a column of the pairs describes the query, the document, or both ("").
+
+    The column belongs to the side within whose items its values change less.
 
     Where documents belong to one query each, what never changes within a query cannot change within
     a document; so of two sides without any change it is that of which there are fewer.

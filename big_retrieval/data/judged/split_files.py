@@ -6,8 +6,9 @@ FOLDER/pairs.parquet      ids, score, the pairs' own columns, `split`
        split.json         counts, seed and shares, how to read each split; written last
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,7 @@ from big_retrieval.data.judged.four_way import (
     on_both_sides,
     split_of,
 )
-from big_retrieval.data.judged.graded import GradedPairs
-from big_retrieval.data.judged.sides import SideRecords
+from big_retrieval.data.judged.graded import GradedPairs, SideRecords
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
@@ -77,20 +77,22 @@ def split_files(
       UserError: there is too little to split, no such group column, a column that cannot be
         written, or a query or group of documents on both sides.
     """
-    texts = query_keys(source.queries)
-    groups = document_keys(source.documents, options.group_column)
+    ids = {"query": source.queries.ids(), "document": source.documents.ids()}
+    texts = [_text_of(source.queries, index) for index in range(len(source.queries))]
+    queries = [x or f"id {key}" for x, key in zip(texts, ids["query"].to_pylist(), strict=True)]
+    documents = _groups(source.documents, ids["document"].to_pylist(), options.group_column)
     parts = draw(
-        texts,
-        groups,
+        queries,
+        documents,
         seed=options.seed,
         query_share=options.query_share,
         document_share=options.document_share,
         dev_share=options.dev_share,
     )
     for what, keys, trains in (
-        ("query", texts, parts.query_trains),
-        ("query", texts, parts.query_is_dev),
-        (options.group_column or "document", groups, parts.document_trains),
+        ("query", queries, parts.query_trains),
+        ("query", queries, parts.query_is_dev),
+        (options.group_column or "document", documents, parts.document_trains),
     ):
         leaks = on_both_sides(keys, trains)
         if leaks:
@@ -102,15 +104,18 @@ def split_files(
     durable.make_folder(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
     durable.sync_folder(folder)  # an old summary must not come back for new files
-    renamed = _write(source, config, parts, folder)
+    renamed = _write(source, config, parts, ids, folder)
+    shown = [_text_of(source.documents, index) for index in range(len(source.documents))]
     summary = {
         **dataclasses.asdict(options),
         "origin": schema.to_plain(config),
-        "left_out": list(source.notes),
+        "skipped": list(source.notes),
         "renamed_columns": renamed,
         **count(source, parts),
-        "queries_that_share_their_text": len(texts) - len(set(texts)),
-        "document_texts_on_both_sides": _shared_texts(source.documents, parts.document_trains),
+        "queries_that_share_their_text": len(queries) - len(set(queries)),
+        "document_texts_on_both_sides": len(
+            set(on_both_sides(shown, parts.document_trains)) - {""}
+        ),
         "read": {split: schema.to_plain(reading(config, folder, split)) for split in SPLITS},
     }
     for name in (PAIRS, QUERIES, DOCUMENTS):
@@ -119,25 +124,26 @@ def split_files(
     return summary
 
 
-def query_keys(side: SideRecords) -> list[str]:
-    """What makes queries the same: their texts without capitals and white space, else their ids."""
-    keys = [_text_of(side, index) for index in range(len(side))]
-    return [key or f"id {side.id(index)}" for index, key in enumerate(keys)]
+def _text_of(side: SideRecords, index: int) -> str:
+    """All texts of a record without capitals and white space that says nothing; "": it has none."""
+    found = []
+    for column in side.text_columns:
+        with contextlib.suppress(Damaged):
+            found += side.texts(index, column)
+    return "\n".join(map(normal_text, found))
 
 
-def document_keys(side: SideRecords, group_column: str) -> list[str]:
+def _groups(documents: SideRecords, ids: list[str], column: str) -> list[str]:
     """What keeps documents together: the value of a column, else their ids.
 
     Raises:
       UserError: documents have no such column.
     """
-    if not group_column:
-        return [side.id(index) for index in range(len(side))]
-    values = [as_text(side.value(index, group_column)) for index in range(len(side))]
-    return [
-        f"id {side.id(index)}" if value is None else f"in {value}"
-        for index, value in enumerate(values)
-    ]
+    if not column:
+        return ids
+    values = [as_text(documents.value(index, column)) for index in range(len(documents))]
+    pairs = zip(values, ids, strict=True)
+    return [f"id {key}" if value is None else f"in {value}" for value, key in pairs]
 
 
 def count(source: GradedPairs, parts: FourWaySplit) -> dict[str, Any]:
@@ -189,57 +195,55 @@ def reading(config: Graded, folder: Path, split: str) -> Graded:
 
 
 def _write(
-    source: GradedPairs, config: Graded, parts: FourWaySplit, folder: Path
+    source: GradedPairs, config: Graded, parts: FourWaySplit, ids: dict[str, pa.Array], folder: Path
 ) -> dict[str, str]:
     """Writes the three Parquet files; returns the columns that had to be renamed."""
-    queries, documents, judged = source.queries, source.documents, source.qrels
-    query_ids, document_ids = _ids(queries), _ids(documents)
-    of_query, of_document = pa.array(judged.query), pa.array(judged.document)
-    split = split_of(judged.query, judged.document, parts)
-    for_queries = _own_columns(queries, documents, bool(config.queries))
-    for_documents = _own_columns(documents, queries, bool(config.documents))
-    moved = [x for x in for_queries if not config.queries and _same(source, queries, of_query, x)]
-    moved += [
-        x
-        for x in for_documents
-        if not config.documents and _same(source, documents, of_document, x)
-    ]
-    renamed: dict[str, str] = {}
+    judged, renamed = source.qrels, {}
+    numbers = {"query": pa.array(judged.query), "document": pa.array(judged.document)}
+    queries, documents = source.queries, source.documents
+    of_queries = _own_columns(queries, documents, bool(config.queries))
+    of_documents = _own_columns(documents, queries, bool(config.documents))
+    moved = set()  # columns of the pairs' file that say of every pair what its query's file says
+    if not config.queries:
+        moved |= {x for x in of_queries if _same(source, queries, numbers["query"], x)}
+    if not config.documents:
+        moved |= {x for x in of_documents if _same(source, documents, numbers["document"], x)}
 
-    def write(name: str, table: Table | None, columns: Collection[str], **added: pa.Array) -> None:
-        names = _names(columns, added)
+    def write(name: str, table: Table | None, columns: Sequence[str], **added: pa.Array) -> None:
+        names = {}
+        for column in columns:
+            new = column
+            while new in added or (new != column and new in columns):
+                new += "_before"
+            names[column] = new
         renamed.update({f"{name}: {old}": new for old, new in names.items() if old != new})
         write_parquet(folder / name, table, names, added)
 
-    ids = {config.query: query_ids.take(of_query), config.document: document_ids.take(of_document)}
-    ids[config.score] = pa.array(judged.score)
+    split = split_of(judged.query, judged.document, parts)
     write(
         PAIRS,
-        source.file(),
+        source.file,
         [x for x in source.names.pair if x not in moved],
-        **ids,
-        **{SPLIT: _chosen(SPLITS, split)},
+        **{
+            config.query: ids["query"].take(numbers["query"]),
+            config.document: ids["document"].take(numbers["document"]),
+            config.score: pa.array(judged.score),
+            SPLIT: _chosen(SPLITS, split),
+        },
     )
-    added = {PART: _chosen(SIDES, parts.query_trains), USE: _chosen(USES, parts.query_is_dev)}
-    write(QUERIES, queries.file(), for_queries, **{config.query: query_ids}, **added)
-    added = {PART: _chosen(SIDES, parts.document_trains)}
-    image = [config.image] if config.image else []
-    write(
-        DOCUMENTS,
-        documents.file(),
-        [*for_documents, *image],
-        **{config.document: document_ids},
-        **added,
-    )
+    part, use = _chosen(SIDES, parts.query_trains), _chosen(USES, parts.query_is_dev)
+    write(QUERIES, queries.file, of_queries, **{config.query: ids["query"], PART: part, USE: use})
+    part = _chosen(SIDES, parts.document_trains)
+    shown = [*of_documents, *([config.image] if config.image else [])]
+    write(DOCUMENTS, documents.file, shown, **{config.document: ids["document"], PART: part})
     return renamed
 
 
 def _own_columns(side: SideRecords, other: SideRecords, has_file: bool) -> list[str]:
-    """The columns that go into the file of one side."""
+    """The columns that go into the file of one side; of the pairs' file its texts alone."""
     if has_file:
         return list(side.columns)
-    own = set(side.columns) & set(side.text_columns)  # all else of the pairs' file stays there
-    return sorted(own - set(other.columns))
+    return sorted(set(side.columns) & set(side.text_columns) - set(other.columns))
 
 
 def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str) -> bool:
@@ -251,46 +255,11 @@ def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str
       numbers: of the pairs' queries (documents), [n].
       column: the file's.
     """
-    table = source.file()
-    if table is None:
+    if source.file is None:
         return True
-    own = scan(side.file(), (column,)).texts[column].fill_null("").take(numbers)
-    return own.equals(scan(table, (column,)).texts[column].fill_null(""))
-
-
-def _names(columns: Collection[str], added: Collection[str]) -> dict[str, str]:
-    """Columns of a file -> their names beside those that are added."""
-    names = {}
-    for column in columns:
-        name = column
-        while name in added or (name != column and name in columns):
-            name += "_before"
-        names[column] = name
-    return names
-
-
-def _ids(side: SideRecords) -> pa.Array:
-    return pa.array([side.id(index) for index in range(len(side))], pa.large_string())
+    own, whole = (scan(x, (column,)).texts[column].fill_null("") for x in (side.file, source.file))
+    return own.take(numbers).equals(whole)
 
 
 def _chosen(words: Sequence[str], numbers: np.ndarray) -> pa.Array:
     return pa.array(words).take(pa.array(numbers.astype(np.int8)))
-
-
-def _text_of(side: SideRecords, index: int) -> str:
-    """All texts of a record in their normal form; "" where it has none."""
-    found = []
-    for column in side.text_columns:
-        try:
-            found += side.texts(index, column)
-        except Damaged:
-            continue
-    return "\n".join(normal_text(text) for text in found)
-
-
-def _shared_texts(side: SideRecords, trains: np.ndarray) -> int:
-    """How many texts of documents are both for training and not."""
-    found = {side_of: set() for side_of in (False, True)}
-    for index, training in enumerate(trains):
-        found[bool(training)].add(_text_of(side, index))
-    return len((found[False] & found[True]) - {""})

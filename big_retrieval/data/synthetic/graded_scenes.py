@@ -24,10 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from big_retrieval.data.formats.tables import Rows, Table
-from big_retrieval.data.judged.graded import GradedPairs
+from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import ImageColumn
 from big_retrieval.data.judged.qrels import Qrels
-from big_retrieval.data.judged.sides import Names, SideRecords
 from big_retrieval.data.sources import Record
 from big_retrieval.data.synthetic.scenes import COLOURS, RELATIONS, SHAPES, SIZES, SceneRecords
 from big_retrieval.errors import UserError

@@ -13,11 +13,11 @@ that share the label, from test pairs.
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from big_retrieval.data.sources import Record, as_texts, column_of
+from big_retrieval.data.sources import BaseSource, Record
 from big_retrieval.data.synthetic import shapes
 from big_retrieval.errors import UserError
 
@@ -116,7 +116,7 @@ def _prompts(label: str) -> tuple[str, ...]:
     return tuple(prompts)
 
 
-class SceneRecords:
+class SceneRecords(BaseSource):
     """The records of one split.
 
     Columns: `image` uint8 [size, size, 3], `captions` (5 texts), `id`, `relation`, `background`,
@@ -146,6 +146,10 @@ class SceneRecords:
         if self._count < 1:
             raise UserError(f"scenes: count {count} leaves no records; use 1 or more.")
         self._objects, self._floats = _parameters(split, self._count, seed)
+        label = _LABELS.get(split)
+        names = {"colours": COLOURS, "shapes": SHAPES}
+        self.classes = {label: names[split]} if label else {}
+        self.prompts = {label: _prompts(label)} if label else {}
 
     def __reduce__(self) -> tuple:
         return functools.partial(SceneRecords, size=self.size, count=self._count, seed=self.seed), (
@@ -160,21 +164,8 @@ class SceneRecords:
         """What the records show: kinds (2), sizes (2) and relation, int64 [n, 5]."""
         return self._objects
 
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Class names of the split's label column; empty but for `colours` and `shapes`."""
-        names = {"colours": COLOURS, "shapes": SHAPES}
-        return {_LABELS[self.split]: names[self.split]} if self.split in _LABELS else {}
-
-    @property
-    def prompts(self) -> Mapping[str, tuple[str, ...]]:
-        """Sixteen prompts for the split's label column, each with {} twice."""
-        label = _LABELS.get(self.split)
-        return {label: _prompts(label)} if label else {}
-
     def __getitem__(self, index: int) -> Record:
-        if not 0 <= index < self._count:
-            raise IndexError(f"{self.name} has records 0 to {self._count - 1}, not {index}.")
+        self.check_index(index)
         first, second, first_size, second_size, relation = self._objects[index].tolist()
         draws = self._floats[index]
         kind = int(draws[0] * len(shapes.BACKGROUNDS))
@@ -210,9 +201,7 @@ class SceneRecords:
         Raises:
           UserError: there is no such column of texts.
         """
-        if column == "captions":
-            return self._captions(index)
-        return as_texts(column_of(self[index], column, self.name), column, self.name)
+        return self._captions(index) if column == "captions" else super().texts(index, column)
 
     def _noise(self, index: int) -> np.random.Generator:
         key = np.array([self.seed, _stream(self.split)], np.uint64)

@@ -1,0 +1,276 @@
+"""Published forms of text retrieval data: DPR's passages, MS MARCO's triples, BEIR's folders."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from big_retrieval.config.graded import Graded
+from big_retrieval.config.texts import Beir, Dpr, Triples
+from big_retrieval.data.formats.lines import DelimitedLines, json_table
+from big_retrieval.data.formats.open_files import files_of, table_of
+from big_retrieval.data.formats.tables import Table
+from big_retrieval.data.negatives import read_negatives
+from big_retrieval.data.passages.collection import Collection
+from big_retrieval.data.sources import BaseSource, Record, as_texts, as_utf8, is_absent
+from big_retrieval.errors import Damaged
+from big_retrieval.io.regular import check_regular
+
+Document = Mapping[str, Any]  # title, text and perhaps document_id
+
+POSITIVES = "positive_ctxs"
+PASSAGE_IDS = ("passage_id", "psg_id")  # of a passage of DPR's
+DPR_ADVICE = (
+    'write one {"question": ..., "answers": [...], "positive_ctxs": [{"title": ..., "text": ...}], '
+    '"hard_negative_ctxs": [...]} a line'
+)
+STRAIGHT = str.maketrans({"’": "'", "\n": " "})
+TRIPLE = {"query": "qid", "pos": "positive", "neg": "negative"}  # with names that others give them
+TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separated by tabs"
+
+
+class Passages(BaseSource):
+    """Records with queries, documents and negatives, made of a file's rows by a function.
+
+    Args:
+      table: the rows.
+      read: makes a record of a row and its place, or raises `Damaged`; can be pickled.
+    """
+
+    def __init__(self, table: Table, read: Callable[[Record, str], Record]):
+        self.name, self._table, self._read = table.name, table, read
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, index: int) -> Record:
+        self.check_index(index)
+        record = self._read(self._table.row(index), self.place(index))
+        return {"id": f"{self.name}-{index:06d}", **record}
+
+    def place(self, index: int) -> str:
+        """Where a record stands, for messages."""
+        return self._table.place(index)
+
+    def captions(self) -> Iterator[str]:
+        """All texts, in order; skips damaged records."""
+        for index in range(len(self)):
+            try:
+                record = self[index]
+                for column in ("query", "title", "text"):
+                    value = record[column]
+                    yield from filter(None, (value,) if isinstance(value, str) else value)
+                for item in read_negatives(record["negatives"], "negatives", self.place(index)):
+                    yield from filter(None, (item.title, item.text))
+            except Damaged:
+                continue
+
+
+def right_ones(found: Sequence[Document], positive: str) -> Record:
+    """The columns `text` and `title` of a record, and `document_id` where one is known.
+
+    Args:
+      found: the right documents, at least one.
+      positive: "first" takes the first, "any" all that have a text, of which training draws one.
+    """
+    if positive == "first":
+        known = {"document_id": found[0].get("document_id")}
+        given = {} if known["document_id"] is None else known
+        return {"text": found[0]["text"], "title": found[0]["title"], **given}
+    found = [each for each in found if each["text"].strip()] or found
+    record: Record = {name: tuple(each[name] for each in found) for name in ("text", "title")}
+    ids = tuple(each.get("document_id") for each in found)
+    return record | ({} if all(each is None for each in ids) else {"document_id": ids})
+
+
+def dpr(config: Dpr) -> Passages:
+    """Opens DPR's files; see `config.Dpr`.
+
+    Raises:
+      UserError: they are missing, or no list of objects.
+    """
+    table, _ = table_of(files_of(config.path, config.how_to_get or DPR_ADVICE), json_table)
+    return Passages(table, partial(dpr_record, config))
+
+
+def dpr_record(config: Dpr, row: Record, place: str) -> Record:
+    """The record of an object of a file.
+
+    Args:
+      config: which passages are taken, and whether texts are normalised.
+      row: the object.
+      place: where it stands, for messages.
+
+    Returns:
+      `query`; `text` and `title` of the right passage, or of all; `negatives`, without passages
+      whose text is that of a right one; `answers`; `document_id` of the right passage, or those of
+      all, where it has one.
+
+    Raises:
+      Damaged: it has no question or no right passage with a text, or something else in their place.
+    """
+
+    def clean(text: str) -> str:
+        text = as_utf8(text)
+        return text.translate(STRAIGHT).strip() if config.normalise else text
+
+    (question, *_) = as_texts(row.get("question"), "question", place)
+    right = [each for each in _passages(row, POSITIVES, clean, place) if each["text"].strip()]
+    if not right:
+        raise Damaged(place, f"{POSITIVES!r} has no passage with a text")
+    known = {each["text"] for each in right}
+    negatives = [
+        {"title": each["title"], "text": each["text"], "pool": pool}
+        for pool, key in enumerate(config.negatives)
+        for each in _passages(row, key, clean, place)
+        if each["text"] not in known
+    ]
+    answers = row.get("answers", row.get("answer"))
+    return {
+        "query": clean(question),
+        **right_ones(right, config.positive),
+        "negatives": negatives,
+        "answers": () if is_absent(answers) else as_texts(answers, "answers", place),
+    }
+
+
+def _passages(row: Record, key: str, clean: Callable[[str], str], place: str) -> list[Document]:
+    """The passages of one list of an object."""
+    items = [] if row.get(key) is None else row[key]
+    if not isinstance(items, list):
+        raise Damaged(place, f"{key!r} is {items!r:.80}, not a list of passages")
+    found = []
+    for item in items:
+        texts = [item.get(name) for name in ("title", "text")] if isinstance(item, Mapping) else [0]
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise Damaged(place, f'{key!r} has {item!r:.80}, not {{"title": ..., "text": ...}}')
+        title, text = (clean(str(text or "")) for text in texts)
+        number = next((item[x] for x in PASSAGE_IDS if not is_absent(item.get(x))), None)
+        known = None if number is None else str(number)
+        found.append({"title": title, "text": text, "document_id": known})
+    return found
+
+
+def triples(config: Triples) -> Passages:
+    """Opens triples; see `config.Triples`.
+
+    Raises:
+      UserError: a file that is missing, or ids that are there twice.
+    """
+
+    def open_file(path: Path) -> Table:
+        if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+            return json_table(path)
+        return DelimitedLines(path, tuple(TRIPLE))
+
+    table, _ = table_of(files_of(config.path, config.how_to_get or TRIPLES_ADVICE), open_file)
+    paths = (config.queries, config.documents)
+    by_id = [Collection(path, config.how_to_get) for path in paths if path]
+    return Passages(table, TripleReader(config.positive, *by_id))
+
+
+@dataclass(frozen=True)
+class TripleReader:
+    """Makes records of rows with `query`, `pos` and `neg`.
+
+    Attributes:
+      positive: see `right_ones`.
+      queries: the texts of the queries' ids; None: the rows have texts.
+      documents: those of the documents'.
+    """
+
+    positive: str
+    queries: Collection | None = None
+    documents: Collection | None = None
+
+    def __call__(self, row: Record, place: str) -> Record:
+        """The record of a row.
+
+        Raises:
+          Damaged: a value is missing, is no text, or no known id.
+        """
+        query, right, wrong = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
+        found = _items(query, "query", place)
+        if len(found) != 1 or (self.queries is None and isinstance(found[0], Mapping)):
+            raise Damaged(place, f"'query' is {query!r:.80}, not one text")
+        text, known = str(found[0]), {}
+        if self.queries is not None:
+            known, each = {"query_id": text}, self.queries.find(text, place)
+            text = each["text"] or each["title"]
+        right, wrong = _items(right, "pos", place), _items(wrong, "neg", place)
+        if not right:
+            raise Damaged(place, "'pos' has no document")
+        texts = [self._document(each, place) for each in right]
+        if self.documents is not None:
+            pairs = zip(texts, right, strict=True)
+            texts = [{**each, "document_id": str(item)} for each, item in pairs]
+        same = {each["text"] for each in texts}
+        negatives = [self._document(each, place) for each in wrong if each not in right]
+        return {
+            "query": text,
+            **right_ones(texts, self.positive),
+            "negatives": [each for each in negatives if each["text"] not in same],
+            **known,
+        }
+
+    def _document(self, item: Any, place: str) -> Document:
+        """Title and text of a document that is named by its id, or given."""
+        if self.documents is not None:
+            return self.documents.find(str(item), place)
+        if isinstance(item, Mapping):
+            return {name: str(item.get(name) or "") for name in ("title", "text")}
+        return {"title": "", "text": str(item)}
+
+
+def _items(value: Any, name: str, place: str) -> list[Any]:
+    """A value, a list of them, or lists of them by name (each once): texts, ids, {title, text}."""
+    if is_absent(value):
+        return []
+    if isinstance(value, Mapping) and "text" not in value:
+        once: dict[Any, Any] = {}
+        for item in (item for each in value.values() for item in _items(each, name, place)):
+            once.setdefault(_key(item), item)
+        return list(once.values())
+    items = value if isinstance(value, list | tuple) else [value]
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, str | int | Mapping):
+            raise Damaged(place, f"{name!r} has {item!r:.80}, not a text or an id")
+    return [item for item in items if not is_absent(item)]
+
+
+def _key(item: Any) -> Any:
+    """What makes two items the same."""
+    return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item
+
+
+def beir(config: Beir) -> Graded:
+    """The judged pairs of a folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv."""
+    folder, qrels = Path(config.path), f"qrels/{config.split}.tsv"
+    advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
+    return Graded(
+        path=str(folder / qrels),
+        queries=str(folder / "queries.jsonl"),
+        query_key="_id",
+        documents=str(folder / "corpus.jsonl"),
+        document_key="_id",
+        rename=("pairs.query-id=query_id", "pairs.corpus-id=document_id", "queries.text=query"),
+        text=("query", "title", "text") if has_titles(folder) else ("query", "text"),
+        negative="zero",
+        min_relevance=config.min_relevance,
+        duplicates=config.duplicates,
+        skip_unknown_ids=config.skip_unknown_ids,
+        how_to_get=config.how_to_get or advice,
+    )
+
+
+def has_titles(folder: Path) -> bool:
+    """Whether the documents of a folder of BEIR's have titles, as far as the first one tells."""
+    try:
+        check_regular(folder / "corpus.jsonl")
+        with (folder / "corpus.jsonl").open(encoding="utf-8-sig", errors="replace") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError):
+        return True  # who opens it says what is wrong
+    return not isinstance(first, dict) or "title" in first
