@@ -34,7 +34,6 @@ from big_retrieval.config.topologies import topology_part
 from big_retrieval.errors import UserError
 
 _TINY_NORM = 1e-12
-_ARC_OPERATIONS = 40  # of an arc cosine and its slope, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +66,6 @@ class Similarity(abc.ABC):
         """How many numbers `score` holds at once for each score, for embeddings of a shape."""
         del shape
         return 1
-
-    def extra_operations(self, shape: tuple[int, ...]) -> int:
-        """Operations of a score besides the matrix products, forward, for embeddings of a shape."""
-        del shape
-        return 0
 
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """Weighted average of the fields of a document.
@@ -212,10 +206,6 @@ class ObliqueGeodesic(Similarity):
     def numbers_per_score(self, shape: tuple[int, ...]) -> int:
         """See `Similarity.numbers_per_score`: one per sub-sphere."""
         return shape[-2]
-
-    def extra_operations(self, shape: tuple[int, ...]) -> int:
-        """See `Similarity.extra_operations`: an arc for each sub-sphere."""
-        return _ARC_OPERATIONS * shape[-2]
 
     def combine(self, embeddings: Sequence[jax.Array] | jax.Array, weights: jax.Array) -> jax.Array:
         """See `Similarity.combine`; every sub-sphere of the average gets norm 1 again."""

@@ -6,7 +6,7 @@
 A tower is a frozen dataclass, whose fields are its keys, and a Linen module that its `build` makes.
 The module is called with what the field hands it, here ids and mask, and gives vectors
 [B, M, width] for the head behind it. Nothing else has to be said: what a step costs (`--plan`,
-the MFU) is counted by tracing the module where there are no formulas.
+the MFU) is counted by tracing the module.
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part, register, required
-from big_retrieval.config.towers import Activation, Tower
+from big_retrieval.config.towers import Activation
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -81,17 +81,6 @@ class Head(Part):
         del tower, arrays
         return module(tokens)
 
-    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int | None:
-        """Operations forward for one row, two for a multiplication and addition; None: traced.
-
-        Args:
-          tower: whose vectors it reads.
-          field: that it stands behind.
-          terms: of a lexical head.
-        """
-        del tower, field, terms
-        return None
-
     def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
         """What the backward pass holds at a time besides what was kept, for the plan.
 
@@ -164,10 +153,6 @@ class Projection(Head):
         from big_retrieval.models.heads import ProjectionHead
 
         return ProjectionHead(**self.keys_of(ProjectionHead), **module)
-
-    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int:
-        """See `Head`."""
-        return 2 * tower.class_tokens * tower.width * (self.dim or 0)
 
     def runlocal(self) -> "Projection":
         """See `Head`."""
@@ -258,12 +243,6 @@ class Lexical(Head):
         """[B, 1, V] of all positions [B, L, W], those of the mask where there is one."""
         table = tower.word_table() if self.tied else None
         return module(tokens, arrays.get("mask"), table)[:, None]
-
-    def flops(self, tower: Tower, field: Any, terms: "Terms | None") -> int:
-        """See `Head`."""
-        assert terms is not None
-        outputs = len(terms) + (0 if self.transform == "none" else tower.width)
-        return 2 * tower.positions(field) * tower.width * outputs
 
     def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
         """Blocks of logits by position, float32."""

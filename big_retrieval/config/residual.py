@@ -83,15 +83,6 @@ class ResNet(Tower):
         """See `Tower`."""
         return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
 
-    def flops(self, field: Any) -> int:
-        """See `Tower`."""
-        return self.build(0, (), parent=None).flops(field.size)
-
-    def flops_again(self, field: Any, forward: int) -> int:
-        """All but the first convolution."""
-        again = super().flops_again(field, forward)
-        return again and again - self.build(0, (), parent=None).stem_flops(field.size)
-
     def layer_bytes(self, field: Any, itemsize: int) -> int:
         """Two arrays of the output of the widest block, which is the first."""
         return 2 * (field.size // 4) ** 2 * self.stem * (4 if self.bottleneck else 1) * itemsize

@@ -17,7 +17,7 @@ class Tower(Part):
     """The base of all towers: what the rest of the code asks them.
 
     A subclass is a frozen dataclass with the key `type`, made known by `@register("tower")`. The
-    attributes below may be keys or properties of it. What a tower has no formula for is counted by
+    attributes below may be keys or properties of it. Its operations and memory are counted by
     tracing its module (`models/flops.py`, `plan/memory.py`).
 
     Attributes:
@@ -148,16 +148,6 @@ class Tower(Part):
         del fields, seed
         return Fitted(part.params, [])
 
-    def flops(self, field: Any) -> int | None:
-        """Operations forward for one row, two for a multiplication and addition; None: traced."""
-        del field
-        return None
-
-    def flops_again(self, field: Any, forward: int) -> int:
-        """Operations of `forward` ones that the backward pass repeats (`remat`), for one row."""
-        del field
-        return 0 if self.remat == "none" else forward
-
     def at_depth(self, depth: int) -> "Tower | None":
         """The same with so many equal layers, of which the plan then traces two only.
 
@@ -173,16 +163,6 @@ class Tower(Part):
     def spared_bytes(self, field: Any, itemsize: int) -> int:
         """What tracing finds kept for a row of one layer, but compilers do not keep."""
         del field, itemsize
-        return 0
-
-    def tensor_values(self, field: Any, sliced: bool) -> int:
-        """Values of a row that devices along the mesh's tensor axis add up in a step.
-
-        Args:
-          field: that it reads.
-          sliced: whether micro-batches encode each row twice.
-        """
-        del field, sliced
         return 0
 
     def less_memory(self, platform: str) -> Mapping[str, Any]:

@@ -93,12 +93,6 @@ class Transformer(Tower):
         small: Any = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "dropout": 0.0}
         return dataclasses.replace(self, **small)  # type: ignore
 
-    def flops_again(self, field: Any, forward: int) -> int:
-        """See `Tower`."""
-        if self.remat == "dots":
-            return self.depth * 4 * self.positions(field) ** 2 * self.width
-        return super().flops_again(field, forward)
-
     def at_depth(self, depth: int) -> "Transformer":
         """See `Tower`."""
         return dataclasses.replace(self, depth=depth)  # type: ignore
@@ -114,11 +108,6 @@ class Transformer(Tower):
         """Two arrays inside the MLP where layers are unrolled; with jax 0.11 fewer."""
         two = 2 if self.activation == "gelu_tanh" else 0
         return two * self.positions(field) * self.mlp * itemsize
-
-    def tensor_values(self, field: Any, sliced: bool) -> int:
-        """All-reduces of each layer: 2 forward, 4 backward, 1 more where it is computed again."""
-        times = 6 + (self.remat != "none") + (2 if sliced else 0)
-        return self.depth * times * self.positions(field) * self.width
 
     def less_memory(self, platform: str) -> Mapping[str, Any]:
         """Layers computed again; in a scan on CPUs, where XLA undoes it otherwise."""
@@ -186,16 +175,6 @@ class ViT(Transformer):
 
         return fit_image(part, self, max(field.size for field in fields), seed)
 
-    def flops(self, field: Any) -> int:
-        """See `Tower`."""
-        return self.build(0, (), parent=None).flops(field.size)
-
-    def flops_again(self, field: Any, forward: int) -> int:
-        """All but the embedding of the patches."""
-        again = super().flops_again(field, forward)
-        patches = (field.size // self.patch) ** 2
-        return again - (2 * patches * 3 * self.patch**2 * self.width if again == forward else 0)
-
 
 @register("tower")
 @dataclass(frozen=True)
@@ -261,10 +240,6 @@ class Bert(Transformer):
         from big_retrieval.interop.fit import fit_text
 
         return fit_text(part, self, max(field.length for field in fields), seed)
-
-    def flops(self, field: Any) -> int:
-        """See `Tower`."""
-        return self.build(0, (), parent=None).flops(field.length)
 
 
 VIT_SIZES = {  # patch, width, depth, heads, mlp

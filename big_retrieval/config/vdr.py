@@ -12,7 +12,7 @@ from big_retrieval.config.registry import register
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
     from big_retrieval.losses.function import LossFunction
-    from big_retrieval.plan.vdr_cost import VdrCost
+    from big_retrieval.plan.loss_cost import VdrCost
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Vdr(PairLoss):
 
     def cost(self, config: "Config", tensor: int) -> "VdrCost":
         """See `Loss`."""
-        from big_retrieval.plan.vdr_cost import VdrCost
+        from big_retrieval.plan.loss_cost import VdrCost
 
         return VdrCost(config, self, tensor)
 

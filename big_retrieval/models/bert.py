@@ -17,7 +17,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
-from big_retrieval.models.transformer import Norm, Remat, layers_flops, run_layers, stored_rows
+from big_retrieval.models.transformer import Norm, Remat, run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
@@ -189,9 +189,3 @@ class TextTransformer(nn.Module):
     def word_table(self) -> jax.Array:
         """`token_embedding` [V, W] in `param_dtype`; after the call, for heads that are tied."""
         return nn.unbox(self.get_variable("params", "token_embedding"))
-
-    @nn.nowrap
-    def flops(self, length: int) -> int:
-        """Operations of the matrix products, forward, for a text of `length` ids before tiling."""
-        length = length + self.class_tokens - 1
-        return layers_flops(length, self.width, self.depth, self.mlp)

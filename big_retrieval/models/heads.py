@@ -54,8 +54,3 @@ class ProjectionHead(nn.Module):
         if self.spheres is None:
             return embeddings
         return embeddings.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
-
-    @nn.nowrap
-    def flops(self, width: int, class_tokens: int) -> int:
-        """Operations of the product, forward, for one example."""
-        return 2 * class_tokens * width * (self.dim or 0)

@@ -139,12 +139,6 @@ class LexicalHead(nn.Module):
         return unit(out, -1) if self.normalise else out  # [B, V]
 
     @nn.nowrap
-    def flops(self, width: int, length: int) -> int:
-        """Operations of the products, forward, for one example of so many positions."""
-        outputs = len(self.terms) + (0 if self.transform == "none" else width)
-        return 2 * length * width * outputs
-
-    @nn.nowrap
     def _check(self, table: jax.Array | None) -> None:
         """Says which attributes do not fit."""
         if self.activation not in ACTIVATIONS:

@@ -243,32 +243,3 @@ class ResidualNetwork(nn.Module):
             for i in range(count):
                 stride = 2 if stage and not i else 1
                 yield f"layer{stage + 1}_{i}", self.stem * 2**stage, stride
-
-    @nn.nowrap
-    def flops(self, size: int) -> int:
-        """Operations of the convolutions, forward, for one image of `size` x `size` pixels."""
-        return self.stem_flops(size) + sum(self._block_flops(size))
-
-    @nn.nowrap
-    def stem_flops(self, size: int) -> int:
-        """Operations of the first convolution."""
-        return 2 * _half(size) ** 2 * 7 * 7 * 3 * self.stem
-
-    def _block_flops(self, size: int) -> Iterator[int]:
-        side, channels = _half(_half(size)), self.stem
-        for _, inner, stride in self._layout():
-            after, total, into = side if stride == 1 else _half(side), 0, channels
-            now = side
-            for window, features, step in convolutions(inner, stride, self.bottleneck):
-                now = now if step == 1 else _half(now)
-                total += 2 * now**2 * window**2 * channels * features
-                channels = features
-            if stride != 1 or into != channels:
-                total += 2 * after**2 * into * channels
-            yield total
-            side = after
-
-
-def _half(side: int) -> int:
-    """Side of an image behind a stride of 2."""
-    return -(-side // 2)

@@ -1,6 +1,7 @@
 """The whole model: every field goes through its tower and head and becomes embeddings."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
-from big_retrieval.models.flops import head_flops, tower_flops
+from big_retrieval.models.flops import by_depth, traced_flops
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -39,6 +40,11 @@ class RetrievalModel(nn.Module):
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32
     keep_raw: bool = False
+
+    def __hash__(self) -> int:
+        """By its dictionaries' entries, so that what is counted of a model is counted once."""
+        parts = (self.towers, self.fields, self.terms)
+        return hash((*(tuple(part.items()) for part in parts), self.topology, self.vocab_size))
 
     @nn.compact
     def __call__(
@@ -92,12 +98,17 @@ class RetrievalModel(nn.Module):
     @nn.nowrap
     def forward_flops(self) -> int:
         """Operations of the matrix products of one row of a batch, all fields, forward."""
-        total = 0
-        for name, field in self.fields.items():
-            tower, terms = self.towers[field.tower], self.terms.get(field.shares_head or name)
-            total += tower_flops(tower, field, self.vocab_size)
-            total += head_flops(field, tower, terms, self.vocab_size, self.topology)
-        return total
+        return sum(self.field_flops(name) for name in self.fields)
+
+    @nn.nowrap
+    def field_flops(self, name: str, *, backward: bool = False) -> int:
+        """Operations of a field's tower and head for one row, forward, or the backward pass too."""
+        used = self.fields[name].tower
+
+        def count(tower: Tower) -> int:
+            return _field_flops(self.clone(towers={**self.towers, used: tower}), name, backward)
+
+        return by_depth(self.towers[used], count)
 
     @nn.nowrap
     def example_inputs(self) -> dict[str, dict[str, jax.Array]]:
@@ -107,6 +118,21 @@ class RetrievalModel(nn.Module):
             shapes = field.shapes().items()
             out[name] = {key: jnp.ones((1, *shape), dtype) for key, (shape, dtype) in shapes}
         return out
+
+
+@functools.lru_cache(maxsize=64)
+def _field_flops(model: RetrievalModel, name: str, backward: bool) -> int:
+    """See `RetrievalModel.field_flops`."""
+    inputs = {name: model.example_inputs()[name]}
+    drawn = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), inputs)))
+    params, stats = drawn.pop("params"), drawn
+
+    def value(params: Any, stats: Any) -> jax.Array:
+        how: Any = {"train": backward, "rngs": {"dropout": jax.random.key(0)}}
+        reps: Any = model.apply({"params": params, **stats}, inputs, **how)
+        return jnp.sum(reps.embeddings[name])
+
+    return traced_flops(jax.value_and_grad(value) if backward else value, params, stats)
 
 
 def make_model(config: Config, vocab_size: int, words: Words | None = None) -> RetrievalModel:

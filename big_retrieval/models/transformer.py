@@ -174,24 +174,6 @@ def _constrain(x: jax.Array) -> jax.Array:
     return with_logical_constraint(x, ("batch", "length", "embed_act"))
 
 
-def layers_flops(length: int, width: int, depth: int, hidden: int) -> int:
-    """Floating-point operations of a stack's matrix products, forward, one example.
-
-    Per layer: four projections 8 L W^2, attention scores and sums 4 L^2 W, MLP 4 L W F; a
-    multiplication and an addition are 2 operations.
-
-    Args:
-      length: positions L, class tokens included.
-      width: W.
-      depth: number of layers.
-      hidden: F, the MLP's inner width.
-    """
-    projections = 8 * length * width * width
-    attention = 4 * length * length * width
-    mlp = 4 * length * width * hidden
-    return depth * (projections + attention + mlp)
-
-
 def stored_rows(tower: nn.Module, name: str, default: int) -> int:
     """Rows of the table that `tower` has as parameter `name`; `default` when it has none yet."""
     if not tower.has_variable("params", name):

@@ -23,7 +23,7 @@ from big_retrieval.models.layers import (
     parameter,
     uniform,
 )
-from big_retrieval.models.transformer import Remat, layers_flops, run_layers, stored_rows
+from big_retrieval.models.transformer import Remat, run_layers, stored_rows
 
 # Published sizes as keyword arguments: VisionTransformer(**SIZES["B/16"], class_tokens=16).
 SIZES: dict[str, dict[str, int]] = {
@@ -157,14 +157,6 @@ class VisionTransformer(nn.Module):
         init, shape = initializers.normal(std), (rows, self.width)
         table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
         return table.astype(self.dtype)
-
-    @nn.nowrap
-    def flops(self, size: int) -> int:
-        """Operations of the matrix products, forward, for one image of `size` x `size` pixels."""
-        patches = (size // self.patch) ** 2
-        embedding = 2 * patches * (3 * self.patch**2) * self.width
-        length = patches + self.class_tokens
-        return embedding + layers_flops(length, self.width, self.depth, self.mlp)
 
 
 def patchify(images: jax.Array, patch: int) -> jax.Array:

@@ -55,7 +55,7 @@ def smallest_change(
             sharded = rebuild(candidate.config)
             built[candidate.sharded] = sharded, memory.state_bytes(sharded)
         model, state = built[candidate.sharded]
-        return memory.from_state(model, candidate.config, state, platform)["total"] + offset
+        return memory.per_device(model, platform, candidate.config, state)["total"] + offset
 
     for candidate in _candidates(parts, platform):
         found = total(candidate)

@@ -1,16 +1,16 @@
-"""What losses hold, compute and send, by formulas; of several fields, all terms."""
+"""What losses hold, by formulas; of several fields, all terms."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
 from big_retrieval import similarity
-from big_retrieval.config import Config, PairLoss, is_lexical
+from big_retrieval.config import Config, PairLoss, Vdr, is_lexical
 from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.config.loss import Terms
 from big_retrieval.losses import blockwise, core
 from big_retrieval.losses.fields import Term, make_sides
-from big_retrieval.plan.loss_trace import TracedCost, traced_cost
+from big_retrieval.plan.loss_trace import traced_cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True)
 class LossCost:
-    """The formulas of a loss over all pairs of a batch; `plan/vdr_cost.py` has VDR's.
+    """The formulas of a loss over all pairs of a batch.
 
     Attributes:
       config: of the run, checked.
@@ -65,9 +65,9 @@ class LossCost:
         which: Terms = getattr(self.loss, "terms", "average")
         return make_sides(self.config, self.loss).terms(which)
 
-    def whole_shape(self, vocab_size: int = 0) -> tuple[int, int]:
+    def whole_shape(self) -> tuple[int, int]:
         """[M, N] of what it compares."""
-        return embedding_shape(self.config, self.loss.fields(self.config, "query")[0], vocab_size)
+        return embedding_shape(self.config, self.loss.fields(self.config, "query")[0])
 
     def shape(self) -> tuple[int, int]:
         """[M, N] on one device."""
@@ -126,62 +126,63 @@ class LossCost:
         whole = batch * (queries + partial) + statistics[1]
         return blocks + whole + (batch * moving + statistics[0]) // rows_over
 
-    def flops(self, vocab_size: int) -> int:
-        """Operations of the loss of one step over all devices.
 
-        4 products of all queries with all documents and hard negatives a term (forward; again in
-        the backward pass; the gradients of both sides). All topologies score by such products; the
-        geodesic adds arcs, one per score and sub-sphere, in both sweeps and for the slope.
+@dataclasses.dataclass(frozen=True)
+class VdrCost(LossCost):
+    """The formulas of VDR's loss."""
+
+    loss: Vdr
+
+    def terms(self) -> Sequence[Term]:
+        """See `LossCost`."""
+        count = (1 + self.loss.bag) * (1 + self.loss.symmetric)
+        return make_sides(self.config, self.loss).terms("average") * count
+
+    def transfers(self) -> list[Transfer]:
+        """The terms of `losses/vdr.py`, in its order.
+
+        Sparse queries are values and columns, with a mask those that it gives to a row, too; bags
+        have no gradient.
         """
-        n, (m, dim) = self.config.batch_size, self.whole_shape(vocab_size)
-        scores = n * n * (1 + self.config.negatives.count)
-        one = 4 * 2 * scores * m * dim
-        topology = similarity.topology(self.topology)
-        one += 3 * scores * topology.extra_operations((m, dim))
-        return one * len(self.terms())
+        dense = 4 * math.prod(self.shape())  # of a device's columns of a row
+        bow, width = self.bow("query"), self.whole_shape()[1]
+        gated, more = _kept(self.loss.top_k, width) + bow, -(-width // self.config.batch_size)
 
-    def wire(self, rows_over: int) -> dict[str, float]:
-        """Bytes that one device receives for the loss in a step, by kind of collective.
+        def sparse(name: str, entries: int, has_gradient: int) -> Transfer:
+            """Sparse where that is smaller."""
+            if 2 * entries >= width:
+                return Transfer(name, dense, 0, has_gradient * dense)
+            return Transfer(name, 4 * entries, 4 * entries, has_gradient * 4 * entries)
 
-        Of N rows of b bytes with gradients of g on R devices, gathering (R - 1) / R N b forward
-        and (R - 1) / R N g back, ring N (2 b + g); the queries of several terms are gathered once,
-        their gradients come back for each. Which columns a side has active is reduced over the
-        devices. What columns on the tensor axis add is in `columns_wire`.
-        """
-        rows, share = self.config.batch_size, (rows_over - 1) / rows_over
-        under_way, gathered = self.split()
-        forward = sum({each.name: each.forward for each in gathered}.values())
-        out = {
-            "all-gather": share * rows * forward,
-            "reduce-scatter": share * rows * sum(each.gradient for each in gathered),
-            "collective-permute": float(rows * sum(2 * t.forward + t.gradient for t in under_way)),
-            "all-reduce": 2 * share * self.activity() / self.tensor,
-        }
-        if rows_over == 1:
-            out = {}
-        if self.tensor > 1 and self.lexical:
-            for kind, size in self.columns_wire(rows_over).items():
-                out[kind] = out.get(kind, 0) + size
-        return {kind: size for kind, size in out.items() if size}
+        out = [sparse("gated", gated + more * self._masked("gated"), 1)]
+        if self.loss.bag:
+            out.append(sparse("bag", bow + more * self._masked("bag"), 0))
+        if self.loss.symmetric:
+            out.append(Transfer("query", dense, 0, dense))
+            if self.loss.bag:
+                name = "masked" if self._masked("bag") else "query"
+                out.append(Transfer(name, dense, 0, dense))
+        return out
 
-    def columns_wire(self, rows_over: int) -> dict[str, float]:
-        """What goes over the tensor axis, whose T devices have V / T columns of the same rows each.
+    def _masked(self, term: str) -> bool:
+        """Whether a term has the contrastive mask."""
+        return self.loss.mask.apply in (term, "both")
 
-        Each has a part of every score; they are summed forward and backward, 2 (T - 1) / T of 4
-        bytes a score each time.
-        """
-        share, batch = (self.tensor - 1) / self.tensor, self.config.batch_size
-        scores = batch // rows_over * batch * (1 + self.config.negatives.count) * len(self.terms())
-        return {"all-reduce": 2 * share * 2 * 4 * scores}
+    def bow(self, side: str) -> int:
+        """Words of a row's query or document at most."""
+        fields = (self.config.fields[name] for name in self.config.side(side))
+        return sum(field.length for field in fields if field.modality == "text")
 
-    def activity(self) -> int:
-        """Bytes of what is reduced over all rows of a lexical batch: one a column that some row has
-        active, for each side; 4 a column for the regulariser of a side."""
-        if not self.lexical:
-            return 0
-        sparsity = getattr(self.loss, "sparsity", None)
-        sides = 0 if sparsity is None else (sparsity.query > 0) + (sparsity.document > 0)
-        return self.whole_shape()[1] * (2 + 4 * sides) if sparsity is not None else 0
+    def dense_copies(self) -> int:
+        """What a mask leaves of the positives, and the documents of the four-term variant; two
+        terms without a mask make none."""
+        first = self._masked("gated") + (self.loss.bag and self._masked("bag"))
+        return first + self.loss.symmetric * (1 + self.loss.bag * (1 + self._masked("bag")))
+
+
+def _kept(top_k: int | None, width: int) -> int:
+    """Columns of `width` that a gate leaves."""
+    return width if top_k is None else min(top_k, width)
 
 
 def costs(config: Config, tensor: int = 1) -> list[LossCost]:
@@ -209,30 +210,10 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
     """`LossCost.memory` of all losses, and the traced memory of others; bytes on one device."""
     known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
-    return known + sum(cost.memory(rows_over) for cost in _traced(config, 0))
+    others = [name for name, each in config.losses.items() if each.cost(config, 1) is None]
+    return known + sum(traced_cost(config, name, 0).memory(rows_over) for name in others)
 
 
 def exchange_mode(config: Config, tensor: int = 1) -> str:
     """ "gather", or "ring" where the queries of a term of some loss go around one."""
     return "ring" if any(cost.split()[0] for cost in costs(config, tensor)) else "gather"
-
-
-def loss_flops(config: Config, vocab_size: int) -> int:
-    """`LossCost.flops` of all losses, and the traced operations of others."""
-    known = sum(cost.flops(vocab_size) for cost in costs(config))
-    return known + sum(cost.operations for cost in _traced(config, vocab_size))
-
-
-def _traced(config: Config, vocab_size: int) -> list[TracedCost]:
-    """`traced_cost` of the losses without formulas."""
-    names = [name for name, loss in config.losses.items() if loss.cost(config, 1) is None]
-    return [traced_cost(config, name, vocab_size) for name in names]
-
-
-def loss_wire(config: Config, rows_over: int, tensor: int = 1) -> dict[str, float]:
-    """`LossCost.wire` of all losses."""
-    out: dict[str, float] = {}
-    for cost in costs(config, tensor):
-        for kind, size in cost.wire(rows_over).items():
-            out[kind] = out.get(kind, 0) + size
-    return out

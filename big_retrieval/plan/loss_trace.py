@@ -1,8 +1,8 @@
-"""What a loss without formulas computes and holds, by tracing it on abstract arrays."""
+"""What a loss computes and, where it has no formulas, holds: by tracing it on abstract arrays."""
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,8 +12,7 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.losses.function import Context
-from big_retrieval.models.flops import traced_flops
-from big_retrieval.plan.liveness import peak_bytes
+from big_retrieval.models.flops import inner_programs, traced_flops
 from big_retrieval.train.step import abstract_batch
 
 
@@ -36,7 +35,7 @@ class TracedCost(NamedTuple):
 
 
 def traced_cost(config: Config, name: str, vocab_size: int) -> TracedCost:
-    """The cost of a loss without formulas.
+    """The cost of a loss.
 
     Traced as on one device, so that nothing is known of what it would send to others.
 
@@ -110,3 +109,47 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
         deep = reps([hard], config.batch_size, config.negatives.count)
         found = found.replace(negatives=deep)  # type: ignore
     return found
+
+
+def peak_bytes(function: Callable[..., Any], *args: Any) -> int:
+    """Bytes of the intermediate and final arrays that live at the same time, at the most.
+
+    An array lives from the operation that makes it to the last one that reads it; arguments do not
+    count. A compiler fuses operations and mostly holds less; where it runs them in another order,
+    it can hold more.
+
+    Args:
+      function: traced by jax.
+      *args: arrays or abstract arrays.
+    """
+    return _peak(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _peak(jaxpr: Any) -> int:
+    last = {v: i for i, equation in enumerate(jaxpr.eqns) for v in equation.invars if _is_made(v)}
+    last |= dict.fromkeys(filter(_is_made, jaxpr.outvars), len(jaxpr.eqns))
+    alive = dict.fromkeys((*jaxpr.invars, *jaxpr.constvars), 0)
+    now = peak = 0
+    for i, equation in enumerate(jaxpr.eqns):
+        # What an equation holds inside: a loop's body or a call holds its own arrays.
+        inside = max(map(_peak, inner_programs(equation.params)), default=0)
+        made = {v: _bytes(v) for v in equation.outvars}
+        now += sum(made.values())
+        peak = max(peak, now + max(0, inside - sum(made.values())))
+        alive |= made
+        for v in {*filter(_is_made, equation.invars), *equation.outvars}:
+            if last.get(v, i) == i:
+                now -= alive.pop(v, 0)
+    return peak
+
+
+def _is_made(variable: Any) -> bool:
+    """Whether it is a variable and no literal, which cannot be hashed."""
+    return not hasattr(variable, "val")
+
+
+def _bytes(variable: Any) -> int:
+    aval = variable.aval
+    if not hasattr(aval, "shape") or jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return 0
+    return math.prod(aval.shape) * aval.dtype.itemsize

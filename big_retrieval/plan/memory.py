@@ -74,30 +74,24 @@ def state_bytes(parts: BuiltModel) -> dict[str, int]:
     }
 
 
-def per_device(parts: BuiltModel, platform: str) -> dict[str, int]:
+def per_device(
+    parts: BuiltModel,
+    platform: str,
+    config: Config | None = None,
+    state: Mapping[str, int] | None = None,
+) -> dict[str, int]:
     """All of `PARTS` and their `total`, bytes on one device.
 
     Args:
       parts: of `build_model`; its mesh is the one that the step will run on.
       platform: "gpu", "tpu" or "cpu".
+      config: differs from that of `parts` only in how it is computed: `microbatch`, the losses, the
+        towers' `remat` and `scan`; None: that of `parts`.
+      state: of `state_bytes`, where it is there already.
     """
-    return from_state(parts, parts.config, state_bytes(parts), platform)
-
-
-def from_state(
-    parts: BuiltModel, config: Config, state: Mapping[str, int], platform: str
-) -> dict[str, int]:
-    """`per_device` for a config that differs from `parts` only in how it is computed.
-
-    Args:
-      parts: model and mesh.
-      config: may differ in `microbatch`, `loss` and the towers' `remat` and `scan`.
-      state: of `state_bytes`.
-      platform: "gpu", "tpu" or "cpu".
-    """
-    config = with_words(config, parts.model.vocab_size)
+    config = with_words(config or parts.config, parts.model.vocab_size)
     found = {
-        **state,
+        **(state or state_bytes(parts)),
         "activations": sum(activations(parts, config, platform).values()),
         "representations": representations(config, groups(parts), parts.mesh.shape["tensor"]),
         "loss": loss(config, groups(parts), platform, parts.mesh.shape["tensor"]),

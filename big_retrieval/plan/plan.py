@@ -105,7 +105,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
     Args:
       config: checked.
       where: the devices.
-      compiling: False leaves the compiler out; everything is from formulas then.
+      compiling: False leaves the compiler out; what devices send is not counted then.
     """
     words = vocabulary(config)
     config = with_words(config, words.size)
@@ -135,7 +135,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
         "compiler": compiler,
         "fits": fits,
         "smallest_change": None if change is None else change._asdict(),
-        **_costs(config, where, parts, words, compiler, native),
+        **_costs(config, where, words, compiler),
     }
 
 
@@ -215,16 +215,12 @@ def _compile_step(parts: BuiltModel, step: Step) -> dict[str, Any]:
 def _costs(
     config: Config,
     where: Target,
-    parts: BuiltModel,
     words: VocabularySize,
     compiler: dict[str, Any] | None,
-    native: bool,
 ) -> dict[str, Any]:
     """Operations, traffic and time."""
     operations = cost.flops(config, words.size)
-    wire, source = cost.wire_bytes(parts, config), "formula"
-    if native and compiler:
-        wire, source = compiler["wire_bytes_by_collective"], f"compiler ({compiler['platform']})"
+    wire = {} if compiler is None else compiler["wire_bytes_by_collective"]
     received = sum(wire.values())
     out = {
         "flops_per_step": sum(operations.values()),  # executed, over all devices
@@ -232,7 +228,7 @@ def _costs(
         "flops_by_part": operations,
         "wire_bytes": received,  # received by one device in a step
         "wire_bytes_by_collective": wire,
-        "wire_bytes_source": source,
+        "wire_bytes_source": "" if compiler is None else f"compiled for {compiler['platform']}",
     }
     times = dict.fromkeys(("step", "compute", "wire", "exposed_wire", "mfu"))
     if where.chip is not None:

@@ -80,13 +80,6 @@ def _costs(plan: dict[str, Any]) -> list[str]:
         f"  {gib(plan['wire_bytes'])} received per device, {plan['wire_bytes_source']}"
         f"{_split(plan['wire_bytes_by_collective'])}",
     ]
-    found = plan["compiler"]
-    if found is not None and plan["wire_bytes_source"] == "formula":
-        wire = found["wire_bytes_by_collective"]
-        lines.append(
-            f"  {gib(sum(wire.values()))} in the program compiled for {found['platform']}"
-            f"{_split(wire)}"
-        )
     expected = plan["expected"]
     if expected["step_seconds"] is None:
         return [*lines, "  time and MFU: not known, the table of chips has no peak for this device"]

@@ -1,36 +1,76 @@
-"""Operations by tracing: the same as the formulas where there are some."""
+"""Operations by tracing, against hand counts and published numbers."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from big_retrieval.config import Bert, ImageField, Projection, ResNet, TextField, ViT
+from big_retrieval.config import (
+    RESNET_SIZES,
+    Bert,
+    ImageField,
+    Projection,
+    ResNet,
+    TextField,
+    ViT,
+)
 from big_retrieval.models import flops
+from big_retrieval.models.towers import RetrievalModel
 
 SMALL: Any = {"width": 16, "depth": 3, "heads": 2, "mlp": 32}
-TOWERS = [
-    (ViT(patch=8, class_tokens=2, **SMALL), ImageField(size=32)),
-    (ViT(patch=8, scan=True, **SMALL), ImageField(size=32)),
-    (ViT(patch=8, remat="block", **SMALL), ImageField(size=32)),
-    (Bert(class_tokens=2, vocab_size=50, **SMALL), TextField(length=12)),
-    (Bert(norm="pre", causal=True, pool="last", vocab_size=50, **SMALL), TextField(length=12)),
-    (ResNet(stem=8, blocks=(1, 2)), ImageField(size=32)),
-    (ResNet(stem=8, blocks=(1, 1), bottleneck=False), ImageField(size=33)),
-]
 
 
-@pytest.mark.parametrize(("tower", "field"), TOWERS)
-def test_towers(tower: Any, field: Any) -> None:
-    assert flops._traced_tower(tower, field, 50) == tower.flops(field)
+def counted(tower: Any, field: Any, dim: int | None = None, **how: Any) -> int:
+    field = dataclasses.replace(field, tower="tower", head=Projection(dim=dim))
+    model = RetrievalModel({"tower": tower}, {"field": field}, "sphere", 50)
+    return model.field_flops("field", **how)
 
 
-def test_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    tower, field = TOWERS[0][0], ImageField(size=32, head=Projection(dim=6))
-    known = flops.head_flops(field, tower, None, 50, "sphere")
-    monkeypatch.setattr(Projection, "flops", lambda *args: None)
-    assert flops.head_flops(field, tower, None, 50, "sphere") == known == 2 * 2 * 16 * 6
+def layers(length: int) -> int:
+    """Per layer: four projections, scores and sums of attention, two dense layers."""
+    return SMALL["depth"] * 2 * length * (4 * 16 * 16 + 2 * length * 16 + 2 * 16 * 32)
+
+
+@pytest.mark.parametrize("how", [{}, {"scan": True}, {"remat": "block"}])
+def test_a_vision_transformer_by_hand(how: Any) -> None:
+    found = counted(ViT(patch=8, class_tokens=2, **SMALL, **how), ImageField(size=32), dim=6)
+    assert found == 2 * 16 * (3 * 8 * 8) * 16 + layers(18) + 2 * 2 * 16 * 6
+
+
+def test_a_text_transformer_by_hand() -> None:
+    assert counted(Bert(class_tokens=2, **SMALL), TextField(length=12)) == layers(13)
+    clip: Any = {"norm": "pre", "causal": True, "pool": "last"}
+    assert counted(Bert(**clip, **SMALL), TextField(length=12)) == layers(12)
+
+
+def test_a_residual_network_by_hand() -> None:
+    tower = ResNet(stem=8, blocks=(1, 1), bottleneck=False)
+    stem = 17**2 * 7 * 7 * 3 * 8
+    first = 2 * 9**2 * 9 * 8 * 8
+    second = 5**2 * (9 * 8 * 16 + 9 * 16 * 16 + 8 * 16)
+    assert counted(tower, ImageField(size=33)) == 2 * (stem + first + second)
+
+
+def test_published_sizes() -> None:
+    """Multiply-adds at 224 pixels: ViT-B/16 17.56 G, ResNets 4.09 and 1.81 G with their `fc`."""
+    image = ImageField(size=224)
+    assert counted(ViT(), image) == pytest.approx(2 * 17.56e9, rel=2e-3)
+    for depth, total, fc in ((50, 4.09e9, 2048 * 1000), (18, 1.81e9, 512 * 1000)):
+        blocks, bottleneck = RESNET_SIZES[depth]
+        found = counted(ResNet(blocks=blocks, bottleneck=bottleneck), image)
+        assert found / 2 + fc == pytest.approx(total, rel=3e-3)
+
+
+def test_the_backward_pass_costs_two_more_and_what_it_repeats() -> None:
+    field = TextField(length=12)
+    plain = counted(Bert(**SMALL), field, backward=True)
+    assert plain == 3 * layers(12)
+    block = counted(Bert(remat="block", **SMALL), field, backward=True)
+    assert block - plain == layers(12)
+    dots = counted(Bert(remat="dots", **SMALL), field, backward=True)
+    assert dots - plain == 3 * 4 * 12 * 12 * 16
 
 
 def test_branches_and_inner_programs() -> None:

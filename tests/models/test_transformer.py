@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import BlockInit
-from big_retrieval.models.transformer import Block, layers_flops, run_layers
+from big_retrieval.models.transformer import Block, run_layers
 from tests.helpers import drawn
 
 W, H, F, DEPTH = 8, 2, 16, 2
@@ -276,10 +276,3 @@ def test_unknown_words() -> None:
         Stack(remat="blok").init(jax.random.key(0), x)
     with pytest.raises(UserError, match="norm 'middle' is unknown"):
         Stack(norm="middle").init(jax.random.key(0), x)
-
-
-def test_layers_flops_by_hand() -> None:
-    # One layer, L = 3, W = 2, F = 5. Projections: 4 of [3,2]x[2,2] = 12 multiply-adds each, 48.
-    # Scores [3,2]x[2,3] = 18, sums [3,3]x[3,2] = 18. MLP: [3,2]x[2,5] and back, 30 each, 60.
-    assert layers_flops(3, 2, 1, 5) == 2 * (48 + 18 + 18 + 60)
-    assert layers_flops(3, 2, 7, 5) == 7 * 2 * 144

@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from big_retrieval.plan import cost, hlo
+from big_retrieval.plan import cost
 from big_retrieval.runtime import chips
-from big_retrieval.train.step import abstract_batch, compile_step
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import VOCAB, sized
 
@@ -28,7 +27,8 @@ def test_what_is_computed_again() -> None:
     image, text = parts.config.fields["image"], parts.config.fields["text"]
     patches = (getattr(image, "size") // 8) ** 2  # noqa: B009
     lengths = (patches + 2, getattr(text, "length") + 1)  # noqa: B009
-    layers = sum(2 * (4 * n * 64 * (2 * 64 + 256) + 4 * n * n * 64) for n in lengths)
+    # Nothing needs the last product of a pre-LN layer again.
+    layers = sum(2 * (2 * n * 64 * (4 * 64 + 256) + 4 * n * n * 64) for n in lengths)
     assert cost.flops(parts.config, VOCAB)["recomputation"] == 64 * layers
     sliced = changed(parts.config, microbatch=16)
     assert cost.flops(sliced, VOCAB)["recomputation"] == 64 * (layers + forward)
@@ -39,13 +39,6 @@ def test_what_is_computed_again() -> None:
     assert cost.flops(dots, VOCAB)["recomputation"] == 64 * attention
 
 
-def test_the_geodesic_costs_more() -> None:
-    plain, arcs = (
-        cost.flops(sized(topology=t).config, VOCAB)["loss"] for t in ("oblique", "geodesic")
-    )
-    assert arcs > plain
-
-
 def test_lexical_heads_are_counted() -> None:
     parts = sized(**lexical_texts())
     layer = 8 * 20 * 16 * 16 + 4 * 20 * 20 * 16 + 4 * 20 * 16 * 32
@@ -54,58 +47,6 @@ def test_lexical_heads_are_counted() -> None:
     found = cost.flops(parts.config, VOCAB)
     assert found["towers"] == 3 * 64 * 2 * (layer + head)
     assert found["loss"] == 4 * 2 * 64**2 * VOCAB
-
-
-def test_one_device_receives_nothing() -> None:
-    parts = sized()
-    assert cost.wire_bytes(parts, parts.config) == {}
-
-
-def test_wire_by_hand() -> None:
-    parts = sized(8)
-    count, side = sum(parts.parameters.values()), 64 * 2 * 4 * 4
-    assert cost.wire_bytes(parts, parts.config) == pytest.approx(
-        {
-            "all-reduce": 2 * 4 * count * 7 / 8,
-            "all-gather": side * 7 / 8,
-            "reduce-scatter": side * 7 / 8,
-        }
-    )
-    ring_loss = changed(parts.config.losses["main"], exchange="ring")
-    ring = changed(parts.config, losses={"main": ring_loss})
-    found = cost.wire_bytes(parts, ring)
-    assert found == {"all-reduce": 2 * 4 * count * 7 / 8, "collective-permute": 3 * side}
-    slices = cost.wire_bytes(parts, changed(parts.config, microbatch=16))
-    assert slices["all-reduce"] == pytest.approx(4 * 2 * 4 * count * 7 / 8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "rel"),
-    [
-        ({}, 0.02),
-        ({"microbatch": 16}, 0.02),
-        ({"losses__main__exchange": "ring"}, 0.02),
-        ({"mesh__data": 4, "mesh__tensor": 2}, 0.2),
-    ],
-)
-def test_wire_agrees_with_the_compiled_program(changes: dict[str, Any], rel: float) -> None:
-    parts = sized(8, **changes)
-    batch = abstract_batch(parts.config, parts.mesh)
-    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
-    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
-    formula = cost.wire_bytes(parts, parts.config)
-    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=rel)
-
-
-@pytest.mark.slow
-def test_parameters_under_fsdp_are_gathered_as_often_as_the_formula_says() -> None:
-    parts = sized(8, mesh__data=1, mesh__fsdp=8, tower={"remat": "block", "scan": True})
-    batch = abstract_batch(parts.config, parts.mesh)
-    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
-    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
-    formula = cost.wire_bytes(parts, parts.config)
-    assert found["all-gather"] == pytest.approx(formula["all-gather"], rel=0.1)
 
 
 def test_seconds_are_arithmetic() -> None:

@@ -1,4 +1,4 @@
-"""What the losses of lexical models send and compute, by formulas and as compiled."""
+"""What the losses of lexical models compute, and how they are sent."""
 
 import dataclasses
 import re
@@ -14,10 +14,10 @@ from big_retrieval import config as configs
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Contrastive, Sparsity, TermMask, Vdr, recipe
 from big_retrieval.losses.objective import make_objective
-from big_retrieval.plan import cost, hlo, loss_cost
+from big_retrieval.plan import cost, loss_cost
 from big_retrieval.plan.vocabulary import with_words
 from big_retrieval.train.build import BuiltModel
-from big_retrieval.train.step import abstract_batch, compile_step
+from big_retrieval.train.step import abstract_batch
 from tests.helpers import lexical_texts
 from tests.plan.test_memory import sized
 
@@ -52,29 +52,6 @@ LOSSES = {
 }
 
 
-def test_by_hand() -> None:
-    """Values and columns go there, values come back; bags have no gradient."""
-    gated, bag, dense = 4 * (TOP + LENGTH), 4 * LENGTH, 4 * WIDTH
-    share = 4 * -(-WIDTH // ROWS)  # of the mask
-    expected = {
-        "paper": (2 * gated + 2 * bag, gated),
-        "mask": (2 * (gated + share) + 2 * bag, gated + share),
-        "four terms": (2 * gated + 2 * bag + dense, gated + 2 * dense),
-        "code": (2 * (gated + share) + 2 * (bag + share) + 2 * dense, gated + share + 2 * dense),
-        "wide": (dense + 2 * bag, dense),
-        "splade": (dense, dense),
-    }
-    for name, (forward, back) in expected.items():
-        found = loss_cost.loss_wire(lexical(LOSSES[name])[1], 8)
-        assert found["all-gather"] == ROWS * forward * 7 / 8, name
-        assert found["reduce-scatter"] == ROWS * back * 7 / 8, name
-        assert "collective-permute" not in found
-    found = loss_cost.loss_wire(lexical(LOSSES["ring"])[1], 8)
-    assert found["collective-permute"] == ROWS * (5 * gated + 4 * bag)
-    assert found.keys() == {"collective-permute", "all-reduce"}
-    assert loss_cost.loss_wire(lexical(LOSSES["paper"])[1], 1) == {}
-
-
 def test_each_term_chooses_how_it_is_sent() -> None:
     """Dense queries of a large batch go around a ring, their sparse ones are gathered."""
     config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
@@ -87,31 +64,17 @@ def test_each_term_chooses_how_it_is_sent() -> None:
     assert loss_cost.loss(paper, 8, "gpu") < loss_cost.loss(config, 8, "gpu")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LOSSES)
-def test_wire_agrees_with_the_compiled_program(name: str) -> None:
-    parts, config = lexical(LOSSES[name])
-    batch = abstract_batch(parts.config, parts.mesh)
-    program = compile_step(parts.step, parts.abstract, batch, parts.mesh)
-    found = hlo.by_kind(hlo.collectives(program.as_text() or ""))
-    formula = cost.wire_bytes(parts, config)
-    for kind in formula:  # statistics, a few numbers a row, are in none of the formulas
-        assert found[kind] == pytest.approx(formula[kind], rel=0.03, abs=4000), kind
-    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=0.02)
-
-
 @pytest.mark.parametrize(
     "name",
     [name if name == "code" else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES],
 )
-def test_columns_on_the_tensor_axis(name: str) -> None:
-    """The loss by itself sends what the formulas say, and no device has all columns of a row."""
-    loss = dataclasses.replace(LOSSES[name], block=16)  # of one block, scores are summed once only
-    parts, config = lexical(loss, mesh__data=2, mesh__tensor=4)
+def test_no_device_has_all_terms_of_a_row(name: str) -> None:
+    """With terms on the tensor axis; but for a gate that asks every device for all that it has."""
+    parts, config = lexical(LOSSES[name], mesh__data=2, mesh__tensor=4)
     objective, batch = make_objective(config), abstract_batch(config, parts.mesh)
     rows = NamedSharding(parts.mesh, P("data"))
-    columns = NamedSharding(parts.mesh, P("data", None, "tensor"))
-    embeddings = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=columns)
+    terms = NamedSharding(parts.mesh, P("data", None, "tensor"))
+    embeddings = jax.ShapeDtypeStruct((ROWS, 1, WIDTH), jnp.float32, sharding=terms)
     bow = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32, sharding=rows)
 
     def value(embeddings: Any, bow: Any, batch: Any) -> Any:
@@ -122,12 +85,7 @@ def test_columns_on_the_tensor_axis(name: str) -> None:
         names = ("query", "document")
         program = step.lower(dict.fromkeys(names, embeddings), dict.fromkeys(names, bow), batch)
         text = program.compile().as_text() or ""
-    found, formula = hlo.by_kind(hlo.collectives(text)), loss_cost.loss_wire(config, 2, 4)
-    for kind in formula:
-        assert found[kind] == pytest.approx(formula[kind], rel=0.04, abs=4000), kind
-    assert sum(found.values()) == pytest.approx(sum(formula.values()), rel=0.03, abs=6000)
-    if name != "wide":  # whose gate asks every device for all that it has
-        assert not re.findall(rf"f32\[\d+(?:,1)?,{WIDTH}\]", text)
+    assert bool(re.findall(rf"f32\[\d+(?:,1)?,{WIDTH}\]", text)) is (name == "wide")
 
 
 def test_hard_negatives_are_encoded_and_scored() -> None:
