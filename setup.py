@@ -84,7 +84,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
-    package_data={"big_retrieval": ["py.typed"]},
+    package_data={"big_retrieval": ["py.typed", "*/*.css"]},
     cmdclass={"build_py": BuildPy},
     entry_points={"console_scripts": ["big-retrieval = big_retrieval.__main__:main"]},
     install_requires=BASE,

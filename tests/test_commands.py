@@ -280,6 +280,7 @@ def test_a_wheel_brings_configs_and_launch_scripts(tmp_path: Path) -> None:
         assert "big-retrieval = big_retrieval.__main__:main" in archive.read(points).decode()
     for name in ("configs/quickstart.py", "configs/sweeps/emoji_gcl.py", "launch/slurm.sbatch"):
         assert f"big_retrieval/_shipped/{name}" in names
+    assert {"big_retrieval/report/style.css", "big_retrieval/explain/pages.css"} <= {*names}
     assert os.access(ROOT / "launch" / "local.sh", os.X_OK)
     (tmp_path / "elsewhere").mkdir()
     env = environment(PYTHONPATH=str(tmp_path / "installed"))

@@ -94,7 +94,7 @@ def examples(
       options: which.
 
     Returns:
-      The set, and the examples in its order; damaged records are left out.
+      The set, and the examples in its order; damaged records are skipped.
 
     Raises:
       UserError: there is no such field or data, no record can be used, or the mode needs words of
@@ -108,17 +108,17 @@ def examples(
     records = np.sort(rng.choice(len(source), count, replace=False))
     items: dict[int, Any] = {}
     texts: dict[int, list[Any]] = {}
-    left_out = LeftOut("records")
-    for record, value in values_of(source, reader_of(model, field), records, left_out):
+    skipped = LeftOut("records")
+    for record, value in values_of(source, reader_of(model, field), records, skipped):
         items.setdefault(record, value)  # of several texts the first
     for record in [*items]:
         try:
             texts[record] = list(source_texts(source, record, reader_of(model, other)))
         except Damaged as problem:
-            left_out.add(problem)
+            skipped.add(problem)
             del items[record]
-    left_out.check(count)
-    left_out.close()
+    skipped.check(count)
+    skipped.close()
     return source, _explained(model, (field, other), items, [*texts.values()], options.mode)
 
 
@@ -169,7 +169,7 @@ def _explained(
             pairs.append((shown(text), listing.shared(asked[[query]], row, names)))
             query += 1
         own = bags[starts[place] : starts[place + 1]].indices  # of all texts
-        words = frozenset(names[int(column)] for column in np.unique(own))
+        words = frozenset(names[int(term)] for term in np.unique(own))
         out.append(ExplainedRecord(record, item, listing.strongest(row, names, None), words, pairs))
     return out
 

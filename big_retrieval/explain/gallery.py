@@ -21,25 +21,6 @@ SIDE = 224  # pixels of a picture's longer side at most
 UNSEEN = 12  # words that are named
 MATCHED = 5  # words of a pair
 MOST_CHARACTERS = 400  # of a text
-CSS = """
-.gallery { display: grid; gap: 16px; margin-top: 20px;
-  grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); }
-.seen { display: grid; grid-template-columns: 120px minmax(0, 1fr); gap: 10px 18px;
-  background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px;
-  align-content: start; break-inside: avoid; }
-.seen figure { margin: 0; }
-.seen.text { grid-template-columns: minmax(0, 1fr); }
-.seen img { width: 120px; height: 120px; object-fit: contain; border-radius: 4px;
-  background: var(--back); display: block; image-rendering: auto; }
-.seen .small { image-rendering: pixelated; }
-.pairs { list-style: none; padding: 0; }
-.values .own ~ i { opacity: 1; }
-.pairs { grid-column: 1 / -1; border-top: 1px solid var(--line); padding-top: 4px; }
-.pairs li { padding: 4px 0; }
-.pairs .score { float: right; margin-left: 12px; }
-.pairs .matched { display: flex; flex-wrap: wrap; gap: 2px 10px; }
-.seen > .note { grid-column: 1 / -1; margin: 0; }
-"""
 
 
 def write(
@@ -68,7 +49,7 @@ def write(
     )
     cards = tag("div", (_card(each, count) for each in found), class_="gallery")
     body = [tag("p", note), tag("p", reading, class_="note"), cards]
-    write_bytes(folder / PAGE, page(title, body, CSS).encode())
+    write_bytes(folder / PAGE, page(title, body).encode())
     return folder / PAGE
 
 
@@ -123,5 +104,5 @@ def _unseen(words: Sequence[str]) -> Html | None:
     rest = len(words) - UNSEEN
     more = f" and {rest:,} more" if rest > 0 else ""
     return tag(
-        "p", f"In its texts, not in its columns: {' · '.join(words[:UNSEEN])}{more}", class_="note"
+        "p", f"In its texts, not among its terms: {' · '.join(words[:UNSEEN])}{more}", class_="note"
     )

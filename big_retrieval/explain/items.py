@@ -67,7 +67,7 @@ def evenly(source: RecordSource, count: int | None) -> np.ndarray:
 
 
 def values_of(
-    source: RecordSource, reader: FieldReader, records: np.ndarray, left_out: LeftOut
+    source: RecordSource, reader: FieldReader, records: np.ndarray, skipped: LeftOut
 ) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 
@@ -75,7 +75,7 @@ def values_of(
       source: the records.
       reader: of the field.
       records: their indices.
-      left_out: counts those that are damaged.
+      skipped: counts those that are damaged.
 
     Raises:
       UserError: a record has no such column, or all are damaged.
@@ -85,10 +85,10 @@ def values_of(
             with record_at(place_of(source, record)):
                 values = _values(source, reader, record)
         except Damaged as problem:
-            left_out.add(problem)
+            skipped.add(problem)
             continue
         yield from ((record, value) for value in values)
-    left_out.check(len(records))
+    skipped.check(len(records))
 
 
 def _values(source: RecordSource, reader: FieldReader, record: int) -> Sequence[Any]:

@@ -110,7 +110,7 @@ def check_asked(
     """Looks for mistakes before anything is encoded.
 
     Raises:
-      UserError: a text is empty, or a word of `maps` is no column.
+      UserError: a text is empty, or a word of `maps` is no term.
     """
     for item in (*items, *([other] if other else [])):
         if item.kind == "text" and not item.value.strip():

@@ -13,38 +13,11 @@ from PIL import Image
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.io.durable import write_bytes
-from big_retrieval.report.html import Html, document, tag
+from big_retrieval.report.html import Html, document, style, tag
 from big_retrieval.report.numbers import number
 from big_retrieval.sparse.listing import Listed
 
 PAGE = "explain.html"
-CSS = """
-main { padding-top: 32px; padding-bottom: 40px; }
-.values { list-style: none; padding: 0; max-width: 420px; }
-.values li { display: grid; grid-template-columns: minmax(0, 12ch) 2ch minmax(40px, 1fr) 6ch;
-  gap: 8px; align-items: center; font-size: 13px; line-height: 20px; }
-.values .word { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.values .own { font-weight: 650; }
-.values .tick { color: var(--good); font-weight: 650; }
-.values i { display: block; height: 10px; border-radius: 2px; width: var(--s);
-  background: var(--c0); }
-.values .own ~ i { background: var(--good); }
-.values .value { color: var(--soft); font-variant-numeric: tabular-nums; }
-"""
-_OWN_CSS = """
-.parts { display: grid; grid-template-columns: minmax(0, 420px) minmax(0, 1fr); gap: 18px 28px; }
-.parts figure { margin: 0; max-width: 100%; }
-.parts > div { display: grid; gap: 14px; align-content: start; }
-.parts img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
-.parts img.cloud { width: 300px; }
-.parts img.box { width: 560px; background: #ffffff; }
-.parts figcaption { color: var(--soft); font-size: 13px; padding-top: 2px; max-width: 560px; }
-.parts > .pictures { display: flex; flex-wrap: wrap; gap: 18px 14px; align-items: flex-start; }
-@media (max-width: 900px) { .parts { grid-template-columns: minmax(0, 1fr); } }
-@media (max-width: 520px) {
-  .pictures figure:not(.box) { max-width: calc(50% - 7px); }
-}
-"""
 CLOUD = "The larger a word, the larger its value."
 LOG_CLOUD = "The larger a word, the larger its part of the score."
 
@@ -126,7 +99,7 @@ def write(
             write_bytes(folder / f"{name}-{_plain(each)}.png", png)
         sections.append(_section(part, count, coded))
     notes = [tag("p", note, class_="note") for note in (reading, missing.capitalize()) if note]
-    write_bytes(folder / PAGE, page(title, [*notes, *sections], _OWN_CSS).encode())
+    write_bytes(folder / PAGE, page(title, [*notes, *sections]).encode())
     return folder / PAGE
 
 
@@ -192,15 +165,10 @@ def _bar(word: str, value: float, written: str, *, most: float, own: bool) -> Ht
     )
 
 
-def page(title: str, body: Sequence[Html | None], css: str) -> str:
-    """A page without other files.
-
-    Args:
-      title: of the page.
-      body: what is on it.
-      css: the page's own rules.
-    """
-    return document(title, tag("main", tag("h1", title), body), css=CSS + css)
+def page(title: str, body: Sequence[Html | None]) -> str:
+    """A page without other files."""
+    rules = style("big_retrieval.explain", "pages.css")
+    return document(title, tag("main", tag("h1", title), body), css=rules)
 
 
 def _png(image: Image.Image) -> bytes:

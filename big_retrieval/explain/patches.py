@@ -36,11 +36,11 @@ class Patches:
     Attributes:
       picture: what the model saw, uint8 [S, S, 3].
       side: R.
-      words: of the V columns.
+      words: of the V terms.
       hidden: outputs of the tower, [R * R, D].
       head: the lexical head.
       params: its parameters.
-      top_k: columns that the gate leaves; None: all.
+      top_k: terms that the gate leaves; None: all.
     """
 
     picture: np.ndarray
@@ -73,7 +73,7 @@ class Patches:
         return np.concatenate(rows)
 
     def strongest(self, chosen: np.ndarray, count: int | None = 20) -> Listed:
-        """(word, value) of the strongest columns of E(x) of some patches, largest first.
+        """(word, value) of the strongest terms of E(x) of some patches, largest first.
 
         Args:
           chosen: bool [R, R], as `rectangle` gives it.
@@ -91,17 +91,17 @@ class Patches:
         """The value of a word at each patch, float32 [R, R].
 
         In the unit of the whole image's representation: with max pooling the largest is the
-        image's value at this column.
+        image's value of this term.
 
         Raises:
-          UserError: no column is called so.
+          UserError: no term is called so.
         """
         check_word(word, self.words)
         return self.values[:, self.words.index(word)].reshape(self.side, self.side)
 
     @functools.cached_property
     def values(self) -> np.ndarray:
-        """Every column at each patch, in the unit of the whole image's V(x), float32 [R * R, V]."""
+        """Every term at each patch, in the unit of the whole image's V(x), float32 [R * R, V]."""
         plain = self.head.clone(normalise=False)
         each = self._pooled(plain, self.hidden[:, None])  # [R * R, V]
         if not self.head.normalise:
@@ -150,15 +150,15 @@ def look(model: "TrainedModel", image: Any, field: str = "image") -> Patches:
 
 
 def check_word(word: str, words: Sequence[str]) -> None:
-    """Raises a UserError unless a column is called so.
+    """Raises a UserError unless a term is called so.
 
     Args:
       word: of a user.
-      words: of all columns.
+      words: of all terms.
     """
     if word not in words:
         raise UserError(
-            f"no column is called {word!r}: the model's vocabulary has word pieces, which "
+            f"no term is called {word!r}: the model's vocabulary has word pieces, which "
             "big-retrieval explain lists."
         )
 

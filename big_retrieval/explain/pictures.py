@@ -140,7 +140,7 @@ def box_plot(title: str, found: "Box", words: Sequence[str]) -> Image.Image:
     Args:
       title: what is shown.
       found: the box.
-      words: of all columns.
+      words: of all terms.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -157,9 +157,9 @@ def vocabulary(
     """
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
-    reader, left_out = reader_of(model, name), LeftOut("records")
+    reader, skipped = reader_of(model, name), LeftOut("records")
     source = open_data(model.config, data, texts=reader.field.modality == "text")
-    values = (value for _, value in values_of(source, reader, evenly(source, count), left_out))
+    values = (value for _, value in values_of(source, reader, evenly(source, count), skipped))
     found, words = usage(model, values, name), words_of(model, name)
     terms, means = terms_of(found.means)
     strong, boxed = box(found.means, BOXED), min(BOXED, found.coverage)
@@ -168,8 +168,8 @@ def vocabulary(
         f"terms are not 0 somewhere, {number(found.nonzero, 4)} in an average {name}; the "
         f"strongest {boxed} terms have {pictures.percent(found.weight(BOXED))} of all value"
     )
-    if left_out.count:
-        note += f"; {count_of(left_out.count, 'record')} skipped"
+    if skipped.count:
+        note += f"; {count_of(skipped.count, 'record')} skipped"
     title = f"average values of {name}, {source.name}"
     drawn = []
     if draw:

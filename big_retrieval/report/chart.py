@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from big_retrieval.report.drawing import Axes, at, figure, label, ticks
 from big_retrieval.report.html import Html, tag
-from big_retrieval.report.numbers import labelled
+from big_retrieval.report.numbers import labelled, short
 from big_retrieval.report.read import Points
 
 WIDTH, HEIGHT = 400, 216
@@ -14,6 +14,7 @@ MARGINS = LEFT, RIGHT, TOP, BOTTOM = 46, 54, 10, 26
 MARKED = 40  # points of a series that are marked each
 SMOOTHED = 80  # points from which on a mean is drawn over the noise
 LINE = 12.5  # between the labels of two last values
+WIDEST = 7  # letters of the label of a last value
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,9 @@ def _last_values(chart: Chart, axes: Axes) -> Iterator[Html]:
         places[i] = min(places[i], lowest)
         lowest = places[i] - LINE
     for y, (_, series) in zip(places, ends, strict=True):
-        words = labelled(chart.metric, series.finite[-1][1])
+        last = series.finite[-1][1]
+        words = labelled(chart.metric, last)
+        words = words if len(words) <= WIDEST else short(last)
         yield label(words, WIDTH - RIGHT + 6, y + 3.5, look=f"last c{series.colour}")
 
 

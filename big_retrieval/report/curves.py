@@ -89,21 +89,21 @@ def section(runs: Sequence[RunFiles]) -> Html:
     once = [c for c in charts if "/" in c.metric and all(len(s.points) == 1 for s in c.series)]
     charts = [chart for chart in charts if chart not in once]
     shown = tag("div", (draw(chart) for chart in charts[:SHOWN]), class_="charts")
-    left_out = None
+    once_only = None
     if once:
         names = sorted({chart.title.rsplit(" · ", 1)[0] for chart in once})
         more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
         words_ = f"Measured once, so in the tables only: {'; '.join(names[:12])}{more}."
-        left_out = tag("p", words_, class_="note")
+        once_only = tag("p", words_, class_="note")
     if any(chart.smoothed for chart in charts):
         told = "Thin lines are as logged, thick ones a running mean over a twentieth of the points."
         shown = tag("div", tag("p", told, class_="note"), shown)
     rest = charts[SHOWN:]
     if not rest:
-        return tag("div", shown, left_out)
+        return tag("div", shown, once_only)
     folded = tag(
         "details",
         tag("summary", f"{len(rest):,} more charts"),
         tag("div", (draw(chart) for chart in rest), class_="charts"),
     )
-    return tag("div", shown, folded, left_out)
+    return tag("div", shown, folded, once_only)

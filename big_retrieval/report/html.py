@@ -2,8 +2,7 @@
 
 from collections.abc import Container, Iterable, Sequence
 from html import escape as _escape
-
-from big_retrieval.report.style import CSS
+from importlib import resources
 
 Child = object  # Html, a text or number, None, or an iterable of these
 _LONE = {"br", "img", "meta", "circle", "line", "path", "rect", "polyline"}
@@ -115,10 +114,15 @@ def document(title: str, *body: Child, css: str = "") -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
-        tag("style", Html(CSS + css)),
+        tag("style", Html(style("big_retrieval.report", "style.css") + css)),
     )
     whole = tag("html", head, tag("body", body), lang="en")
     return join([Html("<!DOCTYPE html>\n"), whole]) + "\n"
+
+
+def style(package: str, name: str) -> str:
+    """The text of a style sheet of a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _flat(child: Child) -> str:

@@ -78,13 +78,16 @@ def difference(name: str, first: Any, second: Any) -> str:
 
 
 def short(value: float) -> str:
-    """A tick's or a step's number: 20k, 1.5M, 0.05."""
+    """A tick's or a step's number: 20k, 1.5M, 0.05, 7.5e-4."""
     if abs(value) >= 1e12:
         return f"{value:.0e}".replace("e+", "e").replace("-", "−", 1)
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             size = 1e3 if letter == "k" else size
             return f"{value / size:.4g}{letter}"
+    if 0 < abs(value) < 0.01:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(power)}".replace("-", "−", int(value < 0))
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
     return shown.replace("e-0", "e-").replace("-", "−", 1 if shown.startswith("-") else 0)
 

@@ -136,7 +136,7 @@ def _object(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file; other lines are counted and left out."""
+    """The objects of a JSON Lines file; other lines are counted and skipped."""
     rows, bad = [], 0
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -153,7 +153,7 @@ def _lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
         else:
             bad += 1
     if bad:
-        problems.append(f"{path.name} has {bad:,} line(s) that cannot be read; they are left out.")
+        problems.append(f"{path.name} has {bad:,} line(s) that cannot be read; they are skipped.")
     return rows
 
 

@@ -16,7 +16,7 @@ from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
 from tests.helpers import drawn, raw_config
 
-TOP = 40  # columns that the gate leaves, of about 120
+TOP = 40  # terms that the gate leaves, of about 120
 
 
 def lexical_config(**head: Any) -> Config:

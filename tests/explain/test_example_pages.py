@@ -72,7 +72,7 @@ def test_a_page_of_pictures_and_texts(model: TrainedModel, tmp_path: Path) -> No
     assert page.pictures == 3
     words = " ".join(page.words)
     assert words.count("✓") == 1 + sum(w in e.own for e in [*found, text] for w, _ in e.words[:4])
-    assert "In its texts, not in its columns: c" in words
+    assert "In its texts, not among its terms: c" in words
     assert "no word in common" in words
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is a file; name a folder"):

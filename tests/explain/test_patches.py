@@ -125,7 +125,7 @@ def test_mistakes_are_one_sentence(model: TrainedModel, scenes: SceneRecords) ->
     seen = explain.look(model, scenes[0]["image"])
     with pytest.raises(UserError, match=r"no patch \(4, 0\)"):
         patch_list([(4, 0)], R)
-    with pytest.raises(UserError, match="no column is called 'nonsense'"):
+    with pytest.raises(UserError, match="no term is called 'nonsense'"):
         seen.map("nonsense")
     with pytest.raises(UserError, match="a group has no patch"):
         seen.dense(np.zeros((1, R, R), bool))

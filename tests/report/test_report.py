@@ -182,7 +182,7 @@ def test_files_that_were_cut_or_damaged_are_named(tmp_path: Path) -> None:
     text = text_of(page.write(run))
     for name in ("results.json", "plan.json", "environment.json", "0.json"):
         assert f"{name} is not readable JSON." in text
-    assert "metrics.jsonl has 1 line(s) that cannot be read; they are left out." in text
+    assert "metrics.jsonl has 1 line(s) that cannot be read; they are skipped." in text
     assert "Not finished: step 40 of 40" in text
 
 
