@@ -179,12 +179,12 @@ IMPOSSIBLE: list[tuple[Make, dict[str, Any], list[str]]] = [
     (
         texts,
         ranking("top_k=6", "top_k=7/5"),
-        ["config.evals.a.modes has 'top_k=7/5'", "leaves 6 columns of the query side", "take 6 at"],
+        ["config.evals.a.modes has 'top_k=7/5'", "leaves 6 terms of the query side", "take 6 at"],
     ),
     (
         pictures,
         retrieval("top_k=all/6", "top_k=all/5000"),
-        ["config.evals.a.modes has 'top_k=all/5000'", "leaves 6 columns of the document side"],
+        ["config.evals.a.modes has 'top_k=all/5000'", "leaves 6 terms of the document side"],
     ),
 ]
 
