@@ -9,7 +9,7 @@ from big_retrieval.data.order import Order, example_rng
 from big_retrieval.errors import UserError
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(length=st.integers(1, 80), seed=st.integers(0, 2**40), first=st.integers(0, 1000))
 def test_every_epoch_is_a_permutation(length, seed, first):
     order = Order(length, seed)
