@@ -225,7 +225,7 @@ def test_the_stand_in_depends_on_nothing_but_the_position(whole, tmp_path):
     source = write(tmp_path, b"")
     wanted = read(source, Damage(None, 1.0))
     hit = any(BAD in batch["record"][3:] for batch in whole[4:])
-    for reading in ({"threads": 2}, {"threads": 0}, {"workers": 2, "threads": 1}):
+    for reading in ({"threads": 2}, {"threads": 0}, {"workers": 1, "threads": 1}):
         damage = Damage(None, 0.5)
         parts = read(source, damage, start_batch=4, rows=np.arange(3, 8), **reading)
         for part, batch in zip(parts, wanted[4:], strict=True):

@@ -10,18 +10,17 @@
 A source of judged pairs then reads it by `path="tfds:marqo_gs_10m/in_domain"`.
 """
 
-import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import tensorflow_datasets as library
 from absl import flags
 
+from big_retrieval.data.formats.open_files import file_table
+from big_retrieval.data.formats.tables import check_columns
+from big_retrieval.data.formats.whole import objects
 from big_retrieval.errors import UserError
 
 tfds: Any = library  # it loads its parts when asked, which types cannot see
@@ -34,7 +33,6 @@ FILES = {  # split -> (file of its pairs, file of its documents)
 }
 NEEDED = ("query", "product_id", "score_linear")
 NO_IMAGE = "pairs_without_image"  # in the metadata: split -> how many
-BATCH = 256  # rows of a Parquet file that are read at a time: images may be large
 
 Row = dict[str, Any]
 
@@ -109,90 +107,53 @@ def examples(folder: Path, split: str) -> Iterator[Row]:
       UserError: a file that is damaged, lacks a column, or has a row without a query, a product or
         a score; the file and the row are named.
     """
-    parquet = _parquet(folder, split)
-    rows = _parquet_rows(parquet) if parquet else _csv_rows(folder, split)
-    for place, row in rows:
-        for column in NEEDED:
-            if row.get(column) in (None, ""):
-                raise UserError(f"{place} has no {column}; correct the file.")
-        try:
-            score, position = float(row["score_linear"]), int(float(row.get("position") or 0))
-        except ValueError as problem:
-            raise UserError(f"{place}: {problem}; correct the file.") from None
-        yield {
-            "query": str(row["query"]),
-            "query_id": str(row.get("query_id") or row["query"]),
-            "product_id": str(row["product_id"]),
-            "title": str(row.get("title") or ""),
-            "image": row["image"],
-            "score_linear": score,
-            "position": position,
-        }
+    parquet, (pairs, documents) = _parquet(folder, split), FILES[split]
+    corpus = {} if parquet else _corpus(folder / documents)
+    for table in map(file_table, parquet or [folder / pairs]):
+        check_columns(table, NEEDED)
+        for index in range(len(table)):
+            row, place = table.row(index), table.place(index)
+            for column in NEEDED:
+                if row[column] in (None, ""):
+                    raise UserError(f"{place} has no {column}; correct the file.")
+            known = corpus.get(row["product_id"], {})
+            row = {**known, **{key: value for key, value in row.items() if value}}
+            try:
+                score, position = float(row["score_linear"]), int(float(row.get("position") or 0))
+            except ValueError as problem:
+                raise UserError(f"{place}: {problem}; correct the file.") from None
+            yield {
+                "query": str(row["query"]),
+                "query_id": str(row.get("query_id") or row["query"]),
+                "product_id": str(row["product_id"]),
+                "title": str(row.get("title") or ""),
+                "image": _image(folder, row),
+                "score_linear": score,
+                "position": position,
+            }
 
 
 def _parquet(folder: Path, split: str) -> list[Path]:
     return sorted(folder.rglob(f"{split}*.parquet"))
 
 
-def _parquet_rows(paths: list[Path]) -> Iterator[tuple[str, Row]]:
-    """Rows with images inside, as bytes or as {"bytes": ...}."""
-    for path in paths:
-        try:
-            file, number = pq.ParquetFile(path), 0
-            _check_columns(file.schema_arrow.names, path)
-            for batch in file.iter_batches(BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    image = row.get("image")
-                    image = image.get("bytes") if isinstance(image, dict) else image
-                    yield f"{path}, row {number}", row | {"image": image or b""}
-        except (pa.ArrowInvalid, OSError) as problem:
-            why = str(problem).strip().split("\n")[0].rstrip(".")
-            raise UserError(f"{path} is no readable Parquet file ({why}).") from None
-
-
-def _csv_rows(folder: Path, split: str) -> Iterator[tuple[str, Row]]:
-    """Rows of the pairs' file, with what the corpus says where they say nothing themselves."""
-    path, corpus = folder / FILES[split][0], _corpus(folder / FILES[split][1])
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        _check_columns(reader.fieldnames or (), path)
-        try:
-            for number, row in enumerate(reader, 1):
-                known = corpus.get(row["product_id"], {})
-                row = {**known, **{key: value for key, value in row.items() if value}}
-                yield f"{path}, row {number}", row | {"image": _image(folder, row)}
-        except (csv.Error, UnicodeDecodeError) as problem:
-            raise UserError(f"{path} is no readable CSV file ({problem}).") from None
-
-
 def _corpus(path: Path) -> dict[str, Row]:
+    """What the file of documents says of each product, which the pairs may leave open."""
     if not path.is_file():
         return {}
-    try:
-        corpus = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise UserError(f"{path} is no JSON file ({problem}).") from None
-    if not isinstance(corpus, dict):
-        raise UserError(f"{path} must map product ids to their columns.")
-    return corpus
+    table = objects(path, "product_id")
+    return {row["product_id"]: row for row in map(table.row, range(len(table)))}
 
 
 def _image(folder: Path, row: Row) -> bytes:
-    """The content of the image file, by its path or else its name in the folder of images."""
-    local = row.get("image_local")
+    """The image inside of the row, or the file by its path or else its name in `images`."""
+    image, local = row.get("image"), row.get("image_local")
+    if isinstance(image, bytes | dict):
+        return (image.get("bytes") if isinstance(image, dict) else image) or b""
     if not isinstance(local, str) or not local:
         return b""
-    for path in (folder / local, folder / "images" / Path(local).name):
-        if path.is_file():
-            return path.read_bytes()
-    return b""
-
-
-def _check_columns(columns: Any, path: Path) -> None:
-    for column in NEEDED:
-        if column not in columns:
-            raise UserError(f"{path} has no column {column!r}; it has {', '.join(columns)}.")
+    paths = (folder / local, folder / "images" / Path(local).name)
+    return next((path.read_bytes() for path in paths if path.is_file()), b"")
 
 
 def prepare(manual_dir: Path, data_dir: Path | None = None) -> Any:
