@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import PairLabels
-from big_retrieval.data.damage import Lost, note, of_data, record_at
+from big_retrieval.data.damage import DamageNote, note, of_data, record_at
 from big_retrieval.data.fields.labels import Label, label_types, read_labels
 from big_retrieval.data.fields.reader import Drawing, FieldReader, stack
 from big_retrieval.data.negatives import NegativeSampling, draw_negatives, stack_negatives
@@ -154,12 +154,12 @@ def _train_batch(
 ) -> Batch:
     examples: list[TrainingExample] = []
     records = np.empty(len(rows), np.int64)  # [b]
-    lost: list[Lost] = []
+    damaged: list[DamageNote] = []
     for place, row in enumerate(rows.tolist()):
         epoch, index = order.record(int(number) * batch_size + row)
         records[place], example, found = _usable(source, epoch, index, order.seed, spec, alone)
         examples.append(example)
-        lost += found
+        damaged += found
     batch: Batch = {
         name: stack(reader, [each.values.get(name) for each in examples])
         for name, reader in spec.fields.items()
@@ -168,15 +168,15 @@ def _train_batch(
         batch[name] = np.array([each.labels[name] for each in examples], dtype)
     if spec.negatives is not None:
         batch |= stack_negatives(spec.negatives, spec.fields, [x.negatives for x in examples])
-    batch |= {"damaged": lost} if lost else {}
+    batch |= {"damaged": damaged} if damaged else {}
     return {**batch, "record": records, "valid": np.ones(len(rows), bool)}
 
 
 def _usable(
     source: RecordSource, epoch: int, index: int, seed: int, spec: RecordSpec, alone: bool
-) -> tuple[int, TrainingExample, list[Lost]]:
+) -> tuple[int, TrainingExample, list[DamageNote]]:
     """(record, its example, damaged ones on the way): this record, or one that stands in for it."""
-    lost: list[Lost] = []
+    damaged: list[DamageNote] = []
     for candidate, rng in stand_in(source, seed, epoch, index, TRIES):
         try:
             with record_at(place_of(source, candidate)) as place:
@@ -184,14 +184,14 @@ def _usable(
                 example = _drawn(record, candidate, place, source.name, spec, rng)
                 if alone:
                     _alone(spec, example)
-                return candidate, example, lost
+                return candidate, example, damaged
         except Damaged as problem:
-            lost.append(note(candidate, problem))
+            damaged.append(note(candidate, problem))
         except UserError as problem:  # a column that other records have; see `try_record`
-            lost.append((candidate, place_of(source, candidate), str(problem).rstrip(".")))
+            damaged.append((candidate, place_of(source, candidate), str(problem).rstrip(".")))
     raise UserError(
-        f"{source.name}: {TRIES} records in a row are damaged, the last one: {lost[-1][1]}, "
-        f"{lost[-1][2]}; mend the data."
+        f"{source.name}: {TRIES} records in a row are damaged, the last one: {damaged[-1][1]}, "
+        f"{damaged[-1][2]}; mend the data."
     )
 
 

@@ -1,6 +1,7 @@
 """Damaged records of a run: counted, named in a file, and an error where they are too many."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ from big_retrieval.errors import Damaged, UserError
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.runtime.reading import reading
 
+log = logging.getLogger(__name__)
+
+NAMED = 3  # records that a command skips and names
 LEAST_READS = 1000  # a share is of so many reads at least: one of the first ten is not yet 10%
-Lost = tuple[int, str, str]  # record, place, what is wrong
+DamageNote = tuple[int, str, str]  # record, place, what is wrong
 
 
 class record_at(reading):
@@ -67,7 +71,7 @@ class Damage:
     def __init__(self, file: Path | None, limit: float):
         self._file, self._limit = file, limit
         self._known: set[str] = set()
-        self._reads = self._lost = 0
+        self._reads = self._damaged = 0
         self._reasons: Counter[str] = Counter()
         self._extras = Extras()  # the count matters more than the names
         for line in file.read_text().splitlines() if file is not None and file.exists() else ():
@@ -100,15 +104,15 @@ class Damage:
             self.saw(int(batch["valid"].sum()), batch.pop("damaged", ()))
             yield batch
 
-    def saw(self, reads: int, lost: Iterable[Lost]) -> None:
+    def saw(self, reads: int, damaged: Iterable[DamageNote]) -> None:
         """Counts records that were read, and those that were damaged among them.
 
         Raises:
           UserError: the share of damaged ones is above the limit.
         """
         self._reads += reads
-        for record, place, why in lost:
-            self._lost += 1
+        for record, place, why in damaged:
+            self._damaged += 1
             if place in self._known:
                 continue
             self._known.add(place)
@@ -116,14 +120,14 @@ class Damage:
             if self._file is not None:
                 with self._extras(self._file.name), self._file.open("a") as file:
                     file.write(json.dumps({"record": record, "place": place, "why": why}) + "\n")
-        if self._lost > self._limit * max(self._reads, LEAST_READS):
+        if self._damaged > self._limit * max(self._reads, LEAST_READS):
             raise UserError(self._summary())
 
     def _summary(self) -> str:
         reasons = "; ".join(f"{count} x {why}" for why, count in self._reasons.most_common(5))
         named = f"; they are named in {self._file}" if self._file is not None else ""
         return (
-            f"{self._lost:,} of {self._reads:,} records read were damaged, more than "
+            f"{self._damaged:,} of {self._reads:,} records read were damaged, more than "
             f"config.loader.max_damaged {self._limit:g} allows ({reasons}){named}: mend them or "
             "raise the limit."
         )
@@ -134,6 +138,41 @@ def kind_of(why: str) -> str:
     return why.split(" (")[0].split(", ")[0][:80]
 
 
-def note(record: int, problem: Damaged) -> Lost:
+def note(record: int, problem: Damaged) -> DamageNote:
     """A damaged record as batches carry it."""
     return record, problem.place, problem.why
+
+
+class SkippedRecords:
+    """Counts records that a command cannot use, and names the first ones in warnings.
+
+    Args:
+      what: they are, such as "documents".
+
+    Attributes:
+      count: of them.
+      last: what is wrong with the last one.
+    """
+
+    def __init__(self, what: str):
+        self._what, self.count = what, 0
+        self.last: Damaged | None = None
+
+    def add(self, problem: Damaged) -> None:
+        """Counts one."""
+        self.count, self.last = self.count + 1, problem
+        if self.count <= NAMED:
+            log.warning(f"skipped: {problem}")
+
+    def close(self) -> None:
+        """Says how many there were."""
+        if self.count:
+            log.warning(f"skipped: {self.count:,} of the {self._what}")
+
+    def check(self, total: int) -> None:
+        """Raises a UserError where all were skipped, so that there is nothing to write."""
+        if self.count == total:
+            raise UserError(
+                f"none of the {self._what} can be used: mend them, or name other files; the last "
+                f"one: {self.last}"
+            )

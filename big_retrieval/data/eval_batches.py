@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.data.batches import Batch
-from big_retrieval.data.damage import Lost, note, of_data, record_at
+from big_retrieval.data.damage import DamageNote, note, of_data, record_at
 from big_retrieval.data.fields.reader import FieldReader, counts, stack
 from big_retrieval.data.sources import RecordSource, place_of
 from big_retrieval.errors import Damaged
@@ -41,7 +41,7 @@ def eval_batch(
     records = np.full(len(rows), -1, np.int64)  # [b]
     records[valid] = items[places[valid], 0]
     values: list[Any] = [None] * len(rows)
-    lost: list[Lost] = []
+    damaged: list[DamageNote] = []
     for row in np.flatnonzero(valid).tolist():
         index, text = items[places[row]].tolist()
         try:
@@ -49,10 +49,10 @@ def eval_batch(
                 values[row] = reader.value(source, index, text)
             valid[row] = values[row] is not None
         except Damaged as problem:
-            lost.append(note(index, problem))
-    arrays = _stack_apart(source, reader, values, records, valid, lost)
+            damaged.append(note(index, problem))
+    arrays = _stack_apart(source, reader, values, records, valid, damaged)
     batch: Batch = {field: arrays, "record": records, "valid": valid}
-    return batch | ({"damaged": lost} if lost else {})
+    return batch | ({"damaged": damaged} if damaged else {})
 
 
 def _stack_apart(
@@ -61,7 +61,7 @@ def _stack_apart(
     values: list[Any],
     records: np.ndarray,
     valid: np.ndarray,
-    lost: list[Lost],
+    damaged: list[DamageNote],
 ) -> dict[str, np.ndarray]:
     """`stack`; a value that it cannot bear is damaged, and neither there nor valid."""
     try:
@@ -74,6 +74,6 @@ def _stack_apart(
             with record_at(place_of(source, int(records[row]))):
                 stack(reader, [value])
         except Damaged as problem:
-            lost.append(note(int(records[row]), problem))
+            damaged.append(note(int(records[row]), problem))
             values[row], valid[row] = None, False
     return stack(reader, values)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.fields.reader import source_texts
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.explain.items import open_data, reader_of, values_of
@@ -108,7 +108,7 @@ def examples(
     records = np.sort(rng.choice(len(source), count, replace=False))
     items: dict[int, Any] = {}
     texts: dict[int, list[Any]] = {}
-    skipped = LeftOut("records")
+    skipped = SkippedRecords("records")
     for record, value in values_of(source, reader_of(model, field), records, skipped):
         items.setdefault(record, value)  # of several texts the first
     for record in [*items]:

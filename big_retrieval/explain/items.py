@@ -8,10 +8,9 @@ import numpy as np
 
 from big_retrieval.config import Config, Pairs
 from big_retrieval.data.build import make_readers, make_source
-from big_retrieval.data.damage import record_at
+from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.fields.reader import FieldReader, source_texts
 from big_retrieval.data.images import transforms
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import RecordSource, column_of, place_of
 from big_retrieval.errors import Damaged, UserError
 
@@ -67,7 +66,7 @@ def evenly(source: RecordSource, count: int | None) -> np.ndarray:
 
 
 def values_of(
-    source: RecordSource, reader: FieldReader, records: np.ndarray, skipped: LeftOut
+    source: RecordSource, reader: FieldReader, records: np.ndarray, skipped: SkippedRecords
 ) -> Iterator[tuple[int, Any]]:
     """(record, image or text) of some records; every text of a record that has several.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.errors import UserError
 from big_retrieval.explain import pictures
 from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
@@ -157,7 +157,7 @@ def vocabulary(
     """
     name = field or next(iter(lexical_fields(model.config)), "")
     check_field(model.config, name)
-    reader, skipped = reader_of(model, name), LeftOut("records")
+    reader, skipped = reader_of(model, name), SkippedRecords("records")
     source = open_data(model.config, data, texts=reader.field.modality == "text")
     values = (value for _, value in values_of(source, reader, evenly(source, count), skipped))
     found, words = usage(model, values, name), words_of(model, name)

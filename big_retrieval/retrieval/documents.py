@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.data.damage import record_at
+from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.formats import open_files
 from big_retrieval.data.formats.columns import as_text
 from big_retrieval.data.formats.lines import DelimitedLines
 from big_retrieval.data.formats.records import IMAGE, Records
 from big_retrieval.data.formats.tables import Table, check_columns
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.data.sources import as_texts, is_absent
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import check_regular
@@ -143,7 +142,7 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
 
 
 def read(
-    records: Records, reader: DocumentReader, size: int, left_out: LeftOut
+    records: Records, reader: DocumentReader, size: int, skipped: SkippedRecords
 ) -> Iterator[list[DocumentRow]]:
     """Reads all records in order, `size` at a time; those that cannot be used are skipped.
 
@@ -156,8 +155,8 @@ def read(
             with record_at(records.place(index)):
                 rows.append(_row(records, reader, index))
         except Damaged as problem:
-            left_out.add(problem)
-            if left_out.count == index + 1 and index + 1 in (TRIES, len(records)):
+            skipped.add(problem)
+            if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
                 flags = " and ".join(_flags(reader))
                 raise UserError(
                     f"none of the first {index + 1} {reader.what} can be used: name their columns "

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from big_retrieval.config import Config
+from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.data.formats.records import Records
-from big_retrieval.data.skipped import LeftOut
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, read
 from big_retrieval.runtime.progress import ProgressCounter
@@ -128,30 +128,30 @@ def encoded(
     Raises:
       UserError: no record can be used.
     """
-    left_out, progress = LeftOut(reader.what), ProgressCounter(reader.what, len(records))
-    for rows in read(records, reader, size, left_out):
+    skipped, progress = SkippedRecords(reader.what), ProgressCounter(reader.what, len(records))
+    for rows in read(records, reader, size, skipped):
         try:
             found = encode(rows)
         except Damaged:  # one of them, which is found one by one
-            rows = [row for row in rows if _usable(row, encode, left_out)]
+            rows = [row for row in rows if _usable(row, encode, skipped)]
             if not rows:
                 continue
             found = encode(rows)
         yield rows, found
-        progress.add(len(rows), left_out.count)
-    left_out.check(len(records))
+        progress.add(len(rows), skipped.count)
+    skipped.check(len(records))
     progress.close()
-    left_out.close()
+    skipped.close()
 
 
 def _usable(
-    row: DocumentRow, encode: Callable[[Sequence[DocumentRow]], Any], left_out: LeftOut
+    row: DocumentRow, encode: Callable[[Sequence[DocumentRow]], Any], skipped: SkippedRecords
 ) -> bool:
     """Whether a row can be encoded; it is counted where it cannot."""
     try:
         with reading(row.id):
             encode([row])
     except Damaged as problem:
-        left_out.add(problem)
+        skipped.add(problem)
         return False
     return True

@@ -84,7 +84,7 @@ def test_damaged_records_are_no_examples(
 ) -> None:
     _, found = examples(model, ExampleOptions(some_damaged))
     assert [each.record for each in found] == [0, 3]
-    assert "left out: 2 of the records" in capsys.readouterr().err
+    assert "skipped: 2 of the records" in capsys.readouterr().err
     lines = Path(some_damaged).read_text().split("\n")[1:3]
     (tmp_path / "bad.jsonl").write_text("\n".join(lines))
     with pytest.raises(UserError, match="none of the records can be used"):

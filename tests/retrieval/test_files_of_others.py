@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from big_retrieval.data.skipped import LeftOut
+from big_retrieval.data.damage import SkippedRecords
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval.documents import DocumentReader, DocumentRow, open_records, read
 
@@ -15,7 +15,7 @@ OWN = DocumentReader("queries", {"query": ("query",)}, own=True)
 def found(path: Path, reader: DocumentReader = OWN) -> dict[str, str]:
     """Id -> text."""
     records, reader = open_records("queries", str(path), reader)
-    chunks = read(records, reader, 2, LeftOut("queries"))
+    chunks = read(records, reader, 2, SkippedRecords("queries"))
     return {row.id: row.values["query"] for rows in chunks for row in rows}
 
 
@@ -42,7 +42,7 @@ def test_ms_marco_has_no_header_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     titled = DocumentReader("documents", {"query": ("body",)}, {"query": "title"}, own=True)
     path = written(tmp_path / "docs.tsv", "D1\tlong\tshort\n")
     records, reader = open_records("documents", str(path), titled)
-    (rows,) = read(records, reader, 2, LeftOut("documents"))
+    (rows,) = read(records, reader, 2, SkippedRecords("documents"))
     assert rows == [DocumentRow("D1", {"query": ("short", "long")}, "short long")]
 
 

@@ -42,4 +42,4 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
     assert len(found) == 2
     said = capsys.readouterr().err
     assert said.count("it cannot be used (RuntimeError: odd)") == 2
-    assert "left out: 2 of the documents" in said
+    assert "skipped: 2 of the documents" in said

@@ -339,7 +339,7 @@ def test_the_commands(place: Path, lexical: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert re.search(r"60 documents, \d+\.\d values each", made.stdout)
     assert "line 8: not JSON" in made.stderr
-    assert "left out: 3 of the documents" in made.stderr
+    assert "skipped: 3 of the documents" in made.stderr
     queries = place / "queries.csv"
     queries.write_text("qid,words\nq1,red circle\nq2,漢\nq3,blue star\n")
     out = [f"--queries={queries}", f"--out={place / 'run.trec'}", "--text=words", "--id=qid"]
@@ -413,8 +413,8 @@ def test_queries_that_cannot_be_read_are_left_out(
     found = read_run(by_images(queries))
     assert {query: ranked[0][0] for query, ranked in found.items()} == {"a": "d5", "c": "d6"}
     said = capsys.readouterr().err
-    assert "left out: " in said
-    assert "left out: 1 of the queries" in said
+    assert "skipped: " in said
+    assert "skipped: 1 of the queries" in said
     queries.write_text(lines[1])
     with pytest.raises(UserError, match=r"none of the queries can be used: .*bad\.png"):
         by_images(queries)
