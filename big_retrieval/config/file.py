@@ -180,7 +180,7 @@ def mistake_in(file: str, problem: Exception) -> str:
 
 def _users_line(problem: BaseException) -> str | None:
     """File and line of the innermost frame that is neither a library's nor this package's."""
-    libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen")
+    libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if "site-packages" not in frame.filename and not frame.filename.startswith(libraries):
             return f"{frame.filename}, line {frame.lineno}"

@@ -23,7 +23,7 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
     """
     return [
         "sbatch",
-        f"--array={ranges(numbers)}",
+        f"--array={','.join(map(str, numbers))}",
         f"--job-name={workdir.name}",
         f"--output={workdir}/logs/%A_%a.txt",
         "--nodes=1",
@@ -41,14 +41,3 @@ def script() -> Path:
     """The launch script: of the checkout that is the current folder, or that of the package."""
     folder = None if SCRIPT.is_file() else shipped.folder("launch")
     return SCRIPT if folder is None else folder / SCRIPT.name
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers as SLURM writes them: 0-2,5."""
-    out: list[list[int]] = []
-    for number in numbers:
-        if out and number == out[-1][-1] + 1:
-            out[-1] = [out[-1][0], number]
-        else:
-            out.append([number])
-    return ",".join("-".join(map(str, part)) for part in out)

@@ -14,12 +14,12 @@ A sweep file holds `get_sweep(arg)`, as a config file holds `get_config(arg)`:
 """
 
 import difflib
-import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from big_retrieval.config.file import can_import_configs, mistake_in
@@ -45,6 +45,27 @@ class Entry:
     config: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Checks the values, as a sweep file may hold anything.
+
+        Raises:
+          UserError: the name cannot be a folder's, or a key of the overrides is none.
+        """
+        name = self.name
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in TAKEN:
+            raise UserError(
+                f"the name {name!r} cannot be a folder's: use letters, digits and _ . , = + -, "
+                "at most 100, and begin with a letter or digit."
+            )
+        if not isinstance(self.config, str) or not isinstance(self.overrides, Mapping):
+            raise UserError(f"{name}: config must be text and overrides a dictionary.")
+        for key in self.overrides:
+            if key == "seed":
+                raise UserError(f"{name}: overrides hold 'seed'; give Sweep(seeds=...) instead.")
+            if not isinstance(key, str) or key.startswith(("config.", "-")):
+                near = str(key).lstrip("-").removeprefix("config.")
+                raise UserError(f"{name}: overrides hold {key!r}; write {near!r}, without config.")
+
     def flags(self) -> list[str]:
         """This configuration on the command line of `big_retrieval.main`."""
         values = [f"--config.{key}={value}" for key, value in self.overrides.items()]
@@ -64,6 +85,31 @@ class Sweep:
     runs: Sequence[Entry]
     seeds: Sequence[int] = (0,)
     metrics: Sequence[str] = ("*/R@1", "*/accuracy")
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+          UserError: a list is empty or holds something else, or a seed or name occurs twice.
+        """
+        for key, kind in (("runs", Entry), ("seeds", int), ("metrics", str)):
+            values = getattr(self, key)
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise UserError(f"{key} is {values!r:.40}; give a list of at least one element.")
+            for value in values:
+                if not isinstance(value, kind) or isinstance(value, bool):
+                    raise UserError(f"{key} holds {value!r:.40}, which is no {kind.__name__}.")
+        for seed in self.seeds:
+            if not 0 <= seed < LIMIT:
+                raise UserError(f"the seed {seed} must be from 0 to {LIMIT - 1}.")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise UserError(f"the seeds {tuple(self.seeds)} hold one of them twice.")
+        names = [entry.name.lower() for entry in self.runs]  # some file systems know no capitals
+        for place, entry in enumerate(self.runs):
+            if entry.name.lower() in names[:place]:
+                raise UserError(
+                    f"two runs have the name {entry.name!r}, which is a folder's: rename one."
+                )
 
 
 @dataclass(frozen=True)
@@ -151,68 +197,17 @@ def load(text: str) -> Sweep:
         sweep = _call(path, arg)
     except Exception as problem:
         raise UserError(mistake_in(str(path), problem)) from problem
-    for sentence in _problems(sweep):
-        raise UserError(f"{path}: {sentence}")
+    if not isinstance(sweep, Sweep):
+        raise UserError(f"{path}: get_sweep returned {sweep!r:.40}; it must return a Sweep.")
     return sweep
 
 
 def _call(path: Path, arg: str) -> Any:
     can_import_configs(path)
-    module_spec = importlib.util.spec_from_file_location("sweep_file", path)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules["sweep_file"] = module  # dataclasses in the file look their module up
-    module_spec.loader.exec_module(module)
+    module = sys.modules["sweep_file"] = ModuleType("sweep_file")  # where its dataclasses look
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     if not hasattr(module, "get_sweep"):
         raise UserError(
             f"{path} has no function get_sweep(arg); see configs/sweeps/quickstart_seeds.py."
         )
     return module.get_sweep(arg)
-
-
-def _problems(sweep: Any) -> list[str]:
-    """What is wrong with the return value of get_sweep, a sentence each."""
-    if not isinstance(sweep, Sweep):
-        return [f"get_sweep returned {sweep!r:.40}; it must return a Sweep."]
-    parts = (
-        ("runs", sweep.runs, Entry),
-        ("seeds", sweep.seeds, int),
-        ("metrics", sweep.metrics, str),
-    )
-    for key, values, kind in parts:
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            return [f"{key} is {values!r:.40}; it must be a list with at least one element."]
-        for value in values:
-            if not isinstance(value, kind) or isinstance(value, bool):
-                return [f"{key} holds {value!r:.40}, which is no {kind.__name__}."]
-    out = [
-        f"the seed {seed} must be from 0 to {LIMIT - 1}."
-        for seed in sweep.seeds if not 0 <= seed < LIMIT
-    ]  # fmt: skip
-    if len(set(sweep.seeds)) < len(sweep.seeds):
-        out.append(f"the seeds {tuple(sweep.seeds)} hold one of them twice.")
-    seen: set[str] = set()
-    for entry in sweep.runs:
-        out += _entry_problems(entry)
-        if str(entry.name).lower() in seen:  # some file systems know no capitals
-            out.append(f"two runs have the name {entry.name!r}, which is a folder's: rename one.")
-        seen.add(str(entry.name).lower())
-    return out
-
-
-def _entry_problems(entry: Entry) -> list[str]:
-    if not isinstance(entry.name, str) or not NAME.fullmatch(entry.name) or entry.name in TAKEN:
-        return [
-            f"the name {entry.name!r} cannot be a folder's: use letters, digits and _ . , = + -, "
-            "at most 100, and begin with a letter or digit."
-        ]
-    if not isinstance(entry.config, str) or not isinstance(entry.overrides, Mapping):
-        return [f"{entry.name}: config must be text and overrides a dictionary."]
-    for key in entry.overrides:
-        if key == "seed":
-            return [f"{entry.name}: overrides hold 'seed'; give the seeds as Sweep(seeds=...)."]
-        if not isinstance(key, str) or key.startswith(("config.", "-")):
-            near = str(key).lstrip("-").removeprefix("config.")
-            return [f"{entry.name}: overrides hold {key!r}; write {near!r}, without config."]
-    return []
