@@ -36,6 +36,8 @@ class Field(Part):
       weight: in the average of its side's fields.
       optional: whether a record may lack it.
       shares_head: another field, whose head is this one's, too.
+      same_input_as: another field with the same keys but for the head: training draws one value
+        for both, and the tower runs once, with two heads behind it; "": it has its own.
       head: behind the tower.
       length: tokens of a text at most; 0: it is none.
       title: column of a text's title; "": it has none.
@@ -50,6 +52,7 @@ class Field(Part):
     weight: Any = 1.0
     optional: Any = False
     shares_head: Any = ""
+    same_input_as: Any = ""
     head: Any = Projection()
     length: Any = 0
     title: Any = ""
@@ -131,6 +134,9 @@ class ImageField(Field):
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
+    same_input_as: str = (
+        ""  # another field, whose drawn value and pass of the tower this one shares
+    )
     head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -188,6 +194,9 @@ class TextField(Field):
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
+    same_input_as: str = (
+        ""  # another field, whose drawn value and pass of the tower this one shares
+    )
     head: Head = field(default_factory=Projection)
 
     def check(self, config: "Config", path: str) -> Iterator[str]:

@@ -244,13 +244,17 @@ def _drawn(
         for field, reader in sorted(spec.fields.items())
         if not (reader.field.optional and reader.lacks(record))
     }
+    # Where the other field is not read, as in an evaluation, this one is read by itself.
+    shared = {field: of for field, x in here.items() if (of := x.field.same_input_as) in here}
+    here = {field: reader for field, reader in here.items() if field not in shared}
     drawing = Drawing(name, place, index, rng)
     first = {field: x.draw(field, record, drawing) for field, x in here.items() if _first(x)}
+    drawing.texts |= {x: drawing.texts[of] for x, of in shared.items() if of in drawing.texts}
     known = read_labels(record, spec.labels, place, drawing.texts)
     rest = {field: x.draw(field, record, drawing) for field, x in here.items() if not _first(x)}
-    return TrainingExample(
-        {**first, **rest}, known, draw_negatives(record, spec.negatives, place, rng)
-    )
+    values = {**first, **rest}
+    values |= {field: values[of] for field, of in shared.items()}
+    return TrainingExample(values, known, draw_negatives(record, spec.negatives, place, rng))
 
 
 def _first(reader: FieldReader) -> bool:

@@ -72,12 +72,16 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        embeddings, bow, raws = {}, {}, {}
+        embeddings, bow, raws, passes = {}, {}, {}, {}
         for name in sorted(inputs.keys() & self.fields.keys()):  # targets are read by losses only
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
-            given = field.inputs(arrays, self.dtype)
-            tokens = tower(*given, train=train, rows=rows)  # [B, M, D]
+            # An evaluation encodes one field at a time, and the other may not be there.
+            of = field.same_input_as if field.same_input_as in inputs else name
+            if of not in passes:
+                given = self.fields[of].inputs(inputs[of], self.dtype)
+                passes[of] = tower(*given, train=train, rows=rows)
+            tokens = passes[of]  # [B, M, D]
             owner = field.shares_head or name
             if owner not in heads:
                 config, terms = self.fields[owner].head, self.terms.get(owner)
@@ -102,11 +106,17 @@ class RetrievalModel(nn.Module):
 
     @nn.nowrap
     def field_flops(self, name: str, *, backward: bool = False) -> int:
-        """Operations of a field's tower and head for one row, forward, or the backward pass too."""
-        used = self.fields[name].tower
+        """Operations of a field's tower and head for one row, forward, or the backward pass too.
+
+        Of a field that shares the tower's pass of another one, those of its head alone.
+        """
+        used, of = self.fields[name].tower, self.fields[name].same_input_as
 
         def count(tower: Tower) -> int:
-            return _field_flops(self.clone(towers={**self.towers, used: tower}), name, backward)
+            model = self.clone(towers={**self.towers, used: tower})
+            if of:
+                return _flops(model, (of, name), backward) - _flops(model, (of,), backward)
+            return _flops(model, (name,), backward)
 
         return by_depth(self.towers[used], count)
 
@@ -121,16 +131,16 @@ class RetrievalModel(nn.Module):
 
 
 @functools.lru_cache(maxsize=64)
-def _field_flops(model: RetrievalModel, name: str, backward: bool) -> int:
-    """See `RetrievalModel.field_flops`."""
-    inputs = {name: model.example_inputs()[name]}
+def _flops(model: RetrievalModel, names: tuple[str, ...], backward: bool) -> int:
+    """Operations of some fields together; see `RetrievalModel.field_flops`."""
+    inputs = {name: model.example_inputs()[name] for name in names}
     drawn = nn.unbox(jax.eval_shape(lambda: model.init(jax.random.key(0), inputs)))
     params, stats = drawn.pop("params"), drawn
 
     def value(params: Any, stats: Any) -> jax.Array:
         how: Any = {"train": backward, "rngs": {"dropout": jax.random.key(0)}}
         reps: Any = model.apply({"params": params, **stats}, inputs, **how)
-        return jnp.sum(reps.embeddings[name])
+        return sum((jnp.sum(reps.embeddings[name]) for name in names), jnp.zeros(()))
 
     return traced_flops(jax.value_and_grad(value) if backward else value, params, stats)
 

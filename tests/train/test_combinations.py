@@ -1,5 +1,6 @@
 """Methods combined in one config: three steps on 1 and on 8 devices agree to 1e-5 (float32)."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, recipe
+from big_retrieval.config.checks.fields import fields
+from big_retrieval.data.batches import RecordSpec, train_batch, try_record
+from big_retrieval.data.build import make_readers, make_source, make_tokenizer
+from big_retrieval.data.order import Order
+from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
 from tests.examples.helpers import example
 from tests.helpers import rows, tiny
@@ -65,10 +71,10 @@ def lexical_beside_dense() -> Config:
     """Two heads on each tower: words for VDR's loss, one vector for a contrastive one."""
     lexical = pictures(total_steps=3).fields
     dense = recipe.entry(configs.Projection(), dim=8, pool="mean")
-    fields: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, field in lexical.items():
-        fields[f"fields__{name}_words"] = recipe.entry(field)
-        fields[f"fields__{name}__head"] = dense
+        given[f"fields__{name}_words"] = recipe.entry(field, same_input_as=name)
+        given[f"fields__{name}__head"] = dense
     sides: dict[str, Any] = {"query": ("text_words",), "document": ("image_words",)}
     vdr = configs.Vdr(top_k=6, **sides, logit_scale=configs.LogitScale(init=2.0))
     sides = {"query": ("text",), "document": ("image",)}
@@ -79,7 +85,7 @@ def lexical_beside_dense() -> Config:
         "dense": recipe.entry(configs.Retrieval(), data=data),
         "words": recipe.entry(configs.Retrieval(), data=data, **names, modes=("bag",)),
     }
-    given = {**fields, **changes, "losses__words": recipe.entry(vdr, weight=0.2), "evals": evals}
+    given |= {**changes, "losses__words": recipe.entry(vdr, weight=0.2), "evals": evals}
     return pictures(total_steps=3, **given)
 
 
@@ -87,6 +93,49 @@ CASES: list[Callable[[], Config]] = [
     oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
     lexical_decoder, negatives_matryoshka,
 ]  # fmt: skip
+
+
+def test_two_heads_share_a_value_and_a_pass_of_their_tower() -> None:
+    config = lexical_beside_dense()
+    source = make_source(config.data)
+    readers = make_readers(config, make_tokenizer(config, source), source)
+    batch = train_batch(source, RecordSpec(readers), Order(len(source), 0), 8, np.arange(8), 0)
+    try_record(source, {"text_words": readers["text_words"]})  # an evaluation may read it alone
+    for name in ("image", "text"):
+        jax.tree.map(np.testing.assert_array_equal, batch[name], batch[f"{name}_words"])
+    alone = {
+        name: dataclasses.replace(field, same_input_as="")  # type: ignore
+        for name, field in config.fields.items()
+    }
+    shared, separate = (
+        make_model(dataclasses.replace(config, fields=fields), 128)
+        for fields in (config.fields, alone)
+    )
+    inputs = shared.example_inputs()
+    params = jax.eval_shape(shared.init, jax.random.key(0), inputs)
+    lines = [len(jax.make_jaxpr(x.apply)(params, inputs).eqns) for x in (shared, separate)]
+    assert lines[0] < 0.7 * lines[1]
+    assert shared.forward_flops() < 0.7 * separate.forward_flops()
+    drawn = shared.init(jax.random.key(0), inputs)
+    found: Any = [x.apply(drawn, inputs) for x in (shared, separate)]
+    jax.tree.map(np.testing.assert_array_equal, *(x.embeddings for x in found))
+    words = {"text_words": inputs["text_words"]}  # as an evaluation encodes it
+    only: Any = shared.apply(drawn, words)
+    np.testing.assert_array_equal(only.embeddings["text_words"], found[0].embeddings["text_words"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"same_input_as": "txt"}, "same_input_as is 'txt'; name a field with an input of its own"),
+        ({"same_input_as": "text", "length": 9}, "'text', but the two differ in length: give both"),
+    ],
+)
+def test_what_cannot_share_an_input(keys: dict[str, Any], words: str) -> None:
+    config = lexical_beside_dense()
+    field = dataclasses.replace(config.fields["text_words"], **keys)  # type: ignore
+    changed = dataclasses.replace(config, fields={**config.fields, "text_words": field})
+    assert any(words in sentence for sentence in fields(changed)), list(fields(changed))
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Checks of the fields, their heads and their sides; see `big_retrieval.config.checks`."""
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from big_retrieval.config import (
     Config,
@@ -32,6 +34,31 @@ def fields(c: Config) -> Iterator[str]:
         if not field.head.lexical:  # those have their own place in the order of checks
             yield from field.head.check(c, name, f"{path}.head")
         yield from _shared(c, name)
+        yield from _same_input(c, name)
+
+
+def _same_input(c: Config, name: str) -> Iterator[str]:
+    """A field that shares the drawn value and the tower's pass of another."""
+    field, path = c.fields[name], f"config.fields.{name}.same_input_as"
+    if not field.same_input_as:
+        return
+    owner = c.encoded.get(field.same_input_as)
+    if owner is None or field.same_input_as == name or owner.same_input_as:
+        known = ", ".join(sorted(n for n, f in c.encoded.items() if not f.same_input_as)) or "none"
+        yield f"{path} is {field.same_input_as!r}; name a field with an input of its own ({known})."
+    elif differ := [
+        key for key in _input_keys(field) if getattr(field, key) != getattr(owner, key)
+    ]:
+        yield (
+            f"{path} is {field.same_input_as!r}, but the two differ in {', '.join(differ)}: give "
+            "both the same keys except head, shares_head and weight."
+        )
+
+
+def _input_keys(field: Any) -> list[str]:
+    """The keys that decide what a field gives its tower."""
+    others = ("head", "shares_head", "weight", "same_input_as")
+    return [key.name for key in dataclasses.fields(field) if key.name not in others]
 
 
 def _target(path: str, field: Field) -> Iterator[str]:
