@@ -128,7 +128,7 @@ def test_bm25_writes_the_same_names(
     assert set(found) == METRICS
     assert found["ranking/in_domain/nDCG@10"] > 0.3  # titles say half of what is asked
     printed = capsys.readouterr().out
-    assert "left out, as BM25 only ranks judged documents: retrieval/also" in printed
+    assert "skipped, as BM25 only ranks judged documents: retrieval/also" in printed
     assert not (tmp_path / "words" / "examples").exists()
     command(c, BM25=True)
     assert "nothing is written; --out says where to" in capsys.readouterr().out

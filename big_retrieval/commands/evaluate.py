@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedSystem:
     """What is evaluated.
 
     Attributes:
@@ -99,28 +99,28 @@ def _evaluate(mode: str, folder: Path | None) -> None:
     from big_retrieval.runtime.extras import Extras
     from big_retrieval.train.logging import table
 
-    subject = MAKE[mode]()
-    log.info(f"evaluating {subject.name}")
-    for evaluator in subject.evaluators.values():
+    system = MAKE[mode]()
+    log.info(f"evaluating {system.name}")
+    for evaluator in system.evaluators.values():
         evaluator.check()
     examples = None
     if folder is not None:
-        examples = Folder(folder, subject.step, Extras())
-    names = set(subject.evaluators)
+        examples = Folder(folder, system.step, Extras())
+    names = set(system.evaluators)
     rankings = None if folder is None else folder / RANKINGS_FOLDER
-    evaluators = subject.evaluators
+    evaluators = system.evaluators
     if RANKINGS.value:
         if rankings is None:
             raise UserError("--rankings needs a folder to write to: give --out.")
         evaluators = evals.with_rankings(evaluators)
-    found = evals.run(evaluators, names, subject.weights, examples, rankings)
+    found = evals.run(evaluators, names, system.weights, examples, rankings)
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
         log.info(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
         return
     target = folder / FILE
-    write_bytes(target, to_json({**found, "checkpoint": subject.checkpoint}))
+    write_bytes(target, to_json({**found, "checkpoint": system.checkpoint}))
     log.info(f"written to {target}")
     if not mode and not OUT.value:
         log.info(f"for the report: big-retrieval report {folder}")
@@ -170,7 +170,7 @@ def _folder(mode: str) -> Path | None:
     return folder
 
 
-def _trained() -> Subject:
+def _trained() -> EvaluatedSystem:
     """The model of a run or checkpoint folder."""
     from big_retrieval.inference.load import load
     from big_retrieval.io.manifest import read_meta
@@ -180,7 +180,7 @@ def _trained() -> Subject:
     return _of_model(model, str(model.folder), model.folder.name, step)
 
 
-def _imported() -> Subject:
+def _imported() -> EvaluatedSystem:
     """A model of another library with the evaluators of --config."""
     from big_retrieval.config.checks import check
     from big_retrieval.interop.model import import_model
@@ -197,7 +197,7 @@ def _imported() -> Subject:
     return _of_model(model, str(model.folder), str(INIT.value))
 
 
-def _untrained() -> Subject:
+def _untrained() -> EvaluatedSystem:
     """The model of --config before its first step."""
     from big_retrieval.train.start import untrained
 
@@ -207,7 +207,7 @@ def _untrained() -> Subject:
     return _of_model(model, name, "config.init" if config.init else "untrained")
 
 
-def _bm25() -> Subject:
+def _bm25() -> EvaluatedSystem:
     """BM25 for the ranking evaluators of --config."""
     from big_retrieval.config.checks import check
     from big_retrieval.data.build import make_source
@@ -219,11 +219,11 @@ def _bm25() -> Subject:
     sources = {name: make_source(ev.data) for name, ev in ranked.items()}
     evaluators, others = make_bm25_evaluators(config, sources)
     if others:
-        log.info(f"left out, as BM25 only ranks judged documents: {', '.join(others)}")
-    return Subject("BM25", "BM25", evaluators)
+        log.info(f"skipped, as BM25 only ranks judged documents: {', '.join(others)}")
+    return EvaluatedSystem("BM25", "BM25", evaluators)
 
 
-def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> Subject:
+def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> EvaluatedSystem:
     """A model with all evaluators of its config."""
     from big_retrieval.data.build import make_eval_sources, make_readers, make_reading
     from big_retrieval.evals.evaluators import make_evaluators
@@ -232,9 +232,9 @@ def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) 
     sources = make_eval_sources(config)
     readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
     evaluators = make_evaluators(config, sources, readers, model.encoder, reading)
-    return Subject(name, checkpoint, evaluators, model.weights, step)
+    return EvaluatedSystem(name, checkpoint, evaluators, model.weights, step)
 
 
-MAKE: dict[str, Callable[[], Subject]] = {
+MAKE: dict[str, Callable[[], EvaluatedSystem]] = {
     "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
 }  # fmt: skip

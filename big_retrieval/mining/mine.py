@@ -69,7 +69,7 @@ def mine(
     log.info(f"{made:,} negatives, {each:.1f} a query; {counts[0]:,} without")
     if file.dropped:
         reasons = (f"{count:,} x {why}" for why, count in file.dropped.most_common())
-        log.info(f"left out: {'; '.join(reasons)}")
+        log.info(f"skipped: {'; '.join(reasons)}")
     log.info(f"written to {out}; to train on it: {' '.join(training(config, out))}")
 
 

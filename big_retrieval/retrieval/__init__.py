@@ -5,12 +5,12 @@
     names = index.ids.many(numbers[0])
 
 An index is a folder (`folder.py`): inverted lists of lexical values (`inverted.py`) or dense
-embeddings (`dense.py`). The commands `big-retrieval index` and `python -m
-big_retrieval.search` put a model in front of them (`making.py`, `searching.py`).
+embeddings (`dense.py`). The commands `big-retrieval index` and `big-retrieval search` put a model
+in front of them (`making.py`, `searching.py`).
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from big_retrieval.retrieval.dense import DenseIndex
@@ -33,23 +33,23 @@ def open_index(
       UserError: it is no index, damaged, of another version, was replaced while it was opened, or
         has no such engine.
     """
+    from big_retrieval.errors import UserError
     from big_retrieval.retrieval import folder as folders
 
-    opened = folders.stamp(Path(folder))
-    about = folders.open_folder(Path(folder), verify=verify)
+    path = Path(folder)
+    opened = folders.stamp(path)
+    about = folders.open_folder(path, verify=verify)
     if about.kind == folders.DENSE:
         from big_retrieval.retrieval.dense import DenseIndex  # imports jax, which takes a while
 
-        dense = DenseIndex(Path(folder), about, engine=engine)
-        folders.check_same(Path(folder), opened)
-        return dense
-    from big_retrieval.errors import UserError
-    from big_retrieval.retrieval.inverted import InvertedIndex
-
-    if engine != "exact":
+        index: Any = DenseIndex(path, about, engine=engine)
+    elif engine != "exact":
         raise UserError(
             f"--engine={engine} is for dense indexes, and {folder} is lexical; leave --engine out."
         )
-    inverted = InvertedIndex(Path(folder), about)
-    folders.check_same(Path(folder), opened)
-    return inverted
+    else:
+        from big_retrieval.retrieval.inverted import InvertedIndex
+
+        index = InvertedIndex(path, about)
+    folders.check_same(path, opened)
+    return index

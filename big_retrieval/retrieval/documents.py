@@ -92,9 +92,9 @@ def open_records(
     """
     paths = []
     for pattern in patterns.split(","):
-        found, lost = open_files.expand(pattern.strip())
-        if lost:
-            raise UserError(f"--{flag}: there is no file {lost[0]!r}; check the path.")
+        found, missing = open_files.expand(pattern.strip())
+        if missing:
+            raise UserError(f"--{flag}: there is no file {missing[0]!r}; check the path.")
         paths += found
     table, _ = open_files.table_of(paths, functools.partial(_open, reader=reader))
     reader = _fitting(reader, table)

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from big_retrieval.errors import UserError
 
-BYTES_PER_ENTRY = 48  # at the peak: rows, their copy and columns; or parts of a merge
+BYTES_PER_ENTRY = 32  # at the peak: rows, their copy and its columns; or a merge and its parts
 MOST_DOCUMENTS = 2**31 - 1  # numbers of documents are int32
 Rows = Any  # sparse.csr_array, of whose arrays scipy's types say that they may be None
 Part = tuple[np.ndarray, np.ndarray]  # numbers of documents int32 [n], values float32 [n]

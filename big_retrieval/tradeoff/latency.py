@@ -176,7 +176,7 @@ def time_in_turn(
                 started = time.perf_counter()
                 call(query)
                 seconds[turn, place, column] = time.perf_counter() - started
-        log.info(f"timed {len(queries):,} queries {len(calls)} ways, round {turn + 1} of {rounds}")
+        log.info(f"timed {len(calls)} x {len(queries):,} queries, round {turn + 1} of {rounds}")
     return np.median(seconds, axis=0)
 
 

@@ -9,9 +9,8 @@ import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import TextsWriter
 from big_retrieval.retrieval.folder import About
 from big_retrieval.runtime import messages
-from big_retrieval.tradeoff.latency import LatencyJob, LatencyResult, in_a_child
+from big_retrieval.tradeoff.latency import LatencyJob, in_a_child
 from big_retrieval.tradeoff.systems import (
     BM25,
     Scorer,
@@ -77,14 +76,14 @@ class Setting:
 
     Attributes:
       known: what the report says of it before anything is measured.
-      encoded: whether a network encodes the queries.
+      encoding: what turns a text into the query, "network_ms" or "words_ms".
       scorer: of the system.
       queries: rows of the queries.
       index: name of the index.
     """
 
     known: Mapping[str, Any]
-    encoded: bool
+    encoding: str
     scorer: Scorer
     queries: Embeddings
     index: str
@@ -127,7 +126,6 @@ def measure(
     options: TradeoffOptions,
     evaluators: Sequence[str],
     work: Path,
-    search: Callable[[LatencyJob, Path], LatencyResult] = in_a_child,
 ) -> dict[str, Any]:
     """All numbers, as tradeoff.json has them.
 
@@ -135,25 +133,19 @@ def measure(
       options: what is asked for.
       evaluators: what `check` gave for it.
       work: an empty folder, for indexes.
-      search: does a job.
 
     Raises:
       UserError: models, evaluators or gates that do not go together.
     """
     names = named(options.checkpoints)
-    makers: list[Callable[[], tuple[str, System]]] = [
-        partial(_model, options, checkpoint, evaluator)
-        for checkpoint, evaluator in zip(options.checkpoints, evaluators, strict=True)
-    ]
-    if options.bm25:
-        names.append("BM25")
-        makers.append(partial(_bm25, options.checkpoints[0], evaluators[0]))
+    systems = _systems(options, evaluators)
+    names += ["BM25"] if options.bm25 else []
     settings: list[Setting] = []
     encodings: list[Any] = []
     task: SearchTask | None = None
-    for name, make in zip(names, makers, strict=True):
+    for name in names:
         with messages.about(name):
-            checkpoint, system = make()
+            checkpoint, system = next(systems)
             task = task or system.task
             if system.task != task:
                 raise UserError(
@@ -166,10 +158,11 @@ def measure(
     assert task is not None  # there is a model
     timed = evenly(task.queries, options.limit)
     jobs = [(each.queries, each.index) for each in settings]
-    result = search(LatencyJob(jobs, encodings, task.depth, timed, options.rounds), work)
+    job = LatencyJob(jobs, encodings, task.depth, timed, options.rounds)
+    result = in_a_child(job, work)
     models = {
-        name: {f"{part}_ms": 1000 * seconds for part, seconds in taken.items()}
-        for name, taken in zip(names, result.encodings, strict=True)
+        name: {f"{part}_ms": 1000 * mean for part, mean in each.items()}
+        for name, each in zip(names, result.encodings, strict=True)
     }
     points = zip(settings, result.found, 1000 * result.seconds, strict=True)
     return {
@@ -187,16 +180,15 @@ def measure(
     }
 
 
-def _model(options: TradeoffOptions, checkpoint: str, evaluator: str) -> tuple[str, System]:
-    """The checkpoint of a model, and the model as a system."""
-    model = load(checkpoint, batch_size=BATCH)
-    gates = gates_of(model.config, evaluator, options.queries, options.documents)
-    return str(model.folder), model_system(model, evaluator, gates)
-
-
-def _bm25(checkpoint: str, evaluator: str) -> tuple[str, System]:
-    """BM25 over the texts that a model reads; "" as it has no checkpoint."""
-    return "", bm25_system(read_config(find(checkpoint)), evaluator)
+def _systems(options: TradeoffOptions, evaluators: Sequence[str]) -> Iterator[tuple[str, System]]:
+    """The checkpoint of each model, and the model as a system; then BM25, which has none ("")."""
+    for checkpoint, evaluator in zip(options.checkpoints, evaluators, strict=True):
+        model = load(checkpoint, batch_size=BATCH)
+        gates = gates_of(model.config, evaluator, options.queries, options.documents)
+        yield str(model.folder), model_system(model, evaluator, gates)
+    if options.bm25:
+        config = read_config(find(options.checkpoints[0]))
+        yield "", bm25_system(config, evaluators[0])
 
 
 def settings_of(name: str, system: System, work: Path, index: str) -> list[Setting]:
@@ -218,8 +210,9 @@ def settings_of(name: str, system: System, work: Path, index: str) -> list[Setti
                 "model": name, "lexical": document not in ("exact", BM25), "query": query,
                 "document": document, "query_entries": entries(rows), **size,
             }  # fmt: skip
-            encoded = system.gates["query"][query].bags != "query"
-            out.append(Setting(known, encoded, system.scorer, rows, place))
+            bag = system.gates["query"][query].bags == "query"
+            encoding = "words_ms" if bag else "network_ms"
+            out.append(Setting(known, encoding, system.scorer, rows, place))
     return out
 
 
@@ -280,7 +273,7 @@ def _point(
     """All numbers of a setting: quality, latency (milliseconds, [T]), size."""
     search = {"mean": float(taken.mean())}
     search |= {f"p{percent}": float(np.percentile(taken, percent)) for percent in (50, 95)}
-    encoding = models[setting.known["model"]]["network_ms" if setting.encoded else "words_ms"]
+    encoding = models[setting.known["model"]][setting.encoding]
     return {
         **setting.known, "metrics": setting.scorer(*found), "search_ms": search,
         "encoding_ms": encoding, "latency_ms": search["mean"] + encoding,
