@@ -66,7 +66,7 @@ def _search() -> None:
     if QUERIES.value:
         column = IMAGE.value if searcher.image else ",".join(TEXT.value)
         where = {"column": column, "id": ID.value, "tag": TAG.value}
-        searcher.write_run(QUERIES.value, Path(OUT.value), DEPTH.value, **where)
+        searcher.write_run(QUERIES.value, Path(str(OUT.value)), DEPTH.value, **where)
         print(f"written to {OUT.value}")
         return
     if QUERY.value is not None:
