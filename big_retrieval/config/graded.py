@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_drawn, check_least, check_terms, not_empty
+from big_retrieval.config.sources import (
+    Source,
+    check_drawn,
+    check_min_relevance,
+    check_terms,
+    not_empty,
+)
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -77,7 +83,7 @@ class Graded(Source):
             yield f"{said}: query, document and score need three columns."
         if not (math.isfinite(self.s_max) and self.s_max >= 1):
             yield f"{path}.s_max is {self.s_max}; it must be 1 or more."
-        yield from check_least(self, path)
+        yield from check_min_relevance(self, path)
         for term in self.rename:
             part, _, rest = term.partition(".")
             column, _, name = rest.partition("=")

@@ -128,8 +128,8 @@ def check_terms(source: Any, path: str, *keys: str) -> Iterator[str]:
                 yield f"{path}.{key} has {term!r}; write column=value, such as split=train."
 
 
-def check_least(source: Any, path: str) -> Iterator[str]:
-    """What is wrong with the lowest score of the pairs that are kept."""
+def check_min_relevance(source: Any, path: str) -> Iterator[str]:
+    """What is wrong with the lowest relevance of the pairs that are kept."""
     if not (math.isfinite(source.min_relevance) and source.min_relevance >= 0):
         given = source.min_relevance
         yield f"{path}.min_relevance is {given}; it must be 0 (keep all pairs) or more."

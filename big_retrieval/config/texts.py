@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from big_retrieval.config.graded import GradedScenes
 from big_retrieval.config.registry import register
-from big_retrieval.config.sources import Source, check_least, not_empty
+from big_retrieval.config.sources import Source, check_min_relevance, not_empty
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -147,7 +147,7 @@ class Beir(TextSource):
         yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
         if not self.split:
             yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
-        yield from check_least(self, path)
+        yield from check_min_relevance(self, path)
 
     def check_training(self, config: "Config") -> Iterator[str]:
         """See `Source`."""

@@ -7,6 +7,7 @@ all records where the source has them at hand.
 import hashlib
 import math
 import os
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -245,18 +246,10 @@ def draw(sample: Sample, path: Path) -> None:
             scale = TILE / max(pixels.shape[:2])
             height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
             sheet.paste(Image.fromarray(resize(pixels, height, width)), (left, top))
-        pen.multiline_text((left, top + TILE + 3), _wrapped(text), fill="black", font=font)
+        lines = textwrap.wrap(text, 30, max_lines=3, placeholder=" ...")
+        pen.multiline_text((left, top + TILE + 3), "\n".join(lines), fill="black", font=font)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
-
-
-def _wrapped(text: str, width: int = 30, lines: int = 3) -> str:
-    words, out = " ".join(text.split()), []
-    while words and len(out) < lines:
-        cut = len(words) if len(words) <= width else (words.rfind(" ", 0, width + 1) + 1 or width)
-        out.append(words[:cut].strip())
-        words = words[cut:]
-    return "\n".join(out) + (" ..." if words else "")
 
 
 def throughput(

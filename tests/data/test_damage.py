@@ -184,41 +184,50 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return read(write(tmp_path_factory.mktemp("whole") / "data"))
 
 
-@pytest.mark.parametrize(
-    ("image", "line", "word"),
-    [(image, None, word) for image, word in IMAGES.values()]
-    + [(None, line, word) for line, word in LINES.values()],
-    ids=[*IMAGES, *LINES],
-)
-def test_damage_is_counted_named_and_replaced(whole, tmp_path, image, line, word):
-    broken = write(tmp_path / "broken", image, line)
-    damage = Damage(tmp_path / "damaged.jsonl", 0.01)
-    found = read(broken, damage)
-    places = [(k, row) for k, batch in enumerate(whole) for row in range(8)]
-    hit = [(k, row) for k, row in places if whole[k]["record"][row] == BAD]
-    assert len(hit) == 3  # one of each epoch
-    for k, row in places:
-        if (k, row) in hit:
-            assert found[k]["record"][row] != BAD
-        else:
-            assert same(found[k], whole[k], row), (k, row)
-    (named,) = [json.loads(text) for text in (tmp_path / "damaged.jsonl").read_text().splitlines()]
-    assert (named["record"], damage.count) == (BAD, 1)
-    assert f"pairs.jsonl, line {BAD + 1}" in named["place"]
-    assert re.search(word, named["why"])
+def write_cases(folder: Path, cases: list[tuple[bytes | None, str | None]]) -> Any:
+    """`RECORDS` pairs, and behind them one with each image or line; None: nothing is odd."""
+    write(folder)
+    lines = (folder / "pairs.jsonl").read_text().splitlines()
+    for number, (image, line) in enumerate(cases, RECORDS):
+        (folder / f"{number}.png").write_bytes(picture(number) if image is None else image)
+        plain = {"image": f"{number}.png", "captions": f"picture {number}"}
+        lines.append(json.dumps(plain) if line is None else line)
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    return make_source(config.Pairs(path=str(folder / "pairs.jsonl")))
 
 
-@pytest.mark.parametrize(
-    ("image", "line"),
-    [(image, None) for image in GOOD_IMAGES.values()]
-    + [(None, line) for line in GOOD_LINES.values()],
-    ids=[*GOOD_IMAGES, *GOOD_LINES],
-)
-def test_what_is_odd_but_usable_is_used(tmp_path, image, line):
-    damage = Damage(None, 0.0)
-    found = read(write(tmp_path, image, line), damage)
+def test_damage_is_counted_named_and_replaced(tmp_path):
+    images = [(name, image, None, word) for name, (image, word) in IMAGES.items()]
+    cases = images + [(name, None, line, word) for name, (line, word) in LINES.items()]
+    damage = Damage(tmp_path / "damaged.jsonl", 1.0)
+    broken = write_cases(tmp_path / "broken", [case[1:3] for case in cases])
+    whole = write_cases(tmp_path / "whole", [(None, None)] * len(cases))
+    hits = 0
+    for found, clean in zip(
+        read(broken, damage, stop_batch=16), read(whole, stop_batch=16), strict=True
+    ):
+        for row in range(8):
+            if clean["record"][row] >= RECORDS:
+                assert found["record"][row] < RECORDS
+                hits += 1
+            else:
+                assert same(found, clean, row)
+    assert hits > len(cases)  # some of them twice, in two epochs, but named once
+    named = [json.loads(text) for text in (tmp_path / "damaged.jsonl").read_text().splitlines()]
+    assert damage.count == len(named) == len(cases)
+    by_record = {each["record"]: each for each in named}
+    for number, (name, _, _, word) in enumerate(cases, RECORDS):
+        assert by_record[number]["place"].split(", ")[1] == f"line {number + 1}"
+        assert re.search(word, by_record[number]["why"]), name
+
+
+def test_what_is_odd_but_usable_is_used(tmp_path):
+    cases = [(image, None) for image in GOOD_IMAGES.values()]
+    cases += [(None, line) for line in GOOD_LINES.values()]
+    damage, count = Damage(None, 0.0), RECORDS + len(cases)
+    found = read(write_cases(tmp_path, cases), damage, stop_batch=-(-count // 8))
     assert damage.count == 0
-    assert sum(BAD in batch["record"] for batch in found) == 3
+    assert {*range(count)} == {record for batch in found for record in batch["record"].tolist()}
 
 
 def test_the_stand_in_depends_on_nothing_but_the_position(whole, tmp_path):
