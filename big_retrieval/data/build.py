@@ -32,10 +32,10 @@ def make_source(config: Source) -> RecordSource:
     """
     source = config.build()
     if not isinstance(source, RecordSource):
-        lost = sorted(name for name in REQUIRED if not hasattr(source, name))
+        missing = sorted(name for name in REQUIRED if not hasattr(source, name))
         raise UserError(
             f"the source of the type {config.type!r} built {source!r:.80}, which has no "
-            f"{', '.join(lost)}: return what data/sources.Source lists, such as Records(table)."
+            f"{', '.join(missing)}: return what data/sources.Source lists, such as Records(table)."
         )
     return source
 

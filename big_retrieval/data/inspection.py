@@ -49,7 +49,7 @@ class Sample:
       texts: usable texts of each record and text column.
       sizes: (height, width) of the images.
       negatives: how many hard negatives each record has, where the configuration asks for some.
-      doubles: images whose content an earlier one had.
+      duplicates: images whose content an earlier one had.
       shown: (picture uint8 [H, W, 3], caption) of the first ones.
     """
 
@@ -59,7 +59,7 @@ class Sample:
     texts: dict[str, list[tuple[Text, ...]]] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     negatives: list[int] = field(default_factory=list)
-    doubles: int = 0
+    duplicates: int = 0
     shown: list[tuple[np.ndarray | None, str]] = field(default_factory=list)
 
 
@@ -142,7 +142,7 @@ def _look(
         pixels = picture(value, source.name)
         data = value.data if isinstance(value, Encoded) else pixels.tobytes()
         digest = hashlib.blake2b(data, digest_size=16).digest()
-        found.doubles += digest in seen
+        found.duplicates += digest in seen
         seen.add(digest)
         found.sizes.append(pixels.shape[:2])
     if show:
@@ -176,8 +176,8 @@ def describe(source: RecordSource, readers: Mapping[str, FieldReader], sample: S
         sides = np.array(sample.sizes)
         low, middle, high = (np.percentile(sides, q, axis=0).astype(int) for q in (0, 50, 100))
         lines.append(
-            f"images      height x width: least {low[0]} x {low[1]}, median {middle[0]} x "
-            f"{middle[1]}, most {high[0]} x {high[1]}; {sample.doubles} doubles"
+            f"images      height x width: smallest {low[0]} x {low[1]}, median {middle[0]} x "
+            f"{middle[1]}, largest {high[0]} x {high[1]}; {sample.duplicates} duplicates"
         )
     for name, texts in sorted(sample.texts.items()):
         lines += _describe_texts(name, readers[name], texts)
@@ -215,10 +215,10 @@ def histogram(score: np.ndarray) -> str:
 def _describe_texts(name: str, reader: Any, texts: list[tuple[Text, ...]]) -> list[str]:
     """Lines about one text field: how many, how long, how often the same."""
     flat = [text for several in texts for text in several]
-    doubles = len(flat) - len(set(flat))
+    duplicates = len(flat) - len(set(flat))
     common = Counter(flat).most_common(1)[0]
     lines = [
-        f"{name:<11} {len(flat) / len(texts):.2f} a record, {doubles} doubles"
+        f"{name:<11} {len(flat) / len(texts):.2f} a record, {duplicates} duplicates"
         + (f", most often {common[0]!r:.60} ({common[1]} x)" if common[1] > 1 else "")
     ]
     if reader.tokenizer is None:

@@ -49,11 +49,11 @@ def test_the_sample_counts_what_is_there(folder):
     text = "\n".join(inspection.describe(source_of(folder), specs, sample))
     assert sample.read == 20
     assert sample.damaged == {"the image is empty": 1}
-    assert sample.doubles == 5  # records 15 to 19 look like 0 to 4
+    assert sample.duplicates == 5  # records 15 to 19 look like 0 to 4
     assert "20 in pairs; looked at: all" in text
     assert "1 (5.00%): 1 x the image is empty" in text
     assert "median 6 x 8" in text
-    assert "2.00 a record, 18 doubles, most often 'the same' (19 x)" in text
+    assert "2.00 a record, 18 duplicates, most often 'the same' (19 x)" in text
     texts = [text for n in range(20) if n != 7 for text in source_of(folder).texts(n, "captions")]
     cut = np.mean(tokenizer.encode(texts, 500)[1].sum(1) > 12)
     assert f"the context has 12, so {cut:.1%} are cut" in text

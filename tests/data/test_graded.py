@@ -218,7 +218,7 @@ def test_ids_that_are_missing_or_there_twice_name_both_places(folder, side):
 def test_equal_doubles_count_once(folder, capsys):
     found = source(folder, pairs=[*PAIRS, PAIRS[1], PAIRS[1]])
     assert len(found) == 3
-    assert "2 of 5 pairs are skipped: they say the same as an earlier" in capsys.readouterr().err
+    assert "2 of 5 pairs are skipped: they repeat an earlier" in capsys.readouterr().err
 
 
 def test_ranks_and_clicks_become_scores(folder):

@@ -186,9 +186,9 @@ def main() -> None:
     for split, info in builder.info.splits.items():
         missing = builder.info.metadata[NO_IMAGE].get(split, 0)
         print(f"{split:15} {info.num_examples:>12,} pairs, {missing:,} of them without an image")
-    lost = [split for split in FILES if split not in builder.info.splits]
-    if lost:
-        print(f"not in the folder: {', '.join(lost)}")
+    absent = [split for split in FILES if split not in builder.info.splits]
+    if absent:
+        print(f"not in the folder: {', '.join(absent)}")
     print(f"to train on them: --config.data.path=tfds:{builder.data_path}/in_domain")
 
 

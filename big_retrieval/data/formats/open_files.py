@@ -130,10 +130,10 @@ def files_of(pattern: str, how_to_get: str) -> list[Path]:
     """
     if not pattern:
         raise UserError("the data source needs a path, e.g. --config.data.path=pairs.jsonl.")
-    found, lost = expand(pattern)
-    if lost:
+    found, missing = expand(pattern)
+    if missing:
         raise UserError(
-            _advice(f"the data {lost[0]} is not on this machine: check the path", how_to_get)
+            _advice(f"the data {missing[0]} is not on this machine: check the path", how_to_get)
         )
     return found
 
@@ -144,15 +144,15 @@ def expand(pattern: str) -> tuple[list[Path], list[str]]:
     Raises:
       UserError: something else than a regular file or a folder, such as a named pipe.
     """
-    found, lost = [], []
+    found, missing = [], []
     for path in _ranges(pattern):
         names = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
         here = [Path(name) for name in names if Path(name).exists()]
         for each in here:
             check_regular(each, folders=True)
         found += here
-        lost += [] if here else [path]
-    return found, lost
+        missing += [] if here else [path]
+    return found, missing
 
 
 def _ranges(pattern: str) -> list[str]:

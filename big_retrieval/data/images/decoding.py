@@ -101,7 +101,7 @@ def decode(data: bytes) -> np.ndarray:
 def decode_part(
     data: bytes,
     choose: Callable[[int, int], Box],
-    least: int,
+    min_side: int,
     *,
     reduced: bool = True,
     decoder: Decoder = "pillow",
@@ -111,7 +111,7 @@ def decode_part(
     Args:
       data: the file's content.
       choose: (height, width) of the upright image -> the part, in its pixels.
-      least: the part keeps at least so many pixels on both sides, where it has them.
+      min_side: the part keeps at least so many pixels on both sides, where it has them.
       reduced: whether JPEG files may be decoded at 1/2, 1/4 or 1/8.
       decoder: what decodes RGB and grey JPEG files; all others are Pillow's.
 
@@ -128,7 +128,7 @@ def decode_part(
         box = choose(*size)
         jpeg = image.format == "JPEG" and image.mode in ("RGB", "L")
         scale = 1
-        while jpeg and reduced and scale < 8 and min(box[2:]) >= 2 * scale * least:
+        while jpeg and reduced and scale < 8 and min(box[2:]) >= 2 * scale * min_side:
             scale *= 2
         if jpeg and decoder == "opencv" and b"\xff\xd9" in data[-64:]:  # a cut file is Pillow's
             pixels = _opencv(data, scale)

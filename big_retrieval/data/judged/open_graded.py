@@ -19,7 +19,6 @@ from big_retrieval.data.formats.whole import JUDGED, judged_lines, judged_object
 from big_retrieval.data.judged.graded import GradedPairs, Names, SideRecords
 from big_retrieval.data.judged.images import Gallery, ImageColumn
 from big_retrieval.data.judged.pairing import JudgedFile, Pairing, owner
-from big_retrieval.data.judged.qrels import DuplicatePolicy
 from big_retrieval.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -43,18 +42,7 @@ def graded(config: Graded) -> GradedPairs:
     documents = _file(config, "documents", config.document_key or config.document, config.document)
     shared = [] if queries or documents else [x for x in config.text if x not in ids]
     found = _scan(table, ids[:2], ids[2:], shared)
-    pairing = Pairing(
-        found.texts[config.query],
-        found.texts[config.document],
-        found.numbers[config.score],
-        names=ids,
-        place=table.place,
-        skip_unknown_ids=config.skip_unknown_ids,
-        negative=config.negative,
-        duplicates=_duplicates(config),
-    )
-    pairing.score(config.score_from, config.s_max, config.min_relevance)
-    paired = pairing.resolve(queries, documents)
+    paired = Pairing(found, config, table.place).resolve(queries, documents)
     for note in paired.notes:
         log.warning(f"{table.name}: {note}")
     whose = {x: owner(found.texts[x], paired) for x in shared if x in found.texts}
@@ -90,13 +78,6 @@ def graded(config: Graded) -> GradedPairs:
         file=View(table, paired.pairs),
         notes=paired.notes,
     )
-
-
-def _duplicates(config: Graded) -> DuplicatePolicy:
-    """Policy for duplicate pairs, inverted for ranks, of which the lower is the better."""
-    turned: dict[DuplicatePolicy, DuplicatePolicy] = {"max": "min", "min": "max"}
-    policy = config.duplicates
-    return turned.get(policy, policy) if config.score_from == "rank" else policy
 
 
 def _names(

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from big_retrieval.data.formats.columns import encode, match
+from big_retrieval.config.graded import Graded
+from big_retrieval.data.formats.columns import Scan, encode, match
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged import qrels
 from big_retrieval.data.judged.qrels import DuplicatePolicy, Qrels
 from big_retrieval.errors import UserError
-
-ScoreFrom = Literal["score", "rank", "clicks"]
 
 
 @dataclass(frozen=True)
@@ -59,64 +58,60 @@ class Pairing:
     """Judged pairs, of which ever more are skipped.
 
     Args:
-      query: the id of each pair's query, Arrow texts [n], null where it has none.
-      document: the same of its document.
-      score: score, rank or clicks, float64 [n], NaN where it has none.
-      names: the columns of the three, for messages.
+      found: the ids and scores of all pairs, as texts and numbers.
+      config: names their columns, and says what becomes of odd ones.
       place: where a pair stands.
-      skip_unknown_ids: whether pairs without a known query and document are skipped, or an error.
-      negative: whether a score below 0 is an error, or 0.
-      duplicates: what several scores of a pair make.
 
     Raises:
-      UserError: a pair without an id (unless `skip_unknown_ids`), or with a bad score; a pair with
-        two scores that are refused.
+      UserError: a pair without an id (unless `skip_unknown_ids`), or with a bad score or rank; a
+        pair with two scores that are refused.
     """
 
-    def __init__(
-        self,
-        query: pa.Array,
-        document: pa.Array,
-        score: np.ndarray,
-        *,
-        names: tuple[str, str, str],
-        place: Callable[[int], str],
-        skip_unknown_ids: bool = False,
-        negative: Literal["refuse", "zero"] = "refuse",
-        duplicates: DuplicatePolicy = "refuse",
-    ):
-        self._ids, self._names, self._place = (query, document), names, place
-        self._skip_unknown_ids = skip_unknown_ids
+    def __init__(self, found: Scan, config: Graded, place: Callable[[int], str]):
+        self._config, self._place = config, place
+        self._names = (config.query, config.document)
+        self._ids: list[Any] = [found.texts[name] for name in self._names]
         self.notes: list[str] = []
+        score = found.numbers[config.score]
         self._rows, self._score = np.arange(len(score)), score  # [n]
-        filled: list[Any] = [ids.fill_null("") for ids in self._ids]
-        (self._query, query), (self._document, document) = map(encode, filled)
-        self._different = (query, document)
-        for ids, name in zip(self._ids, names, strict=False):
-            self._keep(np.asarray(ids.is_valid())[self._rows], f"have no {name}", skip_unknown_ids)
+        (self._query, queries), (self._document, documents) = (
+            encode(ids.fill_null("")) for ids in self._ids
+        )
+        self._different = (queries, documents)
+        for ids, name in zip(self._ids, self._names, strict=True):
+            kept = np.asarray(ids.is_valid())[self._rows]
+            self._keep(kept, f"have no {name}", config.skip_unknown_ids)
         below = self._score < 0
-        if negative == "zero" and below.any():
+        if config.negative == "zero" and below.any():
             self._score = np.where(below, 0, self._score)
-            self.notes.append(f"{int(below.sum()):,} pairs have a {names[2]} below 0: it counts 0")
-        qrels.check_scores(self._score, names[2], self._at)
+            count = int(below.sum())
+            self.notes.append(f"{count:,} pairs have a {config.score} below 0: it counts 0")
+        qrels.check_scores(self._score, config.score, self._at)
+        self._merge_duplicates()
+        self._make_scores()
+
+    def _merge_duplicates(self) -> None:
+        """Of several numbers of a pair one counts; for ranks, the policy is inverted."""
+        policy = self._config.duplicates
+        if self._config.score_from == "rank":
+            inverted: dict[DuplicatePolicy, DuplicatePolicy] = {"max": "min", "min": "max"}
+            policy = inverted.get(policy, policy)
         pairs = self._query, self._document, self._score
-        first, self._score = qrels.distinct(*pairs, self._at, duplicates)
-        same = "say the same as an earlier one"
-        there = f"are there already; of different numbers the {duplicates} counts"
-        self._keep(first, same if duplicates == "refuse" else there, True)
+        first, self._score = qrels.distinct(*pairs, self._at, policy)
+        why = "repeat an earlier one"
+        if policy != "refuse":
+            why = f"are there already; of different numbers the {policy} counts"
+        self._keep(first, why)
 
-    def score(self, kind: ScoreFrom, s_max: float, min_relevance: float = 0.0) -> None:
-        """Makes scores of ranks or clicks; skips pairs without a click or below a score.
-
-        Raises:
-          UserError: a rank below 1 or above s_max.
-        """
+    def _make_scores(self) -> None:
+        """Makes scores of ranks or clicks; skips pairs without a click or below a score."""
+        kind, lowest = self._config.score_from, self._config.min_relevance
         if kind == "clicks":
-            self._keep(self._score > 0, "have no clicks", True)
+            self._keep(self._score > 0, "have no clicks")
             self._score = qrels.ranks_of_clicks(self._query, self._score)
         if kind != "score":
-            self._score = qrels.scores_of_ranks(self._score, s_max, self._at)
-        self._keep(self._score >= min_relevance, f"score below {min_relevance:g}", True)
+            self._score = qrels.scores_of_ranks(self._score, self._config.s_max, self._at)
+        self._keep(self._score >= lowest, f"score below {lowest:g}")
 
     def resolve(self, queries: JudgedFile | None, documents: JudgedFile | None) -> PairedRows:
         """Numbers queries and documents.
@@ -129,20 +124,19 @@ class Pairing:
           UserError: a pair with an unknown query or document (unless all such are skipped), or no
             pair that is left.
         """
-        known = [
-            None if side is None else match(texts, side.ids)
-            for side, texts in zip((queries, documents), self._different, strict=True)
-        ]
-        for number, side in enumerate((queries, documents)):
-            rows = known[number]
-            if side is not None and rows is not None:
+        known: list[np.ndarray | None] = [None, None]  # the row of each different id
+        for number, file in enumerate((queries, documents)):
+            if file is not None:
+                known[number] = rows = match(self._different[number], file.ids)
                 codes = (self._query, self._document)[number]
-                why = f"have a {self._names[number]} that {side.table.name} lacks"
-                self._keep(rows[codes] >= 0, why, self._skip_unknown_ids, self._ids[number])
+                why = f"have a {self._names[number]} that {file.table.name} lacks"
+                allowed = self._config.skip_unknown_ids
+                self._keep(rows[codes] >= 0, why, allowed, self._ids[number])
         query, query_rows = _numbered(self._query, known[0], self._rows)
-        document, document_rows = _numbered(self._document, known[1], self._rows)
         if documents is not None and known[1] is not None:
             document, document_rows = known[1][self._document], np.arange(len(documents.ids))
+        else:
+            document, document_rows = _numbered(self._document, None, self._rows)
         if queries is not None and len(query_rows) < len(queries.ids):
             left, whole = len(queries.ids) - len(query_rows), len(queries.ids)
             name = queries.table.name
@@ -153,7 +147,7 @@ class Pairing:
     def _at(self, index: int) -> str:
         return self._place(int(self._rows[index]))
 
-    def _keep(self, kept: np.ndarray, why: str, allowed: bool, ids: Any = None) -> None:
+    def _keep(self, kept: np.ndarray, why: str, allowed: bool = True, ids: Any = None) -> None:
         """Skips the other pairs; raises where that is not allowed, or where none is left."""
         count, whole = int((~kept).sum()), len(kept)
         if count and not allowed:
@@ -190,7 +184,7 @@ def _numbered(
     return numbers, pairs[first] if known is None else different
 
 
-def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""]:
+def owner(texts: pa.Array, paired: PairedRows) -> Literal["query", "document", ""]:
     """Infers whether a column of the pairs describes the query, the document, or both ("").
 
     The column belongs to the side within whose items its values change less.
@@ -200,16 +194,16 @@ def owner(texts: pa.Array, sides: PairedRows) -> Literal["query", "document", ""
 
     Args:
       texts: of all rows of the pairs' file, null where there is none.
-      sides: of pairs without files of queries and documents.
+      paired: of pairs without files of queries and documents.
     """
     codes, _ = encode(texts.fill_null(""))
-    here, found = codes[sides.pairs], sides.qrels
+    here, found = codes[paired.pairs], paired.qrels
     changes = [
         int((here != codes[rows][numbers]).sum())
-        for rows, numbers in ((sides.queries, found.query), (sides.documents, found.document))
+        for rows, numbers in ((paired.queries, found.query), (paired.documents, found.document))
     ]
     if changes == [0, 0]:
-        changes = [len(sides.queries), len(sides.documents)]
+        changes = [len(paired.queries), len(paired.documents)]
     if changes[0] == changes[1]:
         return ""
     return "query" if changes[0] < changes[1] else "document"
