@@ -114,7 +114,7 @@ class Sampler:
 
         begin, following = time.monotonic(), self._every
         while not self._closed.wait(0.02):
-            step = heartbeat.PULSE.step
+            step = heartbeat.PROGRESS.step
             if step >= following:
                 self.samples.append(sample(step, time.monotonic() - begin))
                 following = (step // self._every + 1) * self._every

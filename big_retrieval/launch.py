@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks, messages, screen
-from big_retrieval.runtime.distributed import AGAIN
+from big_retrieval.runtime.distributed import RETRYABLE
 from big_retrieval.runtime.lease import Observer
 from big_retrieval.runtime.processes import (
     LaunchOptions,
@@ -155,7 +155,7 @@ def supervise(options: LaunchOptions) -> int:
             if MISTAKE in failed:
                 return MISTAKE  # repeating it would not help
             # One that lost another process ends because of it, perhaps before it.
-            cause = next((code for code in failed if code != AGAIN), AGAIN)
+            cause = next((code for code in failed if code != RETRYABLE), RETRYABLE)
             status = cause if cause > 0 else 128 - cause
             if signals.count:
                 return status

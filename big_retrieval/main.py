@@ -61,7 +61,7 @@ def own(workdir: Path, process: int, processes: int) -> locks.Lock:
     lock = locks.Lock(
         locks.in_folder(workdir), of=workdir, flag="--workdir", wait=cli.WAIT.value, lost=cli.fail
     )
-    agree = distributed.tell if processes > 1 else str
+    agree = distributed.broadcast if processes > 1 else str
     try:
         if process == 0:
             lock.acquire(agree)
@@ -88,10 +88,10 @@ def main() -> None:
     from big_retrieval.train.watchdog import Watchdog
 
     watchdog = Watchdog(workdir, config.hang_after, process=process, processes=processes)
-    with distributed.losing(processes, watchdog.late):
+    with distributed.retryable(processes, watchdog.late):
         lock = own(workdir, process, processes)
     try:
-        with watchdog, distributed.losing(processes, watchdog.late):
+        with watchdog, distributed.retryable(processes, watchdog.late):
             train(config, workdir)
     finally:
         lock.release()

@@ -232,6 +232,7 @@ def _own_flags() -> Iterator[None]:
             flags.DEFINE_flag(flag, module_name=module)
         sys.modules.pop("config_config", None)  # the config file of the last command
         importlib.reload(cli)
+        flags.FLAGS["verbosity"].unparse()  # the last command may have set it
         yield
     finally:
         new = _defined(without=("program",))  # in modules that were imported just now

@@ -46,7 +46,7 @@ def main() -> None:
 
 def _import(out: Path) -> None:
     from big_retrieval.interop.model import import_model
-    from big_retrieval.train.import_folder import write
+    from big_retrieval.train.checkpoint import write_model
 
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is there and not empty; give a new folder.")
@@ -58,5 +58,5 @@ def _import(out: Path) -> None:
         pool=POOL.value or "",
         head=HEAD.value or "",
     )
-    write(model, out)
+    write_model(model, out)
     log.info(f"written to {out}; to use it: big_retrieval.load({str(out)!r})")

@@ -14,8 +14,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import messages
 
 log = logging.getLogger(__name__)
-AGAIN = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
-WORD = 2048  # bytes that `tell` carries
+RETRYABLE = 75  # exit status: nothing wrong with the command, start it again (EX_TEMPFAIL)
+WORD = 2048  # bytes that `broadcast` carries
 LOST = re.compile(r"gloo|nccl|coordination|heartbeat|barrier|UNAVAILABLE|DEADLINE|connection", re.I)
 
 
@@ -68,7 +68,7 @@ def _numbers() -> tuple[int, int]:
     return count, number
 
 
-def meet(place: str) -> None:
+def barrier(place: str) -> None:
     """Waits for all processes; nothing with one.
 
     Called where they come at very different times, after a compilation: the communication of CPUs
@@ -82,7 +82,7 @@ def meet(place: str) -> None:
     multihost_utils.sync_global_devices(place)
 
 
-def tell(word: str) -> str:
+def broadcast(word: str) -> str:
     """What the first process says, heard by all processes; each of them calls it equally often.
 
     Args:
@@ -101,11 +101,11 @@ def end(text: str) -> NoReturn:
     log.error(f"{text}.")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    os._exit(AGAIN)
+    os._exit(RETRYABLE)
 
 
 @contextlib.contextmanager
-def losing(processes: int, late: Callable[[], str]) -> Iterator[None]:
+def retryable(processes: int, late: Callable[[], str]) -> Iterator[None]:
     """A context in which a failed collective operation ends the process with a sentence.
 
     A process that dies or stops makes the operations of the others fail, after some seconds to

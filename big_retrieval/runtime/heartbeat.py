@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Pulse:
+class Progress:
     """The count of this process.
 
     Attributes:
@@ -21,16 +21,16 @@ class Pulse:
     step: int = 0
 
 
-PULSE = Pulse()
+PROGRESS = Progress()
 
 
 def beat(step: int | None = None) -> None:
     """Counts a piece of work: of training when `step` says which, else a batch that was encoded."""
     if step is not None:
-        PULSE.step = step
-    PULSE.beats += 1
+        PROGRESS.step = step
+    PROGRESS.beats += 1
 
 
 def reset() -> None:
     """Starts counting anew, for a new run in this process."""
-    PULSE.beats = PULSE.step = 0
+    PROGRESS.beats = PROGRESS.step = 0

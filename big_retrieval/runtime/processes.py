@@ -15,7 +15,7 @@ from types import FrameType
 from typing import IO, Any
 
 from big_retrieval.runtime import child, screen
-from big_retrieval.runtime.distributed import AGAIN
+from big_retrieval.runtime.distributed import RETRYABLE
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL; jax.distributed swallows the first
 POLL = 0.1  # seconds
@@ -231,7 +231,7 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
         elif any(codes):
             seen = seen or time.monotonic()
             failed = tuple(code for code in codes if code)
-            if set(failed) != {AGAIN} or time.monotonic() - seen > PATIENCE:
+            if set(failed) != {RETRYABLE} or time.monotonic() - seen > PATIENCE:
                 first = failed  # what the others fail with from here on follows from that
                 deadline = time.monotonic() + GRACE
                 _tell(group, codes)

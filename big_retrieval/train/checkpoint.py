@@ -14,7 +14,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
+from big_retrieval.config import schema
 from big_retrieval.errors import UserError
+from big_retrieval.inference.fingerprint import versions
+from big_retrieval.inference.load import TrainedModel
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import (
     MANIFEST,
@@ -237,6 +240,36 @@ class Checkpoints:
         """Waits for the last save and frees Orbax's threads."""
         self.wait()
         self._orbax.close()
+
+
+def write_model(model: TrainedModel, folder: Path) -> None:
+    """Writes a model as checkpoint 0 of a folder, as a run of ours leaves them.
+
+    Args:
+      model: with its tokenizer and configuration.
+      folder: made where it is missing.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    files = {
+        "config.json": to_json(schema.to_plain(model.config)),
+        "tokenizer.json": model.tokenizer.to_json().encode(),
+    }
+    meta = {
+        "step": 0,
+        "metrics": {},
+        "origin": str(model.folder),
+        "vocab_size": model.tokenizer.vocab_size,
+        "versions": versions(),
+    }
+    checkpoints = Checkpoints(folder / "checkpoints", files=files)
+    try:
+        params = dict(model.weights)
+        batch_stats = params.pop("batch_stats", {})
+        checkpoints.save(0, {"params": params, "batch_stats": batch_stats}, meta)
+    finally:
+        checkpoints.close()
 
 
 def _misfit(saved: Any, abstract: Any) -> str | None:

@@ -25,9 +25,8 @@ from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.report import page
 from big_retrieval.runtime import distributed, heartbeat
 from big_retrieval.runtime.extras import Extras
-from big_retrieval.train import announce, nonfinite
+from big_retrieval.train import nonfinite, summary
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.environment import record_start
 from big_retrieval.train.logging import Alarms, Metrics, TrainingProgress, table, write_results
 from big_retrieval.train.setup import TrainingRun, set_up
 from big_retrieval.train.state import TrainState
@@ -54,7 +53,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
 
     # ---- Devices, data, model, optimiser, evaluators; nothing is computed yet.
     run = set_up(config, workdir, devices)
-    announce.start_up(run)
+    summary.log_summary(run)
 
     # ---- The state: restored where the folder has an intact checkpoint, else drawn from the seed.
     checkpoints = run.open_checkpoints()
@@ -67,7 +66,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     if restored:
         log.info(f"resumed from checkpoints/{restored}")
     with extras("environment.json"):
-        record_start(run, restored)
+        summary.record_start(run, restored)
 
     # ---- Turn the crank.
     first = restored or 0
@@ -94,7 +93,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     }
     write_results(workdir, results)
     log.info(f"finished {run.total_steps} steps; results in {workdir / 'results.json'}")
-    announce.damage(run)
+    summary.log_damage(run)
     if config.report and jax.process_index() == 0:
         with extras("the report"):
             log.info(f"report in {page.write(workdir)}")
@@ -115,7 +114,7 @@ def _steps(
     if not steps:
         return state, step
     step_of = run.compile_steps(steps)
-    distributed.meet("the step is compiled")
+    distributed.barrier("the step is compiled")
     log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
     progress = TrainingProgress(
         total=run.total_steps,

@@ -1,17 +1,147 @@
-"""Whether a checkpoint belongs to the run that wants to go on from it."""
+"""What a resumed run must have in common with the run folder, and with the checkpoint in it."""
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config import Config, schema
-from big_retrieval.errors import UserError
+import jax
+from jax.experimental import multihost_utils
+
+from big_retrieval import config as configs
+from big_retrieval.config import Config, registry, schema
+from big_retrieval.config.optimizer import towers_of
+from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference import load
+from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
-from big_retrieval.train.identity import AGAIN, changed_part, difference
+from big_retrieval.train import phases
 
 ANEW = "or start anew in another --workdir."
+RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
+
+
+def open_run_folder(workdir: Path, config: Config) -> None:
+    """Makes the run folder this config's, or makes sure that it is.
+
+    Writes config.json where there is none. On resume the keys of `FREE_ON_RESUME` may differ; all
+    may where nothing was trained yet, so that a start that failed can be put right and repeated.
+
+    Raises:
+      UserError: the folder cannot be written, holds something unreadable, or belongs to a run of
+        another config (both values are shown).
+    """
+    path = workdir / "config.json"
+    mine = json.loads(to_json(schema.to_plain(config)))
+    theirs = _saved(workdir)
+    changed = None if theirs is None else difference(theirs, config)
+    if changed is not None and _begun(workdir):
+        key, old, new = changed
+        if part := changed_part(key, config):
+            raise UserError(f"{part} since the run in {workdir} began: restore the file, {ANEW}")
+        raise UserError(
+            f"{workdir} holds a run with {key} = {old!r}, this one has {new!r}: use "
+            "another --workdir, or the same config to resume."
+        )
+    if jax.process_index() == 0:
+        try:
+            make_folder(workdir)
+            if not _begun(workdir):  # a failed start may have learned it from other captions
+                (workdir / "tokenizer.json").unlink(missing_ok=True)
+            write_bytes(path, to_json(mine))
+        except OSError as problem:
+            raise UserError(
+                f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
+            ) from None
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("the run folder is claimed")
+
+
+def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:
+    """The first key that a resumed run may not change but did: key, saved value, value now.
+
+    Args:
+      saved: the plain form of a saved configuration of this version.
+      config: of the run.
+    """
+    mine = json.loads(to_json(schema.to_plain(config)))
+    changed = schema.differences(saved, mine)
+    return next((c for c in changed if not _free(c[0], config)), None)
+
+
+def changed_part(key: str, config: Config) -> str:
+    """What to say where a run and a checkpoint differ in the file of a part of a user's own.
+
+    Args:
+      key: of `difference`.
+      config: of the run.
+
+    Returns:
+      The beginning of a sentence; "" where the key is another.
+    """
+    for name, plugin in config.plugins.items():
+        if key == f"config.plugins.{name}.sha256":
+            kind, _, tag = name.partition("/")
+            return f"{plugin.file}, which defines the {kind} {tag!r}, has changed"
+    return ""
+
+
+def _free(key: str, config: Config) -> bool:
+    """Whether a key may differ; batch norms that go by slices make these a part of the training."""
+    by_slice = any(
+        tower.by_slice
+        for phase in phases.each(config)
+        for tower in towers_of(config.towers, phase.batch_stats).values()
+    )
+    if by_slice and key == "config.microbatch":
+        return False
+    own = key.removeprefix("config.plugins.")
+    if own != key and own.startswith("source/"):  # that of an evaluator alone is free, as `evals`
+        trained_on = registry.plugins(config.data)
+        if not any(own == name or own.startswith(f"{name}.") for name in trained_on):
+            return True
+    return configs.free_on_resume(key)
+
+
+def _saved(workdir: Path) -> Any:
+    """The plain config.json of a run folder, or None for a new folder."""
+    path = workdir / "config.json"
+    for folder in (workdir, workdir / "checkpoints"):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--workdir {workdir}: {folder} is a file; give another folder.")
+    try:
+        saved = json.loads(path.read_text()) if path.exists() else None
+        begun = _begun(workdir)
+    except OSError as problem:
+        raise UserError(
+            f"{problem.filename or workdir} cannot be read: {problem.strerror}; "
+            "use another --workdir."
+        ) from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is not readable JSON; {RESTORE}.") from None
+    if saved is None and begun:
+        raise UserError(
+            f"{workdir} has curves or checkpoints but no config.json to say what made them: "
+            f"{RESTORE}."
+        )
+    if saved is not None:
+        try:
+            saved = json.loads(to_json(schema.to_plain(configs.load_saved(saved))))
+        except PluginNeeded:
+            pass  # of another run, as this one's parts are known: what differs will be told
+        except UserError as problem:
+            sentence = str(problem).rstrip(".")
+            raise UserError(
+                f"{path} is no configuration of this version ({sentence}); {RESTORE}."
+            ) from None
+    return saved
+
+
+def _begun(workdir: Path) -> bool:
+    """Whether a run left curves or checkpoints in a folder."""
+    curves, checkpoints = workdir / "metrics.jsonl", workdir / "checkpoints"
+    rows = curves.exists() and curves.stat().st_size > 0
+    return rows or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
 
 def check_fits(
@@ -48,7 +178,7 @@ def check_fits(
     if differs is not None:
         key, old, new = differs
         if part := changed_part(key, config):
-            raise UserError(f"{part} since {folder} was written: {AGAIN}")
+            raise UserError(f"{part} since {folder} was written: restore the file, {ANEW}")
         raise UserError(
             f"{folder} was trained with {key} = {old!r}, this run has {new!r}: remove the "
             f"checkpoint from the run folder, {ANEW}"

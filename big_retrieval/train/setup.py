@@ -39,10 +39,9 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.checkpoint import Checkpoints
-from big_retrieval.train.identity import claim
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.phases import Steps, title
-from big_retrieval.train.resume import check_fits
+from big_retrieval.train.resume import check_fits, open_run_folder
 from big_retrieval.train.start import first_state, run_length
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import abstract_batch, compile_step
@@ -233,7 +232,7 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
     mesh = parallel.make_mesh(config, devices)
     source = make_source(config.data)
     eval_sources = make_eval_sources(config)
-    claim(workdir, config)
+    open_run_folder(workdir, config)
     reading = make_reading(config.loader, _damaged_file(workdir))
     tokenizer = _tokenizer(config, source, workdir)
     readers = make_readers(config, tokenizer, source)

@@ -45,8 +45,8 @@ class Heartbeat:
 
     Attributes:
       process: its number.
-      beats: `Pulse.beats`.
-      step: `Pulse.step`.
+      beats: `Progress.beats`.
+      step: `Progress.step`.
       place: where its main thread was, as file:line and function.
       time: when, in seconds since 1970. In heartbeats that were read it is the time of the file, by
         the file system's clock, since the clocks of several hosts may differ by minutes.
@@ -129,7 +129,7 @@ class Watchdog:
 
     def _now(self) -> Heartbeat:
         place = _place(self._watched) + _reading()
-        beats, step = heartbeat.PULSE.beats, heartbeat.PULSE.step
+        beats, step = heartbeat.PROGRESS.beats, heartbeat.PROGRESS.step
         return Heartbeat(self._process, beats, step, place, time.time())
 
     def _period(self) -> float:
@@ -144,9 +144,9 @@ class Watchdog:
         while not self._closed.wait(tick):
             now = time.monotonic()
             passed, before = min(now - before, 10 * tick), now  # more: we stood still ourselves
-            if heartbeat.PULSE.beats != last:
+            if heartbeat.PROGRESS.beats != last:
                 longest = max(longest, self._silent) if last else 0.0
-                self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PULSE.beats
+                self._silent, starting, warned, last = 0.0, 0.0, False, heartbeat.PROGRESS.beats
             elif not last or _compiling(self._watched):
                 starting += passed
             else:
@@ -169,7 +169,8 @@ class Watchdog:
         self._end(f"{state}; the stacks are above, a longer config.hang_after waits longer")
 
     def _state(self, seconds: float) -> str:
-        where = f"since step {heartbeat.PULSE.step}" if heartbeat.PULSE.beats else "and no step yet"
+        done = heartbeat.PROGRESS
+        where = f"since step {done.step}" if done.beats else "and no step yet"
         full = self._full_disk()
         return (
             f"process {self._process}: no progress for {seconds:.0f} s {where}; {self.late()}{full}"
@@ -185,8 +186,8 @@ class Watchdog:
     def _write(self) -> None:
         """Says again and again what this process does."""
         target = _file(self._folder, self._process)
-        while not self._closed.wait(self._period() if heartbeat.PULSE.beats else TICK):
-            if not heartbeat.PULSE.beats:
+        while not self._closed.wait(self._period() if heartbeat.PROGRESS.beats else TICK):
+            if not heartbeat.PROGRESS.beats:
                 continue  # the folder may not be ours yet
             with contextlib.suppress(OSError):
                 target.parent.mkdir(exist_ok=True)

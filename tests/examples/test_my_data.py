@@ -15,7 +15,7 @@ from big_retrieval.config.sources import ForeignSource
 from big_retrieval.data.build import make_source
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.inference.load import load
-from big_retrieval.train.identity import difference
+from big_retrieval.train.resume import difference
 from tests.examples.helpers import copied, example
 from tests.helpers import in_process, results, tiny
 

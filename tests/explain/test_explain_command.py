@@ -20,7 +20,7 @@ from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.report import page
 from big_retrieval.similarity import TOPOLOGIES
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from tests.helpers import ROOT, command, environment, in_process
 from tests.report import run_folders as folders
 from tests.report.test_report import text_of
@@ -31,7 +31,7 @@ def test_an_image_from_a_checkpoint(
     model: TrainedModel, scenes: SceneRecords, tmp_path: Path
 ) -> None:
     run, file, out = tmp_path / "run", tmp_path / "scene.png", tmp_path / "out"
-    write(model, run)
+    write_model(model, run)
     Image.fromarray(scenes[0]["image"]).save(file)
     text = scenes[0]["captions"][0]
     done = in_process(

@@ -16,7 +16,7 @@ from big_retrieval.inference import load
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import SearchResult, open_searcher
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from tests.explain.conftest import lexical_config
 
 ASK = "a big red circle left of a small blue star"
@@ -26,7 +26,7 @@ DOCUMENTS = 6
 @pytest.fixture
 def saved(model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The model as a checkpoint that is opened without compiling it again."""
-    write(model, tmp_path / "model")
+    write_model(model, tmp_path / "model")
     monkeypatch.setattr(load, "load", lambda path, **how: model)
     return tmp_path / "model"
 

@@ -21,7 +21,7 @@ from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.inference.load import TrainedModel, restore_params
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.start import untrained
@@ -115,7 +115,7 @@ def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
 def test_padding_that_is_pooled_does_not_depend_on_other_texts(tmp_path: Path) -> None:
     changes = lexical_texts(pool_padding=True)
     changes["fields"]["query"].length = 64
-    write(untrained(tiny(**changes), batch_size=8), tmp_path / "model")
+    write_model(untrained(tiny(**changes), batch_size=8), tmp_path / "model")
     model = big_retrieval.load(tmp_path / "model")
     alone = model.encode_texts(["a red circle"], "query")
     beside = model.encode_texts(["a red circle", "a large blue star " * 12], "query")

@@ -24,7 +24,7 @@ from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointContents
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.sparse.terms import terms_of_size
-from big_retrieval.train import import_folder
+from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.imported import start
 from big_retrieval.train.optimizer import names_of
 from tests.interop.test_towers import DATA, TOLERANCE, nested
@@ -225,7 +225,7 @@ def test_imported_written_and_loaded(tmp_path: Path, said: list[str]) -> None:
     np.testing.assert_allclose(
         model.encode_texts(texts).toarray(), theirs["short_out"], **TOLERANCE
     )
-    import_folder.write(model, tmp_path / "ours")
+    write_model(model, tmp_path / "ours")
     again = load(tmp_path / "ours")
     ours, theirs = again.encode_texts(texts), model.encode_texts(texts)
     np.testing.assert_array_equal(ours.toarray(), theirs.toarray())
@@ -272,7 +272,7 @@ def test_a_run_starts_from_it(tmp_path: Path) -> None:
     c, model = started_from(bert, activation="elu1p")
     wanted = names_of(model.weights)
     shapes = {path: x.shape for path, x in wanted.items()}
-    import_folder.write(model, tmp_path / "ours")
+    write_model(model, tmp_path / "ours")
     for path in (bert, splade_folder(tmp_path / "splade", OLD), tmp_path / "ours"):
         found = start(dataclasses.replace(c, init={"text": Init(str(path))}), shapes, {})
         assert set(found.params) == set(wanted) - {"scalars/main/logit_scale"}

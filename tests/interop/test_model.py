@@ -16,7 +16,7 @@ import big_retrieval
 from big_retrieval.errors import UserError
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from tests.helpers import command, in_process, tiny
 from tests.interop.test_towers import DATA, run
 
@@ -164,7 +164,7 @@ def test_strange_parameters_are_no_silent_loss(tmp_path: Path) -> None:
 
 def test_written_and_loaded(tmp_path: Path) -> None:
     model = import_model(str(with_words("open_clip", tmp_path)))
-    write(model, tmp_path / "ours")
+    write_model(model, tmp_path / "ours")
     again = big_retrieval.load(tmp_path / "ours")
     np.testing.assert_array_equal(again.encode_texts(TEXTS), model.encode_texts(TEXTS))
     assert again.config.towers == model.config.towers
@@ -176,7 +176,7 @@ def test_written_and_loaded(tmp_path: Path) -> None:
 
 def test_a_run_of_ours_with_other_evaluators(tmp_path: Path) -> None:
     model = import_model(str(with_words("open_clip", tmp_path)))
-    write(model, tmp_path / "ours")
+    write_model(model, tmp_path / "ours")
     like = tiny()
     again = import_model(str(tmp_path / "ours"), like=like)
     assert (again.config.evals, again.config.data) == (like.evals, like.data)

@@ -21,7 +21,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import restore_params
 from big_retrieval.interop.model import import_model
 from big_retrieval.interop.read import read
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.loop import train
 from tests.helpers import noise
 from tests.interop.test_towers import DATA
@@ -86,7 +86,7 @@ def test_the_whole_model(tmp_path: Path) -> None:
     images = [Image.fromarray(x) for x in noise(2, 224, 224, 3)]
     found = model.encode_images(images, field="document")
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
-    write(model, tmp_path / "ours")
+    write_model(model, tmp_path / "ours")
     again = big_retrieval.load(tmp_path / "ours")
     np.testing.assert_allclose(again.encode_images(images, field="document"), found, atol=1e-6)
 

@@ -24,7 +24,7 @@ from typing import Any
 from big_retrieval.io.manifest import MANIFEST, step_of
 from big_retrieval.runtime import distributed
 from big_retrieval.runtime.processes import free_port
-from big_retrieval.train import announce
+from big_retrieval.train import summary
 from big_retrieval.train.loop import train
 from big_retrieval.train.watchdog import Watchdog
 from tests.helpers import results, rows, tiny
@@ -45,13 +45,13 @@ def process(number: int, port: int, workdir: Path, steps: int) -> None:
         JAX_NUM_PROCESSES="2",
         JAX_PROCESS_ID=str(number),
     )
-    announce.start_up = lambda run: None  # estimating the memory is a third of a start
+    summary.log_summary = lambda run: None  # estimating the memory is a third of a start
     status = 1
     try:
         config = tiny(total_steps=steps, checkpoint_every=3, report=False)
         distributed.join(False)
         watchdog = Watchdog(workdir, 120, process=number, processes=2)
-        with watchdog, distributed.losing(2, watchdog.late):
+        with watchdog, distributed.retryable(2, watchdog.late):
             train(config, workdir)
         status = 0
     except BaseException:

@@ -20,7 +20,7 @@ from big_retrieval.plan import environment, fit, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.runtime import chips
-from big_retrieval.train import announce
+from big_retrieval.train import summary
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.setup import set_up
 from tests.helpers import ROOT, command, in_process, tiny
@@ -125,7 +125,7 @@ def test_the_table_fits_a_terminal(topology: str) -> None:
 
 def test_a_run_starts_with_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = set_up(tiny(), tmp_path, jax.devices()[:1])
-    announce.start_up(found)
+    summary.log_summary(found)
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
     total = memory.per_device(found.parts, "cpu")["total"]
     assert lines["memory"].strip().startswith(f"{report.gib(total)} a device of")

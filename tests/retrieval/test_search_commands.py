@@ -28,7 +28,7 @@ from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.start import untrained
 from tests.helpers import ROOT, command, environment, in_process, lexical_texts, tiny
 
@@ -39,7 +39,7 @@ ASK = "a big red circle"
 
 def save(folder: Path, **changes: Any) -> None:
     """A checkpoint of a tiny model; what its parameters are does not matter here."""
-    write(untrained(tiny(**changes), batch_size=64), folder)
+    write_model(untrained(tiny(**changes), batch_size=64), folder)
 
 
 @pytest.fixture(scope="module")

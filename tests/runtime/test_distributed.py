@@ -69,7 +69,10 @@ def _no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_lost_process_is_a_sentence(processes: int, message: str, kind: type[Exception]) -> None:
-    with pytest.raises(kind) as problem, distributed.losing(processes, lambda: "late: process 1"):
+    with (
+        pytest.raises(kind) as problem,
+        distributed.retryable(processes, lambda: "late: process 1"),
+    ):
         raise jax.errors.JaxRuntimeError(f"{message}\nand more")
     if kind is Ended:
         assert str(problem.value) == f"another process is lost, late: process 1 ({message})"

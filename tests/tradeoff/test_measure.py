@@ -25,7 +25,7 @@ from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import find, read_config
 from big_retrieval.tradeoff import latency, measure, page, systems
 from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
-from big_retrieval.train.import_folder import write
+from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.start import untrained
 from tests.evals.test_lexical_evals import (
     CAPTIONS,
@@ -233,7 +233,7 @@ def save(folder: Path, *, lexical: bool) -> None:
     ranking = recipe.entry(configs.Ranking(), metrics=("nDCG@10", "MRR"))
     ranking.data = data
     config = tiny(**changes, data=data, evals={"test": ranking})
-    write(untrained(config, batch_size=64), folder)
+    write_model(untrained(config, batch_size=64), folder)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.report import page
-from big_retrieval.train import loop
+from big_retrieval.train import summary
 from big_retrieval.train.loop import train
 from tests.helpers import ROOT, command, environment, losses, results, tiny
 
@@ -36,7 +36,7 @@ def test_a_run_finishes_where_nothing_but_its_curves_and_checkpoints_can_be_writ
         raise ValueError("a bug")
 
     monkeypatch.setattr(page, "write", fail)
-    monkeypatch.setattr(loop, "record_start", fail)
+    monkeypatch.setattr(summary, "record_start", fail)
     train(config, folder, ONE)
     said = capsys.readouterr().err.splitlines()
     for name in ("environment.json", "curves.csv", "the report"):

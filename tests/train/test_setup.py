@@ -14,7 +14,7 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config, recipe
 from big_retrieval.errors import UserError
-from big_retrieval.train import announce
+from big_retrieval.train import summary
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.setup import set_up
@@ -120,7 +120,7 @@ def test_a_broken_tokenizer_file_has_a_remedy(tmp_path: Path, content: bytes | s
 def test_a_batch_of_more_than_all_records_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, warned: bool
 ) -> None:
-    announce.start_up(set_up(tiny(data__count=count), tmp_path, ONE))
+    summary.log_summary(set_up(tiny(data__count=count), tmp_path, ONE))
     said = capsys.readouterr().out
     assert ("config.batch_size 16 is more than the 15 records" in said) == warned
     assert ("warning" in said) == warned
@@ -139,7 +139,7 @@ def test_hard_negatives_count_as_negatives(
         data=data, negatives__count=2,
         labels__query="query_id", labels__document="document_id",
     )  # fmt: skip
-    announce.start_up(set_up(config, tmp_path, ONE))
+    summary.log_summary(set_up(config, tmp_path, ONE))
     assert "16 global, 16 a device, 47 negatives a query" in capsys.readouterr().out
 
 

@@ -318,9 +318,9 @@ def until(condition: Callable[[], bool]) -> None:
 def test_steps_and_evaluated_batches_beat(tmp_path: Path) -> None:
     heartbeat.reset()
     train(tiny(total_steps=2), tmp_path / "bare", jax.devices()[:1])
-    assert (heartbeat.PULSE.beats, heartbeat.PULSE.step) == (2, 2)
+    assert (heartbeat.PROGRESS.beats, heartbeat.PROGRESS.step) == (2, 2)
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20))
     heartbeat.reset()
     train(tiny(total_steps=2, evals={"test": test}), tmp_path / "run", jax.devices()[:1])
     # 20 images are 2 batches of 16, their 100 captions 7; ranks are made in between.
-    assert heartbeat.PULSE.beats >= 2 + 2 + 7
+    assert heartbeat.PROGRESS.beats >= 2 + 2 + 7

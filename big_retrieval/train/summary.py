@@ -1,22 +1,33 @@
-"""The block that a run starts with: what runs where, on what, for how long."""
+"""What is said of a run at its start, on the screen and in environment.json of the run folder."""
 
+import json
 import logging
+import platform
+import shlex
+import sys
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import jax
 
 import big_retrieval
 from big_retrieval.data.mixture import MixedSource
+from big_retrieval.inference.fingerprint import versions
+from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import to_json
 from big_retrieval.runtime import chips
-from big_retrieval.train.averaging import describe
+from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
 from big_retrieval.train.setup import TrainingRun
 
+MOST_STARTS = 50  # that environment.json keeps, the newest ones
 log = logging.getLogger(__name__)
 
 
-def start_up(run: TrainingRun) -> None:
-    """Prints devices, mesh, parameters, batch, memory, data, length and warnings."""
+def log_summary(run: TrainingRun) -> None:
+    """Logs devices, mesh, parameters, batch, memory, data, length and warnings."""
     config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
     groups = mesh.shape["data"] * mesh.shape["fsdp"]
     device = mesh.devices.flat[0].device_kind
@@ -61,11 +72,11 @@ def _optimizer(run: TrainingRun) -> dict[str, str]:
             for name, count in sorted(counts.items(), key=lambda item: (not item[0], item[0]))
         )
         lines["groups"] = f"{', '.join(groups)} arrays"
-    average = describe(run.config.optimizer.averaging, updates.timeline)
+    average = describe_average(run.config.optimizer.averaging, updates.timeline)
     return lines | ({"averaging": average} if average else {})
 
 
-def damage(run: TrainingRun) -> None:
+def log_damage(run: TrainingRun) -> None:
     """Says how many damaged records there were, where there were any."""
     if run.damage.count:
         log.info(
@@ -95,3 +106,57 @@ def _memory(run: TrainingRun) -> dict[str, str]:
     chip = chips.of_kind(device.device_kind, jax.local_device_count())
     per_device = memory.per_device(run.parts, device.platform)
     return report.brief(per_device, None if chip is None else chip.usable)
+
+
+def record_start(run: TrainingRun, restored: int | None) -> None:
+    """Adds this start of a run to environment.json, on the first process.
+
+    Args:
+      run: put together.
+      restored: the step that it goes on from; None: from the beginning.
+    """
+    if jax.process_index() != 0:
+        return
+    path = run.workdir / "environment.json"
+    starts = [*_earlier(path), {**describe(run), "resumed_from": restored}]
+    write_bytes(path, to_json({"starts": starts[-MOST_STARTS:]}))
+
+
+def describe(run: TrainingRun) -> dict[str, Any]:
+    """Time, command, versions, devices, and what of the data and the model no config says."""
+    mesh = run.parts.mesh
+    return {
+        "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "command": command(sys.argv),
+        "versions": versions(),
+        "platform": platform.platform(),
+        "devices": mesh.size,
+        "device": mesh.devices.flat[0].device_kind,
+        "processes": jax.process_count(),
+        "mesh": dict(mesh.shape),
+        "parameters": dict(run.parts.parameters),
+        "parameter_count": sum(run.parts.parameters.values()),
+        "source": run.source.name,
+        "records": len(run.source),
+        "vocab_size": run.tokenizer.vocab_size,
+        "total_steps": run.total_steps,
+    }
+
+
+def command(argv: list[str]) -> str:
+    """The command line as it can be typed again."""
+    if argv[0].startswith("big-retrieval "):
+        return shlex.join([*argv[0].split(), *argv[1:]])
+    program = Path(argv[0])
+    if program.parent.name == "big_retrieval":
+        return shlex.join(["python", "-m", f"big_retrieval.{program.stem}", *argv[1:]])
+    return shlex.join(argv)
+
+
+def _earlier(path: Path) -> list[Any]:
+    """The entries that are there; none where the file is damaged."""
+    try:
+        found = json.loads(path.read_text())["starts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return found if isinstance(found, list) else []
