@@ -64,7 +64,7 @@ class Reading:
 
     def batches(self, make: Callable[[int], Batch], start: int, stop: int) -> Iterator[Batch]:
         """make(start), ..., make(stop - 1), in order."""
-        batches = _iterate(make, start, stop, self.workers, self.threads, self.prefetch)
+        batches = _iterate(make, start, stop, self)
         return _unharmed(batches) if self.damage is None else self.damage.watch(batches)
 
 
@@ -189,7 +189,7 @@ class Timed:
 
 
 def _iterate(
-    make: Callable[[int], Batch], start: int, stop: int, workers: int, threads: int, prefetch: int
+    make: Callable[[int], Batch], start: int, stop: int, reading: Reading
 ) -> Iterator[Batch]:
     """make(start), ..., make(stop - 1), in order and ahead of time.
 
@@ -201,8 +201,8 @@ def _iterate(
     """
     deaths = 0
     while start < stop:
-        with notes.workers() if workers else contextlib.nullcontext() as folder:
-            iterator = _ahead(make, start, stop, workers, threads, prefetch, folder)
+        with notes.workers() if reading.workers else contextlib.nullcontext() as folder:
+            iterator = _ahead(make, start, stop, reading, folder)
             try:
                 for batch in iterator:
                     yield batch
@@ -229,7 +229,7 @@ def _last_words(folder: Path | None) -> str:
     return f" while it read {' or '.join(places[:4])}" if places else ""
 
 
-def _tell_of_death(problem: str, reading: str, batch: int, deaths: int) -> None:
+def _tell_of_death(problem: str, place: str, batch: int, deaths: int) -> None:
     """Warns of a worker that ended.
 
     Raises:
@@ -239,7 +239,7 @@ def _tell_of_death(problem: str, reading: str, batch: int, deaths: int) -> None:
     code = int(found[1]) if found else 0
     with contextlib.suppress(ValueError):
         code = signal.Signals(-code).name if code < 0 else code
-    what = f"a data worker was ended ({code}){reading}"
+    what = f"a data worker was ended ({code}){place}"
     if deaths > REPLACED:
         raise UserError(
             f"{what}, and so were {deaths - 1} before it: the machine has too little memory for "
@@ -253,19 +253,19 @@ def _ahead(
     make: Callable[[int], Batch],
     start: int,
     stop: int,
-    workers: int,
-    threads: int,
-    prefetch: int,
+    reading: Reading,
     folder: Path | None,
 ) -> Any:
     """Grain's iterator over make(start), ..., make(stop - 1)."""
-    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(prefetch, threads, 1))
+    threads = reading.threads
+    size = max(reading.prefetch, threads, 1)
+    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=size)
     batches = grain.MapDataset.range(start, stop).map(make).to_iter_dataset(ahead)
-    if workers:
+    if reading.workers:
         if not flags.FLAGS.is_parsed():  # grain hands the flags on to its workers
             flags.FLAGS.mark_as_parsed()
         batches = batches.mp_prefetch(
-            grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1),
+            grain.MultiprocessingOptions(num_workers=reading.workers, per_worker_buffer_size=1),
             partial(_begin_worker, folder, registry.modules(), messages.settings()),
         )
     return iter(batches)

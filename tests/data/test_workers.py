@@ -77,8 +77,8 @@ def mortal(monkeypatch):
     """Makes workers end behind as many batches as the list says; gives the iterators."""
     real, made, lifetimes = pipeline._ahead, [], []
 
-    def ahead(make, start, stop, workers, threads, prefetch, folder):
-        inner = real(make, start, stop, 0, 0, 1, folder)
+    def ahead(make, start, stop, reading, folder):
+        inner = real(make, start, stop, Reading(threads=0, prefetch=1), folder)
         made.append(Mortal(inner, folder, lifetimes.pop(0) if lifetimes else 10**9))
         return made[-1]
 

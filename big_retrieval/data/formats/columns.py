@@ -110,7 +110,7 @@ def first_duplicate(texts: pa.Array) -> tuple[int, int] | None:
 
 
 def check_ids(
-    ids: pa.Array, column: str, place: Callable[[int], str], *, missing: str, remedy: str
+    ids: pa.Array, column: str, place: Callable[[int], str], remedy: str = "keep one of them"
 ) -> None:
     """Checks that every row has an id of its own.
 
@@ -118,14 +118,14 @@ def check_ids(
       ids: Arrow texts [n], null where a row has none.
       column: of the ids, for messages.
       place: where a row stands.
-      missing: what is said of a row without one, and what to do.
       remedy: what to do about an id that two rows have.
 
     Raises:
       UserError: names the first such row, or the first two rows with the same id.
     """
     if ids.null_count:
-        raise UserError(f"{place(int(np.flatnonzero(np.asarray(ids.is_null()))[0]))}: {missing}.")
+        first = int(np.flatnonzero(np.asarray(ids.is_null()))[0])
+        raise UserError(f"{place(first)}: there is no {column!r}; give every row its id.")
     duplicate = first_duplicate(ids)
     if duplicate is not None:
         later, earlier = duplicate

@@ -130,8 +130,7 @@ class Joined(Table):
         check_columns(table, (on,))
         check_columns(other, (on,))
         values = scan(other, (on,)).texts[on]
-        remedy = "join on a column without duplicates"
-        check_ids(values, on, other.place, missing=f"there is no {on!r}", remedy=remedy)
+        check_ids(values, on, other.place, "join on a column without duplicates")
         self._rows = Keys(values)
         if table.columns is not None and other.columns is not None:
             self.columns = table.columns | other.columns

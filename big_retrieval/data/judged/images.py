@@ -31,9 +31,7 @@ class Gallery:
         found = scan(table, (key,))
         check_known(table.name, found.columns, (key, value))
         keys = found.texts[key]
-        missing = f"{key!r} is empty; every image needs a key"
-        remedy = "every image needs a key of its own"
-        check_ids(keys, key, table.place, missing=missing, remedy=remedy)
+        check_ids(keys, key, table.place, "every image needs a key of its own")
         self._table, self._value, self._root = table, value, root
         self._keys = Keys(keys)
 

@@ -142,8 +142,7 @@ def _file(config: Graded, part: str, key: str, id_column: str) -> JudgedFile | N
     table = _open(config, part, path, key)
     found = _scan(table, (key,))
     ids = found.texts[key]
-    missing = f"there is no {key!r}; give every row its id"
-    check_ids(ids, key, table.place, missing=missing, remedy="keep one of them")
+    check_ids(ids, key, table.place)
     own = found.columns - ({key} if key == id_column else set())
     return JudgedFile(table, key, ids, own)
 

@@ -31,8 +31,7 @@ class Collection:
         self.name = self.table.name
         key = _key(self.table)
         ids = scan(self.table, (key,)).texts[key]
-        missing = f"there is no {key!r}; give every row its id"
-        check_ids(ids, key, self.table.place, missing=missing, remedy="keep one of them")
+        check_ids(ids, key, self.table.place)
         self.ids, self._keys = ids, Keys(ids)
 
     def __len__(self) -> int:
