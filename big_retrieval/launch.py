@@ -6,8 +6,8 @@ The processes find each other by the variables that `big_retrieval.main` reads. 
 its own; the first one's lines are on the screen too. When one dies, the others wait for it in a
 collective operation and cannot go on: they are ended, and all start again from the newest
 checkpoint. Status 2 is a user's mistake and ends everything. SIGINT and SIGTERM are passed on, and
-what the processes save is waited for; a second one ends them at once. On Linux no process outlives
-this one, however it ends.
+what the processes save is waited for; a second one ends them at once. No process outlives this one,
+however it ends.
 
 On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's one process going.
 """

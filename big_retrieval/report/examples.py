@@ -9,7 +9,7 @@ from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
 from big_retrieval.report.html import Html, tag
 from big_retrieval.report.numbers import is_number, number
-from big_retrieval.report.read import RunFiles
+from big_retrieval.report.read import MALFORMED, RunFiles
 from big_retrieval.report.results import chip
 
 HEADS = {
@@ -23,8 +23,6 @@ MOST_LETTERS = 24  # of a word that matched
 PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
 Found = dict[str, Any]  # a part of a file: a direction, an example, an answer, or a query
-# What a file raises that is damaged, or of another version of the package.
-MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from big_retrieval.report.numbers import is_number
 
 SIGNS = ("config.json", "metrics.jsonl", "results.json")  # one of them makes a folder a run
 NAMED_DAMAGED = 20
+
+# What using a file raises that is damaged, or of another version of the package.
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 Points = list[tuple[int, float]]
 
@@ -81,6 +86,26 @@ class RunFiles:
         """The last value of every metric: results.json, else the last logged ones."""
         last = {name: points[-1][1] for name, points in self.series.items() if points}
         return {**last, **{k: v for k, v in self.results.items() if is_number(v)}}
+
+    def known(self, key: str) -> Any:
+        """A value that the start of the run recorded, or else its newest checkpoint; or None."""
+        return self.start.get(key, self.meta.get(key))
+
+
+def told(run: RunFiles, facts: Sequence[tuple[str, Callable[[RunFiles], Any]]]) -> dict[str, Any]:
+    """What the files of a run say: name -> value.
+
+    Args:
+      run: its files.
+      facts: (name, what takes the value from a run); a value that the files lack (None), or have in
+        another form, is skipped.
+    """
+    out = {}
+    for name, value_of in facts:
+        with suppress(*MALFORMED):
+            if (value := value_of(run)) is not None:
+                out[name] = value
+    return out
 
 
 def check_run(folder: Path) -> None:

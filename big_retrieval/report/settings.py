@@ -1,13 +1,13 @@
 """Configuration, data and environment of one run, or of two next to each other."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from big_retrieval.config import Config, schema
 from big_retrieval.report.html import Html, table, tag
 from big_retrieval.report.numbers import NONE, duration, is_number, number, size
-from big_retrieval.report.read import RunFiles
+from big_retrieval.report.read import RunFiles, told
 from big_retrieval.report.results import chip
 
 TAGS = ("type", "kind")  # the keys that say which variant a group is
@@ -100,7 +100,7 @@ def data(runs: Sequence[RunFiles]) -> Html:
     names = sorted({name for run in runs for name in _evals(run)})
     for name in names:
         rows.append([f"evaluator {name}", *(described(_evals(run).get(name)) for run in runs)])
-    rows.append(["vocabulary", *(number(_known(run, "vocab_size")) for run in runs)])
+    rows.append(["vocabulary", *(number(run.known("vocab_size")) for run in runs)])
     rows.append(["damaged records", *(number(run.damaged_count) for run in runs)])
     parts = [table(_heads(runs), rows)]
     for run in runs:
@@ -119,11 +119,6 @@ def _heads(runs: Sequence[RunFiles]) -> list[Any]:
     return ["", *(chip(i) for i in range(2))] if len(runs) == 2 else ["", ""]
 
 
-def _known(run: RunFiles, key: str) -> Any:
-    """A value that the start of the run recorded, or else its newest checkpoint."""
-    return run.start.get(key, run.meta.get(key))
-
-
 def _evals(run: RunFiles) -> dict[str, Any]:
     evals = run.config.get("evals")
     found = evals.items() if isinstance(evals, Mapping) else ()
@@ -140,7 +135,7 @@ def described(source: Any) -> str:
 
 
 def _source(run: RunFiles) -> str:
-    records = _known(run, "records")
+    records = run.known("records")
     count = f"{number(records)} records, " if is_number(records) else ""
     return f"{count}{described(run.config.get('data'))}"
 
@@ -148,14 +143,14 @@ def _source(run: RunFiles) -> str:
 def environment(runs: Sequence[RunFiles]) -> Html:
     """Versions, devices, command line, starts, plan."""
     columns = [_machine(run) for run in runs]
-    keys = list(dict.fromkeys(key for column in columns for key in column))
+    keys = dict.fromkeys(key for column in columns for key in column)
     rows = [[key, *(column.get(key, NONE) for column in columns)] for key in keys]
     parts = [table(_heads(runs), rows)]
     for run in runs:
         starts = run.environment.get("starts")
         if isinstance(starts, list) and len(starts) > 1:
             lines = [
-                [str(s.get("time", NONE)), _from(s), _devices(s)]
+                [str(s.get("time", NONE)), number(s.get("resumed_from") or 0), _devices(s)]
                 for s in starts
                 if isinstance(s, Mapping)
             ]
@@ -164,53 +159,43 @@ def environment(runs: Sequence[RunFiles]) -> Html:
     return tag("div", parts)
 
 
-def _from(start: Mapping[str, Any]) -> str:
-    return number(start.get("resumed_from") or 0)
-
-
 def _devices(start: Mapping[str, Any]) -> str:
     if "devices" not in start:
         return NONE
     processes = start.get("processes", 1)
-    shared = "" if processes == 1 else f", {number(processes)} processes"
-    return f"{number(start['devices'])} × {start.get('device', 'device')}{shared}"
+    together = "" if processes == 1 else f", {number(processes)} processes"
+    return f"{number(start['devices'])} × {start.get('device', 'device')}{together}"
+
+
+def _fits(plan: Mapping[str, Any]) -> str:
+    fits = plan.get("fits")
+    words = "fits" if fits is True else "does not fit" if fits is False else "fit unknown"
+    return f"{size(plan['per_device_bytes']['total'])}, {words}"
+
+
+def _rate(plan: Mapping[str, Any]) -> str:
+    return f"{number(plan['expected']['pairs_per_second'] + 0.0, 3)} pairs/s"
+
+
+MACHINE: tuple[tuple[str, Callable[[RunFiles], Any]], ...] = (
+    ("run folder", lambda run: tag("code", str(run.folder))),
+    ("command", lambda run: tag("code", str(run.start["command"]))),
+    ("last start (UTC)", lambda run: str(run.start["time"])),
+    ("devices", lambda run: _devices(run.start or run.results)),
+    (
+        "mesh",
+        lambda run: ", ".join(f"{axis} {number(n)}" for axis, n in run.start["mesh"].items()),
+    ),
+    ("platform", lambda run: str(run.start["platform"])),
+    ("time of the last start", lambda run: duration(run.results["seconds"])),
+    ("parameters' SHA-256", lambda run: tag("code", str(run.results["params_sha256"]))),
+    ("planned for", lambda run: str(run.plan["topology"])),
+    ("planned memory of a device", lambda run: _fits(run.plan)),
+    ("planned throughput", lambda run: _rate(run.plan)),
+)
 
 
 def _machine(run: RunFiles) -> dict[str, Any]:
-    start, out = run.start, {}
-    out["run folder"] = tag("code", str(run.folder))
-    if start:
-        out["command"] = tag("code", str(start.get("command", NONE)))
-        out["last start (UTC)"] = str(start.get("time", NONE))
-        out["devices"] = _devices(start)
-        mesh = start.get("mesh")
-        if isinstance(mesh, Mapping):
-            out["mesh"] = ", ".join(f"{axis} {number(n)}" for axis, n in mesh.items())
-        out["platform"] = str(start.get("platform", NONE))
-    elif "devices" in run.results:
-        out["devices"] = number(run.results["devices"])
-    if is_number(run.results.get("seconds")):
-        out["time of the last start"] = duration(run.results["seconds"])
-    versions = start.get("versions", run.meta.get("versions"))
-    if isinstance(versions, Mapping):
-        for name, version in sorted(versions.items()):
-            out[str(name)] = str(version)
-    if "params_sha256" in run.results:
-        out["parameters' SHA-256"] = tag("code", str(run.results["params_sha256"]))
-    return out | _plan(run.plan)
-
-
-def _plan(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What plan.json expected."""
-    if not plan:
-        return {}
-    out: dict[str, Any] = {"planned for": str(plan.get("topology", NONE))}
-    sizes, expected = plan.get("per_device_bytes"), plan.get("expected")
-    total = sizes.get("total") if isinstance(sizes, Mapping) else None
-    if is_number(total):
-        fits = plan.get("fits")
-        verdict = "fits" if fits is True else "does not fit" if fits is False else "fit unknown"
-        out["planned memory of a device"] = f"{size(total)}, {verdict}"
-    if isinstance(expected, Mapping) and is_number(expected.get("pairs_per_second")):
-        out["planned throughput"] = f"{number(expected['pairs_per_second'], 3)} pairs/s"
-    return out
+    versions = run.known("versions")
+    named = sorted(versions.items()) if isinstance(versions, Mapping) else ()
+    return told(run, MACHINE) | {str(name): str(version) for name, version in named}

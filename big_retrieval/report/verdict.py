@@ -1,7 +1,8 @@
 """The head of a report: what was trained, on what, for how long, and how good it is."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from big_retrieval.report.curves import way, words
@@ -15,7 +16,7 @@ from big_retrieval.report.numbers import (
     number,
     smaller_is_better,
 )
-from big_retrieval.report.read import RunFiles
+from big_retrieval.report.read import RunFiles, told
 from big_retrieval.report.results import best, chip
 from big_retrieval.report.settings import described
 
@@ -29,7 +30,10 @@ def section(runs: Sequence[RunFiles]) -> Html:
             "div",
             tag("h3", chip(i), tag("bdi", run.name)) if len(runs) == 2 else None,
             tag("p", tag("b", status(run)), class_=f"status {_kind(run)}"),
-            tag("dl", ((tag("dt", key), tag("dd", value)) for key, value in _facts(run))),
+            tag(
+                "dl",
+                ((tag("dt", key), tag("dd", value)) for key, value in told(run, FACTS).items()),
+            ),
             class_="card",
         )
         for i, run in enumerate(runs)
@@ -88,34 +92,15 @@ def _is_headline(name: str, finals: Sequence[Mapping[str, Any]]) -> bool:
     return last in ("R@1", "accuracy")
 
 
-def _facts(run: RunFiles) -> list[tuple[str, Any]]:
-    c = run.config
-    out: list[tuple[str, Any]] = [("trained", _model(run))]
-    out.append(("on", described(c.get("data")) if c else NONE))
-    out.append(("for", _length(run)))
-    out.append(("loss", _loss(run)))
-    best = _best(run)
-    if best:
-        out.append(("best", best))
-    if run.series.get("examples_per_second"):
-        out.append(("throughput", _throughput(run)))
-    return out
-
-
-def _model(run: RunFiles) -> Any:
-    towers = run.config.get("towers")
-    if not isinstance(towers, Mapping):
-        return NONE
+def _model(run: RunFiles) -> str:
     lines = []
-    for name, tower in towers.items():
-        if isinstance(tower, Mapping):
-            sizes = [f"{key} {tower[key]}" for key in ("depth", "width") if key in tower]
-            lines.append(f"{name} {', '.join([str(tower.get('type', '?')), *sizes])}")
+    for name, tower in run.config["towers"].items():
+        sizes = [f"{key} {tower[key]}" for key in ("depth", "width") if key in tower]
+        lines.append(f"{name} {', '.join([str(tower.get('type', '?')), *sizes])}")
     count = run.results.get("parameter_count", run.start.get("parameter_count"))
     if is_number(count):
         lines.append(f"{number(count)} parameters")
-    lines.append(f"topology {run.config.get('topology', '?')}")
-    return "; ".join(lines)
+    return "; ".join([*lines, f"topology {run.config.get('topology', '?')}"])
 
 
 def _length(run: RunFiles) -> str:
@@ -123,11 +108,11 @@ def _length(run: RunFiles) -> str:
     parts = [f"{number(steps)} steps"]
     if is_number(batch) and is_number(steps):
         parts.append(f"batches of {number(batch)}")
-        records: Any = run.start.get("records", run.meta.get("records"))
+        records = run.known("records")
         if is_number(records) and records > 0:
             epochs = number(steps * batch / records, 3)
             parts.append(f"{epochs} epochs of {number(records)} records")
-    seconds: Any = run.results.get("seconds")
+    seconds = run.results.get("seconds")
     if is_number(seconds):
         since = run.results.get("resumed_from")
         after = f" since it was resumed at step {number(since)}" if since else ""
@@ -136,25 +121,17 @@ def _length(run: RunFiles) -> str:
 
 
 def _loss(run: RunFiles) -> str:
-    groups = run.config.get("losses")
-    losses = list(groups.values()) if isinstance(groups, Mapping) else []
-    kind = " + ".join(str(x.get("type", "")) for x in losses if isinstance(x, Mapping))
+    kinds = " + ".join(str(loss["type"]) for loss in run.config.get("losses", {}).values())
     points = run.series.get("loss", [])
-    if not points:
-        return kind or NONE
-    change = (
-        f"{number(points[0][1])} → {number(points[-1][1])}"
-        if len(points) > 1
-        else number(points[0][1])
-    )
-    return f"{kind}, {change}" if kind else change
+    ends = [number(value) for _, value in points[:: max(1, len(points) - 1)]]
+    return ", ".join(filter(None, [kinds, " → ".join(ends)])) or NONE
 
 
-def _best(run: RunFiles) -> str:
+def _best(run: RunFiles) -> str | None:
     """The best value of config.best_metric, and where it was."""
     name = run.config.get("best_metric")
-    if not name or not isinstance(name, str):
-        return ""
+    if not name:
+        return None
     points = [(s, v) for s, v in run.series.get(name, []) if math.isfinite(v)]
     if not points:
         return f"{name}: not measured yet"
@@ -163,11 +140,23 @@ def _best(run: RunFiles) -> str:
     return f"{name} {labelled(name, value)} at step {number(step)}"
 
 
-def _throughput(run: RunFiles) -> str:
+def _throughput(run: RunFiles) -> str | None:
     """The median, as the first step's number holds the compilation of others."""
-    rates = sorted(v for _, v in run.series["examples_per_second"] if math.isfinite(v))
-    if not rates:
-        return NONE
-    wait = sorted(v for _, v in run.series.get("data_wait", []) if math.isfinite(v))
-    waiting = f", waiting for data {labelled('data_wait', wait[len(wait) // 2])}" if wait else ""
-    return f"{number(rates[len(rates) // 2], 3)} examples/s{waiting} (medians)"
+    rate, wait = (
+        [value for _, value in run.series.get(name, []) if math.isfinite(value)]
+        for name in ("examples_per_second", "data_wait")
+    )
+    if not rate:
+        return None
+    waiting = f", waiting for data {labelled('data_wait', median(wait))}" if wait else ""
+    return f"{number(median(rate), 3)} examples/s{waiting} (medians)"
+
+
+FACTS: tuple[tuple[str, Callable[[RunFiles], Any]], ...] = (
+    ("trained", _model),
+    ("on", lambda run: described(run.config["data"])),
+    ("for", _length),
+    ("loss", _loss),
+    ("best", _best),
+    ("throughput", _throughput),
+)
