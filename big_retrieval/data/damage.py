@@ -57,6 +57,12 @@ def told(problem: BaseException) -> str:
     return f"{name}: {lines[0].rstrip('.')[:200]}" if lines else name
 
 
+def first_line(problem: BaseException) -> str:
+    """What an exception of a library says first, without its type."""
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    return lines[0].rstrip(".:")[:200]
+
+
 class Damage:
     """What a process saw of damaged records.
 

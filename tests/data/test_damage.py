@@ -117,6 +117,7 @@ IMAGES = {  # what stands where an image file should -> a word of the reason
     "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "known format"),
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "known format"),
     "PDF": (b"%PDF-1.4\n%%EOF", "known format"),
+    "PNG that is cut in its header": (b"\x89PNG\r\n\x1a\n1234", "not a"),
     "cut JPEG": (JPEG[: len(JPEG) // 2], "truncated"),
     "JPEG cut in its header": (JPEG[:30], "readable"),
     "cut PNG": (encoded(noise(1))[:200], "truncated"),

@@ -66,36 +66,6 @@ def test_palette_transparency_lies_over_white():
     assert found == [[255, 255, 255], [40, 50, 60]]
 
 
-def test_exif_orientation_is_applied():
-    image = picture(4, 6)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise
-    found = decoding.decode(encoded(Image.fromarray(image), exif=exif))
-    np.testing.assert_array_equal(found, np.rot90(image, -1))
-
-
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"", "empty"),
-        (b"no image", "not an image in a known format"),
-        (b"\x89PNG\r\n\x1a\n1234", "not a"),
-        (b"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0", "not an image in a known format"),
-    ],
-)
-def test_no_image(data, why):
-    with pytest.raises(ValueError, match=why):
-        decoding.decode(data)
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_a_cut_file_is_an_error(kind):
-    data = encoded(Image.fromarray(picture(40, 40)), kind)
-    with pytest.raises(ValueError, match="not a readable image"):
-        decoding.decode(data[: len(data) // 2])
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(1, 60),

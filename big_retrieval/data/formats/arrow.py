@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from big_retrieval.data.damage import told
+from big_retrieval.data.damage import first_line, told
 from big_retrieval.data.formats.tables import ArrowTable, Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
@@ -40,7 +40,7 @@ def read_csv(path: Path, delimiter: str) -> ArrowTable:
         table = pa_csv.read_csv(path, parse_options=options, convert_options=convert)
         table.column_names  # noqa: B018 - of a header that is not in UTF-8, an error
     except Exception as problem:  # Arrow's, or of the header
-        raise UserError(f"{path} is no readable CSV file ({_first(problem)}).") from None
+        raise UserError(f"{path} is no readable CSV file ({first_line(problem)}).") from None
     return ArrowTable(table, path.stem, partial(row_of, str(path)), (read_csv, path, delimiter))
 
 
@@ -73,7 +73,7 @@ class Parquet(Table):
             self._light = self._file.read(columns=[x for x in names if x not in self._heavy])
         except Exception as problem:  # Arrow's, or whatever the bytes of the footer lead to
             raise UserError(
-                f"{self._path} is no readable Parquet file ({_first(problem)})."
+                f"{self._path} is no readable Parquet file ({first_line(problem)})."
             ) from None
         self.columns = self._names = frozenset(names)
         groups = range(self._file.metadata.num_row_groups)
@@ -119,7 +119,7 @@ class Parquet(Table):
                     columns = sorted(self._heavy)
                     self._cache[group] = self._file.read_row_group(group, columns=columns)
                 except Exception as problem:
-                    why = f"the row group cannot be read ({_first(problem)})"
+                    why = f"the row group cannot be read ({first_line(problem)})"
                     raise Damaged(self.place(index), why) from None
                 if len(self._cache) > CACHED_GROUPS:
                     self._cache.popitem(last=False)
@@ -187,7 +187,3 @@ class Arrays(Table):
         if found is None or found.ndim != 1 or found.dtype.kind not in "iufUb":
             return None
         return pa.chunked_array([pa.array(found)])
-
-
-def _first(problem: Exception) -> str:
-    return str(problem).strip().split("\n")[0].rstrip(".")

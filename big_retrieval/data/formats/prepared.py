@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.data.damage import first_line
 from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import Record
 from big_retrieval.errors import Damaged, UserError
@@ -54,7 +55,9 @@ class Prepared(Table):
         try:
             self._source: Any = builder.as_data_source(split, decoders=skip)
         except (ValueError, NotImplementedError, AssertionError) as problem:
-            raise UserError(f"{place}: {_first(problem)}; {HINT.format(builder.name)}.") from None
+            raise UserError(
+                f"{place}: {first_line(problem)}; {HINT.format(builder.name)}."
+            ) from None
         self.classes = {
             key: tuple(feature.names)
             for key, feature in features.items()
@@ -77,7 +80,7 @@ class Prepared(Table):
         try:
             example = self._source[index]
         except Exception as problem:  # of ArrayRecord, of protocol buffers or of a feature
-            raise Damaged(self.place(index), f"it cannot be read ({_first(problem)})") from None
+            raise Damaged(self.place(index), f"it cannot be read ({first_line(problem)})") from None
         image = self._made[3]
         return {key: value if key == image else _text(value) for key, value in _flat(example)}
 
@@ -157,8 +160,3 @@ def _text(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
         return [_text(item) for item in value]
     return value
-
-
-def _first(problem: Exception) -> str:
-    lines = str(problem).strip().splitlines() or [type(problem).__name__]
-    return lines[0].rstrip(".:")[:200]

@@ -87,16 +87,6 @@ class Records(BaseSource):
             except Damaged:
                 continue
 
-    def texts(self, index: int, column: str) -> tuple[str, ...]:
-        """The texts of one record; opens no image.
-
-        Raises:
-          Damaged: it has none.
-        """
-        if column == TEXT and self._text:
-            return self._texts(self.table.row(index, (self._text,)), index)
-        return super().texts(index, column)
-
     def value(self, index: int, column: str) -> Any:
         """One value of a record as it stands in the row, or its texts; opens no image.
 
@@ -104,7 +94,7 @@ class Records(BaseSource):
           Damaged: it has no such column.
         """
         if column == TEXT and self._text:
-            return self.texts(index, column)
+            return self._texts(self.table.row(index, (self._text,)), index)
         return self._column(self.table.row(index, (column,)), index, column)
 
     def _column(self, row: Record, index: int, column: str) -> Any:

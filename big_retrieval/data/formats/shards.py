@@ -18,7 +18,7 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from PIL import Image
 
-from big_retrieval.data.damage import record_at
+from big_retrieval.data.damage import first_line, record_at
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.images.decoding import Encoded, picture
@@ -50,7 +50,7 @@ class Shard(Table):
             if found != self._count:
                 self._broken = f"the shard has {found:,} records instead of {self._count:,}"
         except Exception as problem:  # the library raises whatever its C++ does
-            self._broken = f"the shard cannot be opened ({str(problem).strip()[:200]})"
+            self._broken = f"the shard cannot be opened ({first_line(problem)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (self._path, self._count, self.columns)
@@ -69,7 +69,7 @@ class Shard(Table):
         try:
             row = msgpack.unpackb(self._reader.read([index])[0], strict_map_key=True)
         except Exception as problem:  # of the reader or of MessagePack
-            why = f"it cannot be read ({str(problem).strip()[:200]})"
+            why = f"it cannot be read ({first_line(problem)})"
             raise Damaged(self.place(index), why) from None
         if not isinstance(row, dict):
             raise Damaged(self.place(index), "it is no map of columns")

@@ -142,7 +142,8 @@ def _walk(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                 start = member.offset_data
                 digest = _digest(file.read(start - BLOCK, start))
                 members.append((len(keys) - 1, number, start, member.size, digest))
-            complete = complete and _ends(path, shard.offset)
+            end = file.read(shard.offset, shard.offset + BLOCK)
+            complete = complete and end == bytes(BLOCK)  # the mark of the end
     except tarfile.ReadError as problem:
         if not keys:
             raise UserError(
@@ -176,14 +177,6 @@ def _fits(path: Path, members: np.ndarray) -> bool:
         _digest(file.read(start - BLOCK, start)) == digest
         for _, _, start, _, digest in members[rows].tolist()
     )
-
-
-def _ends(path: Path, offset: int) -> bool:
-    """Whether a block of zeros, the mark of the end, stands behind the last member."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        found = file.read(512)
-    return len(found) == 512 and not any(found)
 
 
 def _index_file(path: Path, folder: Path | None) -> Path:
