@@ -156,7 +156,7 @@ def _task(config: Config, tokenizer: Any) -> "Task":
     readers = make_readers(config, tokenizer)
     texts: list[FieldReader] = []
     for side in ("query", "document"):
-        names = [n for n, f in config.fields.items() if f.side == side and f.modality == "text"]
+        names = config.side(side, "text")
         if not names:
             raise UserError(f"config.fields has no text field on the {side} side to be written.")
         texts.append(readers[min(names)])

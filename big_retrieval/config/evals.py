@@ -57,7 +57,7 @@ class Evaluator(Part):
 
     def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
         """The fields of both sides that a search compares: "query" and "document" -> names."""
-        return {side: _fields_of(config, side) for side in ("query", "document")}
+        return {side: config.side(side) for side in ("query", "document")}
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
         """The names of what `run` will return; None: nobody knows before."""
@@ -290,11 +290,6 @@ class Ranking(Evaluator):
 
     def runlocal(self) -> None:
         """Replaced."""
-
-
-def _fields_of(config: "Config", side: str) -> list[str]:
-    """The names of all fields of a side."""
-    return [name for name, each in config.fields.items() if each.side == side]
 
 
 def _modes(config: "Config", path: str, part: Evaluator) -> Iterator[str]:

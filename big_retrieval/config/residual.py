@@ -19,6 +19,7 @@ class ResNet(Tower):
 
     modality: ClassVar[str] = "image"
     normed: ClassVar[bool] = True
+    computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
     type: Literal["resnet"] = "resnet"
     blocks: tuple[int, ...] = (3, 4, 6, 3)  # of each stage
     bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two

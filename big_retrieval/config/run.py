@@ -80,9 +80,10 @@ class Config:
     # <kind>/<type> of parts from a user's own files -> the file; found by itself
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
-    def side(self, side: str) -> tuple[str, ...]:
-        """The names of the fields of a side: "query", "document" or "target"."""
-        return tuple(name for name, field in self.fields.items() if field.side == side)
+    def side(self, side: str, modality: str = "") -> tuple[str, ...]:
+        """The names of the fields of a side ("query", "document" or "target"), of one modality."""
+        of_side = ((name, field) for name, field in self.fields.items() if field.side == side)
+        return tuple(name for name, field in of_side if modality in ("", field.modality))
 
     @property
     def encoded(self) -> dict[str, Field]:
@@ -121,8 +122,7 @@ def negatives_field(config: Config) -> str:
     """The document field that `config.negatives` are read like; "" where there are none."""
     if not config.negatives.count:
         return ""
-    documents = [name for name, field in config.fields.items() if field.side == "document"]
-    return config.negatives.field or documents[0]
+    return config.negatives.field or config.side("document")[0]
 
 
 def load(raw: Any) -> Config:

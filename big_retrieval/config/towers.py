@@ -24,6 +24,8 @@ class Tower(Part):
       modality: of the fields that it reads, see `Field.modality`.
       word_table: name of the parameter [R, W] with a vector for every word piece, which its module
         gives tied heads by a method `word_table()`; "": it has none.
+      computed_by: the keys that a checkpoint's tower must have alike, since they say what is
+        computed; the others are sizes of tables, or say how it runs. (): all keys.
       normed: whether it has batch norms (`models.resnet.BatchNorm`), with running averages.
       width: W, of the vectors that come out.
       class_tokens: M, vectors that a row has inside; 0 where all positions come out.
@@ -39,6 +41,7 @@ class Tower(Part):
     kind: ClassVar[str] = "tower"
     modality: ClassVar[str] = ""
     word_table: ClassVar[str] = ""
+    computed_by: ClassVar[tuple[str, ...]] = ()
     normed: ClassVar[bool] = False
     width: Any = 0
     class_tokens: Any = 1

@@ -120,6 +120,10 @@ class ViT(Transformer):
     """A pre-LN vision transformer with M class tokens."""
 
     modality: ClassVar[str] = "image"
+    computed_by: ClassVar[tuple[str, ...]] = (
+        "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
+        "activation",
+    )  # fmt: skip
     least_tokens: ClassVar[int] = 0
     inner: ClassVar[Mapping[str, int]] = {"gelu": 2, "gelu_tanh": -1, "relu": 1}
     attention: ClassVar[int] = 2
@@ -183,6 +187,10 @@ class Bert(Transformer):
 
     modality: ClassVar[str] = "text"
     word_table: ClassVar[str] = "token_embedding"
+    computed_by: ClassVar[tuple[str, ...]] = (
+        "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
+        "relative_positions", "epsilon", "activation",
+    )  # fmt: skip
     inner: ClassVar[Mapping[str, int]] = {"gelu": 0, "gelu_tanh": -2, "relu": 0}
     type: Literal["bert"] = "bert"
     width: int = 512

@@ -99,11 +99,7 @@ def make_labels(config: Config) -> PairLabels:
     """`config.labels`, with the only text field of a side where no field of it is named."""
     labels, named = config.labels, {}
     for side in ("query", "document"):
-        texts = [
-            name
-            for name, field in config.fields.items()
-            if field.side == side and field.modality == "text"
-        ]
+        texts = config.side(side, "text")
         if not getattr(labels, f"{side}_field") and len(texts) == 1:
             named[f"{side}_field"] = texts[0]
     return dataclasses.replace(labels, **named)

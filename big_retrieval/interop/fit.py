@@ -39,7 +39,6 @@ def fit_image(part: CheckpointTower, tower: ViT, size: int, key: int = 0) -> Fit
       size: pixels of a side of its images.
       key: seed of the copies' differences.
     """
-    assert isinstance(part.tower, ViT)
     params, notes, old = dict(part.params), [], part.tower.class_tokens
     class_tokens = tower.class_tokens
     table = params["position_embedding"]
@@ -74,7 +73,6 @@ def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> F
       length: tokens of a text in the model.
       key: seed of the copies' differences.
     """
-    assert isinstance(part.tower, Bert)
     params, notes = dict(part.params), []
     table, old, m = params["position_embedding"], part.tower.class_tokens, tower.class_tokens
     rng = np.random.default_rng(key)

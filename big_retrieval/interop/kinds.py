@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from big_retrieval.interop import image_names, masked, text_names
-from big_retrieval.interop.masked import Masked
+from big_retrieval.interop import image_names, text_names
 from big_retrieval.interop.names import NameEntry, NameTable
 from big_retrieval.interop.settings import Pixels
+from big_retrieval.interop.text_names import Masked
 
 Side = Literal["image", "text"]
 
@@ -159,7 +159,7 @@ KINDS = (
         text_names.MPNET,
         usual=_BERT | {"epsilon": 1e-5},
         head_width=None,
-        masked=masked.ROBERTA,
+        masked=text_names.ROBERTA_MASKED,
     ),
     Kind(
         "DistilBERT",
@@ -169,7 +169,7 @@ KINDS = (
         text_names.DISTILBERT,
         usual=_BERT,
         head_width=None,
-        masked=masked.DISTILBERT,
+        masked=text_names.DISTILBERT_MASKED,
     ),
     Kind(
         "BERT",
@@ -179,7 +179,7 @@ KINDS = (
         text_names.BERT,
         usual=_BERT,
         head_width=None,
-        masked=masked.BERT,
+        masked=text_names.BERT_MASKED,
     ),
 )
 
@@ -192,7 +192,7 @@ ROBERTA = Kind(
     text_names.ROBERTA,
     usual=_BERT | {"epsilon": 1e-5},
     head_width=None,
-    masked=masked.ROBERTA,
+    masked=text_names.ROBERTA_MASKED,
 )
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
 LOGIT_SCALE = ("logit_scale", "params/t", "t")

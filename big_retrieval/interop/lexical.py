@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from big_retrieval.config import Bert, Lexical
+from big_retrieval.config import Lexical
 from big_retrieval.errors import UserError
-from big_retrieval.interop import agree
+from big_retrieval.interop import compatibility
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower, Flat
 
 WHOLE = ("dense/kernel", "dense/bias", "ln/scale", "ln/bias", "bias")
@@ -47,7 +47,6 @@ def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> Ch
 def _with_head(part: CheckpointTower, activation: Any) -> CheckpointTower:
     masked, tower = part.kind.masked, part.tower
     assert masked is not None
-    assert isinstance(tower, Bert)
     transform: Any = masked.activation or tower.activation
     head = Lexical(
         tied="kernel" not in part.masked,
@@ -91,5 +90,5 @@ def fit_head(
             f"{path}.head is not the masked-language head of {origin}: it has {have}; give "
             f"{flags}, or let it start anew with --config.init.{tower}.head=False."
         )
-    agree.same_names(origin, part.head, wanted)
+    compatibility.same_names(origin, part.head, wanted)
     return part.head

@@ -10,7 +10,6 @@ import numpy as np
 from flax import traverse_util
 
 from big_retrieval.config import (
-    Bert,
     Config,
     Contrastive,
     ImageField,
@@ -22,7 +21,7 @@ from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.inference.load import TrainedModel, load, put_together
-from big_retrieval.interop import agree
+from big_retrieval.interop import compatibility
 from big_retrieval.interop.lexical import as_lexical
 from big_retrieval.interop.read import is_ours, read
 from big_retrieval.interop.settings import Pixels
@@ -63,7 +62,7 @@ def import_model(
             raise UserError(f"{path} is a run of ours: leave tokenizer, pool and head out.")
         return _trained_here(path, like, batch_size)
     source = read(path)
-    agree.no_surprise(source, ())
+    compatibility.no_surprise(source, ())
     if head:
         source = _lexical(source, head, pool)
     elif pool:
@@ -205,7 +204,6 @@ def _field(source: CheckpointContents, field: Any) -> Any:
         return dataclasses.replace(
             field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head
         )
-    assert isinstance(part.tower, Bert)
     whole = part.positions - part.tower.class_tokens + 1
     length = min(whole, source.settings.length or whole)
     return dataclasses.replace(field, tower="text", length=length, head=head)

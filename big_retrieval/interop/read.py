@@ -44,7 +44,7 @@ def read(path: str) -> CheckpointContents:
     if place.is_dir():
         return _folder(place)
     if place.is_file():
-        return understand(path, read_arrays(place), _beside(place))
+        return understand(path, read_arrays(place), read_settings(place.parent))
     if (name := published.find(path)) is not None:
         weights, words = published.fetch(name)
         return understand(name, read_arrays(weights), Settings(pixels=Pixels(), tokenizer=words))
@@ -68,11 +68,6 @@ def _folder(folder: Path, origin: str = "") -> CheckpointContents:
         return read_folder(folder, origin)
     file = weights_file(folder)
     return understand(origin, read_arrays(file), read_settings(folder))
-
-
-def _beside(file: Path) -> Settings:
-    """The settings of the folder that a weight file lies in, if it is a model's."""
-    return read_settings(file.parent)
 
 
 def _download(name: str) -> Path:

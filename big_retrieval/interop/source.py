@@ -13,7 +13,7 @@ from big_retrieval.config import Bert, Head, Lexical, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB, Kind, kinds_of
-from big_retrieval.interop.layouts import LAYOUTS
+from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.settings import Pixels, Settings
 
 OUR_LOGIT_SCALE = "scalars/.*/logit_scale"  # parameters of ours that hold the logarithm of one

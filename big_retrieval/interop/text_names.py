@@ -1,4 +1,10 @@
-"""Tables of text towers; see `names`."""
+"""Tables of text towers and of masked-language heads; see `names`.
+
+The word table in front of a masked-language head's bias is the tower's own and not saved with the
+head; where a file has it nevertheless, it is a copy or, rarely, a table of the head's own.
+"""
+
+from dataclasses import dataclass
 
 from big_retrieval.interop.names import (
     NameEntry,
@@ -144,4 +150,50 @@ MPNET = table(
         }
     ),
     unused=r"pooler\..*|embeddings\.position_ids",
+)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The masked-language head of one architecture.
+
+    Attributes:
+      table: from whole names, without any prefix, to paths below a lexical head.
+      activation: behind the dense layer; None: the tower's.
+      epsilon: of the norm; None: the tower's.
+    """
+
+    table: NameTable
+    activation: str | None = None
+    epsilon: float | None = None
+
+
+def _masked(dense: str, norm: str, bias: str, decoder: str, unused: str = "$.") -> NameTable:
+    entries = [
+        *linear({dense: "dense"}),
+        *norms({norm: "ln"}),
+        NameEntry(bias, "bias"),
+        NameEntry(decoder, "kernel"),
+    ]
+    return NameTable(tuple(entries), unused)
+
+
+BERT_MASKED = Masked(
+    _masked(
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+        "cls.predictions.decoder.weight",
+        unused=r"cls\.seq_relationship\..*",
+    )
+)
+ROBERTA_MASKED = Masked(  # MPNet's as well; GELU whatever the tower has
+    _masked("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"),
+    activation="gelu",
+)
+DISTILBERT_MASKED = Masked(
+    _masked(
+        "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
+    ),
+    epsilon=1e-12,
 )

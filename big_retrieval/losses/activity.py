@@ -11,7 +11,7 @@ from big_retrieval.sparse import gate
 Metrics = dict[str, jax.Array]
 SATURATED = 0.9  # share of the vocabulary that a row has active
 ALL = sys.maxsize  # k of a gate that leaves all terms
-WATCHED = ("active", "used", "neglected", "effective")
+WATCHED = ("nonzero", "coverage", "neglected", "effective")
 
 
 def activity(
@@ -26,8 +26,8 @@ def activity(
       top_k: k of the gate; None: there is no gate, and every term above 0 is active.
 
     Returns:
-      `active`, the mean number of active terms of a row; `used`, |T(B)|, the terms that some row
-      has active; `neglected`, all other terms; `effective`, over how many terms V(x) is distributed
+      `nonzero`, the mean number of active terms of a row; `coverage`, |T(B)|, the terms that some
+      row has active; `neglected`, all other terms; `effective`, over how many terms V(x) is distributed
       without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike;
       `expansion`, of texts, the share of active terms that are no own words.
     """
@@ -42,8 +42,8 @@ def activity(
     active &= valid[:, None]
     rows = jnp.maximum(jnp.sum(valid), 1)
     total = jnp.sum(active.astype(jnp.float32))
-    used = jnp.sum(jnp.any(active, axis=0).astype(jnp.float32))
-    out = {"active": total / rows, "used": used, "neglected": width - used}
+    coverage = jnp.sum(jnp.any(active, axis=0).astype(jnp.float32))
+    out = {"nonzero": total / rows, "coverage": coverage, "neglected": width - coverage}
     squares = jnp.maximum(jnp.sum(jnp.square(embeddings), axis=1), 1e-30)
     covered = jnp.square(jnp.sum(embeddings, axis=1)) / squares
     out["effective"] = jnp.sum(jnp.where(valid, covered, 0)) / rows
@@ -74,7 +74,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
       gates: k of the gate of each side; a side without a gate is left out.
     """
     for side in ("query", "document"):
-        if f"active_{side}" in metrics:
+        if f"nonzero_{side}" in metrics:
             own = {name: metrics[f"{name}_{side}"] for name in WATCHED}
             found = _collapse(own, gates.get(side)) or _saturation(own, side in gates)
             if found:
@@ -82,7 +82,7 @@ def warnings(metrics: Mapping[str, float], gates: Mapping[str, int]) -> Iterator
 
 
 def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
-    active, used = metrics["active"], metrics["used"]
+    active, coverage = metrics["nonzero"], metrics["coverage"]
     if gate == 0:  # the text's own terms alone, and of images nothing
         return None
     if active < 1:
@@ -90,7 +90,7 @@ def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
             f"{{}} representations have {active:.2f} active terms on average: "
             "they collapse; lower the regulariser or the learning rate."
         )
-    if used <= 1.01 * active and active <= SATURATED * (used + metrics["neglected"]):
+    if coverage <= 1.01 * active and active <= SATURATED * (coverage + metrics["neglected"]):
         return (
             f"all {{}} representations have the same {active:,.0f} terms active: "
             "they collapse; lower the learning rate, or raise the batch size."
@@ -99,7 +99,7 @@ def _collapse(metrics: Mapping[str, float], gate: int | None) -> str | None:
 
 
 def _saturation(metrics: Mapping[str, float], gated: bool) -> str | None:
-    active, width = metrics["active"], metrics["used"] + metrics["neglected"]
+    active, width = metrics["nonzero"], metrics["coverage"] + metrics["neglected"]
     if not gated and active > SATURATED * width:
         return (
             f"{{}} representations have {active:,.0f} of {width:,.0f} terms "

@@ -1,6 +1,7 @@
-"""The base class of losses over all pairs of a batch, with one or several fields a side."""
+"""The base class of losses over all pairs of a batch, and the learned scale of their logits."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
@@ -10,15 +11,43 @@ import jax.numpy as jnp
 
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, PairLoss
-from big_retrieval.config.loss import Terms
+from big_retrieval.config.loss import LogitScale, Terms
 from big_retrieval.losses import activity
 from big_retrieval.losses.fields import QueryAndDocumentFields, make_sides, pair_weights
 from big_retrieval.losses.function import Context, LossFunction, Result, Scalars
-from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pairwise import Execution, Negatives
 from big_retrieval.sparse.sharded import term_axis
 
 P = TypeVar("P", bound=PairLoss)
+
+
+@dataclass(frozen=True)
+class LearnedLogitScale:
+    """The multiplier of the scores, which is exp(t); t is learned unless `learnable` is False.
+
+    Attributes:
+      config: start and bounds of the multiplier.
+    """
+
+    config: LogitScale
+
+    def scalars(self) -> dict[str, float]:
+        """`logit_scale`: t, the logarithm of the multiplier."""
+        return {"logit_scale": math.log(self.config.init)}
+
+    def bound(self, scalars: Scalars) -> dict[str, jax.Array]:
+        """t clipped to the logarithms of the bounds, as after every step in open_clip."""
+        t = scalars["logit_scale"]
+        if self.config.learnable:
+            low, high = self.config.min, self.config.max
+            low, high = (None if x is None else math.log(x) for x in (low, high))
+            t = jnp.clip(t, low, high)
+        return {**scalars, "logit_scale": t}
+
+    def value(self, scalars: Scalars) -> jax.Array:
+        """The multiplier, []."""
+        t = scalars["logit_scale"]
+        return jnp.exp(t if self.config.learnable else jax.lax.stop_gradient(t))
 
 
 @dataclass(frozen=True)

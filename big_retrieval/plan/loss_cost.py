@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from big_retrieval import similarity
 from big_retrieval.config import Config, PairLoss, Vdr, is_lexical
@@ -170,8 +171,8 @@ class VdrCost(LossCost):
 
     def bow(self, side: str) -> int:
         """Words of a row's query or document at most."""
-        fields = (self.config.fields[name] for name in self.config.side(side))
-        return sum(field.length for field in fields if field.modality == "text")
+        texts: Any = [self.config.fields[name] for name in self.config.side(side, "text")]
+        return sum(field.length for field in texts)
 
     def dense_copies(self) -> int:
         """What a mask leaves of the positives, and the documents of the four-term variant; two

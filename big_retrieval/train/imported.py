@@ -11,7 +11,7 @@ import numpy as np
 from big_retrieval.config import Config, Init, Tower
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.interop import agree
+from big_retrieval.interop import compatibility
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import (
@@ -77,16 +77,20 @@ def start(
         if init.head and _reads_words(config, name, source):
             source = as_lexical(source)
         part = _part(config.towers[name], source, init, f"config.init.{name}")
-        agree.no_surprise(source, init.skip)
+        compatibility.no_surprise(source, init.skip)
         tower = config.towers[name]
-        agree.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
-        agree.same_inputs(config, name, part, source, shapes)
+        compatibility.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
+        compatibility.same_inputs(config, name, part, source, shapes)
         if tokenizer is not None and tower.modality == "text":
-            agree.same_tokenizer(source, tokenizer)
+            compatibility.same_tokenizer(source, tokenizer)
         fields = [field for field in config.fields.values() if field.tower == name]
         fitted = tower.fitted(part, fields, config.seed)
-        anew = agree.same_names(source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh)
-        anew += agree.same_names(source.origin, part.stats, below(stats, f"{name}/"), init.fresh)
+        anew = compatibility.same_names(
+            source.origin, fitted.params, below(shapes, f"{name}/"), init.fresh
+        )
+        anew += compatibility.same_names(
+            source.origin, part.stats, below(stats, f"{name}/"), init.fresh
+        )
         params |= {f"{name}/{path}": x for path, x in fitted.params.items()}
         averages |= {f"{name}/{path}": x for path, x in part.stats.items()}
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")

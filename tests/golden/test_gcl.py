@@ -24,8 +24,8 @@ from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
-from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pair_losses import ContrastiveLoss
+from big_retrieval.losses.pairs import LearnedLogitScale
 from big_retrieval.similarity import topology
 
 Case = Mapping[str, np.ndarray]

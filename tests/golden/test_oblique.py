@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from big_retrieval.interop.kinds import MTOB
-from big_retrieval.interop.layouts import LAYOUTS
+from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.heads import ProjectionHead

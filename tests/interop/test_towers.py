@@ -15,7 +15,7 @@ from flax import traverse_util
 from safetensors.numpy import save_file
 
 from big_retrieval.config import Bert, ViT
-from big_retrieval.interop.layouts import LAYOUTS
+from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 

@@ -15,8 +15,8 @@ from big_retrieval.losses.activity import ALL, activity, flops, warnings
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
 from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
-from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pair_losses import ContrastiveLoss
+from big_retrieval.losses.pairs import LearnedLogitScale
 from big_retrieval.similarity import topology
 
 ROWS, WIDTH, WORDS = 5, 7, 4
@@ -63,7 +63,7 @@ def test_activity_against_sets(seed: int, top_k: int | None, with_bow: bool) -> 
     found = activity(jnp.asarray(embeddings), given_bow, jnp.asarray(valid), top_k)
     total = sum(map(len, active))
     used = len(set().union(*active))
-    expected = {"active": total / max(len(active), 1), "used": used, "neglected": WIDTH - used}
+    expected = {"nonzero": total / max(len(active), 1), "coverage": used, "neglected": WIDTH - used}
     inside = embeddings[valid]
     expected["effective"] = np.sum(
         inside.sum(1) ** 2 / np.maximum((inside**2).sum(1), 1e-30)
@@ -133,7 +133,7 @@ def test_padding_and_absent_documents_do_not_count(gated: bool) -> None:
         loss, metrics = objective(Context(given_reps, batch(valid, present), SCALARS))
         found.append({"loss": float(loss)} | {name: float(x) for name, x in metrics.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert found[0]["active_document"] > 0
+    assert found[0]["nonzero_document"] > 0
 
 
 def test_a_side_of_two_fields_has_the_words_of_both() -> None:

@@ -12,8 +12,8 @@ from big_retrieval.config import Contrastive, LogitScale, Sigmoid
 from big_retrieval.losses.contrastive import contrastive_loss, sigmoid_loss
 from big_retrieval.losses.fields import QueryAndDocumentFields, pair_weights
 from big_retrieval.losses.function import Context
-from big_retrieval.losses.logit_scale import LearnedLogitScale
 from big_retrieval.losses.pair_losses import ContrastiveLoss, SigmoidLoss
+from big_retrieval.losses.pairs import LearnedLogitScale
 from big_retrieval.similarity import TOPOLOGIES, topology
 
 ROWS = 12

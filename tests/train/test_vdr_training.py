@@ -153,10 +153,10 @@ def test_what_is_logged(whole: Callable[[str], Path]) -> None:
     assert row["loss"] == pytest.approx(row["loss_gated"] + row["loss_bag"], rel=1e-5)
     for side in ("query", "title"):
         name = {"query": "query", "title": "document"}[side]
-        assert 6 <= row[f"active_{name}"] <= 6 + 12
+        assert 6 <= row[f"nonzero_{name}"] <= 6 + 12
         assert 0 < row[f"expansion_{name}"] < 1
         columns = len(load(whole("vdr")).terms(side))
-        assert row[f"used_{name}"] + row[f"neglected_{name}"] == columns
+        assert row[f"coverage_{name}"] + row[f"neglected_{name}"] == columns
 
 
 def ranking(*modes: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def embedding_shape(c: Config, field: str, vocab_size: int = 0) -> tuple[int, in
 def sides(c: Config) -> Iterator[str]:
     """What is wrong with how the fields make a query and a document, a sentence each."""
     for side in ("query", "document"):
-        mine = {name: field for name, field in c.fields.items() if field.side == side}
+        mine = {name: c.fields[name] for name in c.side(side)}
         if not mine:
             yield f"config.fields has no field of side {side!r}; the loss compares both sides."
         elif not any(field.weight > 0 for field in mine.values()):
@@ -150,7 +150,7 @@ def negatives(c: Config) -> Iterator[str]:
         return
     if not n.column:
         yield f"{path}.column is empty; name the column of the records' lists of documents."
-    documents = {name: field for name, field in c.fields.items() if field.side == "document"}
+    documents = {name: c.fields[name] for name in c.side("document")}
     known = ", ".join(sorted(documents)) or "none"
     if n.field and (n.field not in documents or documents[n.field].modality != "text"):
         yield (

@@ -1,4 +1,4 @@
-"""Whether a configuration and a checkpoint agree: what differs is named, with what to change."""
+"""Compatibility of a config with a checkpoint: what differs is named, with what to change."""
 
 import dataclasses
 import fnmatch
@@ -13,18 +13,6 @@ from big_retrieval.data.text.tokenizers import load_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop.source import CheckpointContents, CheckpointTower
 
-# Attributes of a tower that say how it computes; the others are sizes of tables or how it is run.
-SAME = {
-    "vit": (
-        "patch", "width", "depth", "heads", "mlp", "pool", "norm_first", "patch_bias", "epsilon",
-        "activation",
-    ),
-    "bert": (
-        "width", "depth", "heads", "mlp", "norm", "final_norm", "causal", "token_types",
-        "relative_positions", "epsilon", "activation",
-    ),
-    "resnet": ("blocks", "bottleneck", "stem"),
-}  # fmt: skip
 ADDS = {  # attributes that only add parameters -> one of these
     "norm_first": "ln_pre/scale",
     "patch_bias": "patch_embedding/bias",
@@ -63,7 +51,7 @@ def same_tower(
         )
     keys = [
         key
-        for key in SAME.get(tower.type, _keys(tower))
+        for key in tower.computed_by or _keys(tower)
         if getattr(tower, key) != getattr(part.tower, key)
         and not (key in ADDS and not getattr(part.tower, key) and _fits(ADDS[key], fresh))
     ]
@@ -76,7 +64,7 @@ def same_tower(
 
 
 def _keys(tower: Any) -> list[str]:
-    """All keys of a tower of a user's own, which a checkpoint of ours may hold."""
+    """All keys of a tower, which a checkpoint of ours may hold."""
     return [key.name for key in dataclasses.fields(tower)]
 
 
