@@ -80,6 +80,20 @@ def lexical_texts(**head: Any) -> dict[str, Any]:
     return {"fields": fields, "towers": towers, "topology": "inner"}
 
 
+def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
+    """The Linen module of a tower or head.
+
+    Args:
+      part: its class in `big_retrieval.config`.
+      max_length: of a text tower's texts.
+      **keys: of the part; `dtype` and `param_dtype` are the module's.
+    """
+    types = {key: keys.pop(key) for key in ("dtype", "param_dtype") if key in keys}
+    rest = (None,) if hasattr(part, "embed") else (0, ())
+    module = part(**keys).build(*rest, **types)
+    return module if max_length is None else module.clone(max_length=max_length)
+
+
 def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:
     """Variables of a Linen module, random as if trained, without compiling its own initial values.
 

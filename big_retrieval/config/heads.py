@@ -152,7 +152,7 @@ class Projection(Head):
         """See `Head`."""
         from big_retrieval.models.heads import ProjectionHead
 
-        return ProjectionHead(**self.keys_of(ProjectionHead), **module)
+        return ProjectionHead(self, **module)
 
     def runlocal(self) -> "Projection":
         """See `Head`."""

@@ -74,7 +74,7 @@ class ResNet(Tower):
         """See `Tower`."""
         from big_retrieval.models.resnet import ResidualNetwork
 
-        return ResidualNetwork(**self.keys_of(ResidualNetwork), **module)
+        return ResidualNetwork(self, **module)
 
     def describe(self) -> str:
         """See `Tower`."""

@@ -167,7 +167,7 @@ class ViT(Transformer):
         """See `Tower`."""
         from big_retrieval.models.vit import VisionTransformer
 
-        return VisionTransformer(**self.keys_of(VisionTransformer), **module)
+        return VisionTransformer(self, **module)
 
     def runlocal(self) -> "ViT":
         """See `Tower`."""
@@ -231,9 +231,8 @@ class Bert(Transformer):
         """See `Tower`; positions are as many as the longest of the fields needs."""
         from big_retrieval.models.bert import TextTransformer
 
-        keys = self.keys_of(TextTransformer) | {"vocab_size": self.vocab_size or vocab_size}
-        lengths = [field.length for field in fields]
-        return TextTransformer(**keys, max_length=max(lengths, default=None), **module)
+        longest = max((field.length for field in fields), default=None)
+        return TextTransformer(self, self.vocab_size or vocab_size, longest, **module)
 
     def with_vocabulary(self, size: int) -> "Bert":
         """See `Tower`."""

@@ -27,9 +27,9 @@ def activity(
 
     Returns:
       `nonzero`, the mean number of active terms of a row; `coverage`, |T(B)|, the terms that some
-      row has active; `neglected`, all other terms; `effective`, over how many terms V(x) is distributed
-      without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are alike;
-      `expansion`, of texts, the share of active terms that are no own words.
+      row has active; `neglected`, all other terms; `effective`, over how many terms V(x) is
+      distributed without a gate, (sum_v V_v)^2 / sum_v V_v^2 on average: all of them where they are
+      alike; `expansion`, of texts, the share of active terms that are no own words.
     """
     embeddings = jax.lax.stop_gradient(embeddings)
     width = embeddings.shape[1]

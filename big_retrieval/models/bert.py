@@ -13,11 +13,12 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import Bert
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
-from big_retrieval.models.transformer import Norm, Remat, run_layers, stored_rows
+from big_retrieval.models.transformer import run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
@@ -34,49 +35,16 @@ class TextTransformer(nn.Module):
     "layer_outputs", "final" [B, L + M - 1, W] (behind ln_final where there is one).
 
     Attributes:
+      spec: its configuration.
       vocab_size: V.
-      width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
-      class_tokens: M.
-      tokens_as_one: whether they share the weight of a single one in attention, see `weigh_as_one`.
-      pool: "first", M copies of the first token (BERT's [CLS]); "last", M copies of the last one
-        (CLIP's end of text); "mean", one token, the mean over the text; "none", all positions.
-      norm: "post" (the published oblique model, BERT) or "pre" (CLIP).
-      final_norm: whether there is a LayerNorm behind the last layer (CLIP and the published oblique
-        model; not BERT).
-      causal: whether a position looks at itself and those before it only (CLIP).
-      token_types: T, of BERT's segments; 0: none (RoBERTa, DistilBERT, CLIP).
-      relative_positions: R, buckets of the attention's bias by distance (MPNet); 0: none.
-      epsilon: of every LayerNorm.
-      activation: "gelu" (exact), "gelu_tanh", "quick_gelu" or "relu".
-      dropout: rate, after the embedding and in the blocks.
-      embedding_std: of word and position tables at the start; None: CLIP's 0.02 and 0.01.
       max_length: ids of the longest text, for the position table; None: those of the first call.
-      remat: see `run_layers`.
-      scan: see `run_layers`.
       dtype: type of the computation and of the result.
       param_dtype: type of the parameters.
     """
 
+    spec: Bert
     vocab_size: int
-    width: int
-    depth: int
-    heads: int
-    mlp: int
-    class_tokens: int = 1
-    tokens_as_one: bool = False
-    pool: str = "first"
-    norm: Norm = "post"
-    final_norm: bool = True
-    causal: bool = False
-    token_types: int = 0
-    relative_positions: int = 0
-    epsilon: float = 1e-5
-    activation: str = "gelu"
-    dropout: float = 0.0
-    embedding_std: float | None = None
     max_length: int | None = None
-    remat: Remat = "none"
-    scan: bool = False
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -100,22 +68,22 @@ class TextTransformer(nn.Module):
           UserError: the text is longer than the tower's positions.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        tile = tile_last if self.pool == "last" else tile_first
-        tiled = tile(ids, mask, self.class_tokens)  # [B, L+M-1]
+        tile = tile_last if self.spec.pool == "last" else tile_first
+        tiled = tile(ids, mask, self.spec.class_tokens)  # [B, L+M-1]
         x = self._embed(tiled)  # [B, L+M-1, W]
-        if self.norm == "post":
-            x = LayerNorm(self.epsilon, name="ln_embedding", **types)(x)
-        x = dropout(x, self.dropout, not train, rows)
+        if self.spec.norm == "post":
+            x = LayerNorm(self.spec.epsilon, name="ln_embedding", **types)(x)
+        x = dropout(x, self.spec.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
         block = {
-            "heads": self.heads,
-            "hidden": self.mlp,
-            "inits": BlockInit.text(self.width, self.depth),
-            "norm": self.norm,
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-            "causal": self.causal,
-            "dropout": self.dropout,
+            "heads": self.spec.heads,
+            "hidden": self.spec.mlp,
+            "inits": BlockInit.text(self.spec.width, self.spec.depth),
+            "norm": self.spec.norm,
+            "activation": self.spec.activation,
+            "epsilon": self.spec.epsilon,
+            "causal": self.spec.causal,
+            "dropout": self.spec.dropout,
             "deterministic": not train,
             **types,
         }
@@ -126,19 +94,20 @@ class TextTransformer(nn.Module):
             tiled.mask,
             rows=rows,
             bias=self._bias(tiled),
-            depth=self.depth,
-            scan=self.scan,
-            remat=self.remat,
+            depth=self.spec.depth,
+            scan=self.spec.scan,
+            remat=self.spec.remat,
         )
-        if self.final_norm:
-            x = LayerNorm(self.epsilon, name="ln_final", **types)(x)
+        if self.spec.final_norm:
+            x = LayerNorm(self.spec.epsilon, name="ln_final", **types)(x)
         self.sow("intermediates", "final", x)
-        return pooled(x, tiled, self.pool, self.class_tokens)  # [B, M, W]
+        return pooled(x, tiled, self.spec.pool, self.spec.class_tokens)  # [B, M, W]
 
     def _embed(self, tiled: Tiled) -> jax.Array:
         """Word plus position, [B, L+M-1, W] in `dtype`."""
-        own = 0 if self.pool == "last" else self.class_tokens - 1  # positions of the copies
-        length = tiled.ids.shape[1] - self.class_tokens + 1
+        m = self.spec.class_tokens
+        own = 0 if self.spec.pool == "last" else m - 1  # positions of the copies
+        length = tiled.ids.shape[1] - m + 1
         rows = (self.max_length or length) + own
         rows = stored_rows(self, "position_embedding", rows)
         if length + own > rows:
@@ -146,7 +115,7 @@ class TextTransformer(nn.Module):
                 f"texts have {length} tokens, but the text tower was built "
                 f"for at most {rows - own}: shorten the field's length."
             )
-        std = self.embedding_std
+        std = self.spec.embedding_std
         stds = (0.02, 0.01) if std is None else (std, std)  # None: CLIP's
         words = self._table("token_embedding", self.vocab_size, "vocab", std=stds[0])
         positions = self._table("position_embedding", rows, "position", std=stds[1])
@@ -157,33 +126,33 @@ class TextTransformer(nn.Module):
         x = with_logical_constraint(x, ("batch", "length", "embed_act"))
         # Padding moves no word's vector, not even where a lexical head pools over it.
         x = jnp.where(tiled.mask[:, :, None], x, jax.lax.stop_gradient(x))
-        if self.pool == "last" and self.class_tokens > 1:
+        if self.spec.pool == "last" and m > 1:
             # Copies share a position, so nothing but these vectors tells them apart.
-            ends = self._table("end_embedding", self.class_tokens, "class_token", std=stds[1])
+            ends = self._table("end_embedding", m, "class_token", std=stds[1])
             x = x + jnp.where(tiled.copy[:, :, None] >= 0, ends[tiled.copy], 0)
             x = x + positions[tiled.place]
         else:
             x = x + positions[: x.shape[1]]
-        if self.token_types:  # all of a text is of the first type
-            x = x + self._table("token_type_embedding", self.token_types, "token_type", stds[0])[0]
+        if types := self.spec.token_types:  # all of a text is of the first type
+            x = x + self._table("token_type_embedding", types, "token_type", std=stds[0])[0]
         return x.astype(self.dtype)
 
     def _bias(self, tiled: Tiled) -> jax.Array | None:
         """What attention adds: by distance, and for class tokens that weigh as one."""
-        count, length, bias = self.relative_positions, tiled.ids.shape[1], None
+        count, length, bias = self.spec.relative_positions, tiled.ids.shape[1], None
         if count:
             init, axes = initializers.normal(0.02), ("relative", "heads_bias")
-            shape = (count, self.heads)
+            shape = (count, self.spec.heads)
             table = parameter(self, "relative_bias", init, shape, axes, self.param_dtype)
             bias = table[relative_buckets(length, count)].transpose(2, 0, 1)[None]  # [1, H, L, L]
-        if self.tokens_as_one and self.class_tokens > 1:
-            weight = weigh_as_one(tiled.copy, self.class_tokens, self.causal)
+        if self.spec.tokens_as_one and self.spec.class_tokens > 1:
+            weight = weigh_as_one(tiled.copy, self.spec.class_tokens, self.spec.causal)
             bias = weight if bias is None else bias + weight
         return bias
 
     def _table(self, name: str, rows: int, axis: str, std: float) -> jax.Array:
         """A learned [rows, W] table from N(0, std^2), in `param_dtype`."""
-        init, shape = initializers.normal(std), (rows, self.width)
+        init, shape = initializers.normal(std), (rows, self.spec.width)
         return parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
 
     def word_table(self) -> jax.Array:

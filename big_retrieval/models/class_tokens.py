@@ -47,7 +47,7 @@ def tile_last(ids: jax.Array, mask: jax.Array, times: int) -> Tiled:
 
 
 def pooled(x: jax.Array, tiled: Tiled, pool: str, times: int) -> jax.Array:
-    """Positions [B, L', W] -> tokens [B, M, W]; see `TextTransformer.pool`.
+    """Positions [B, L', W] -> tokens [B, M, W]; see `config.Bert.pool`.
 
     Raises:
       UserError: the pooling is unknown.

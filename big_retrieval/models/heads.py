@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.config import Projection
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, flat_matmul, parameter, wide
 
@@ -17,14 +18,12 @@ class ProjectionHead(nn.Module):
     values are cut into that many contiguous blocks (section 4.3). The kernel starts as N(0, 1 / W).
 
     Attributes:
-      dim: values per class token; None: W, the tokens themselves, without a kernel.
-      spheres: blocks that a single token's values are cut into; None with several tokens.
+      spec: its configuration.
       dtype: type of the operands; the product is accumulated in float32 or wider.
       param_dtype: type of the parameters.
     """
 
-    dim: int | None
-    spheres: int | None = None
+    spec: Projection
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -38,19 +37,20 @@ class ProjectionHead(nn.Module):
           UserError: `spheres` with several class tokens, or not a divisor of `dim`.
         """
         rows, count, width = tokens.shape
-        if self.spheres is not None and count != 1:
+        spheres = self.spec.spheres
+        if spheres is not None and count != 1:
             raise UserError(
-                f"head.spheres is {self.spheres}, but the tower has {count} class tokens: cut a "
+                f"head.spheres is {spheres}, but the tower has {count} class tokens: cut a "
                 "single token into spheres, or let every token be one (spheres = None)."
             )
-        dim = width if self.dim is None else self.dim
-        if self.spheres is not None and dim % self.spheres:
-            raise UserError(f"head.dim {dim} is no multiple of head.spheres {self.spheres}.")
+        dim = width if self.spec.dim is None else self.spec.dim
+        if spheres is not None and dim % spheres:
+            raise UserError(f"head.dim {dim} is no multiple of head.spheres {spheres}.")
         embeddings = tokens.astype(wide(self.dtype))
-        if self.dim is not None:
+        if self.spec.dim is not None:
             init, axes = initializers.normal(width**-0.5), ("embed", "projection")
             kernel = parameter(self, "kernel", init, (width, dim), axes, self.param_dtype)
             embeddings = flat_matmul(tokens, kernel, self.dtype, wide(self.dtype))  # [B, M, dim]
-        if self.spheres is None:
+        if spheres is None:
             return embeddings
-        return embeddings.reshape(rows, self.spheres, -1)  # [B, spheres, dim / spheres]
+        return embeddings.reshape(rows, spheres, -1)  # [B, spheres, dim / spheres]

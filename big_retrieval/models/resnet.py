@@ -16,6 +16,7 @@ from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
+from big_retrieval.config import ResNet
 from big_retrieval.models.layers import Dtype, parameter, wide
 
 EPSILON = 1e-5
@@ -193,20 +194,12 @@ class ResidualNetwork(nn.Module):
     Intermediates (sown): "layer_outputs", a tuple of [B, h, w, C] of all blocks; "final" [B, 1, W].
 
     Attributes:
-      blocks: of each stage.
-      bottleneck: blocks of three convolutions, else of two.
-      stem: channels of the first convolution and inner ones of the first stage.
-      frozen_stats: whether training, too, normalises by the running averages and leaves them.
-      remat: "none", or "block": the backward pass computes blocks again.
+      spec: its configuration.
       dtype: type of the computation and of the result.
       param_dtype: type of the parameters.
     """
 
-    blocks: tuple[int, ...] = (3, 4, 6, 3)
-    bottleneck: bool = True
-    stem: int = 64
-    frozen_stats: bool = False
-    remat: str = "none"
+    spec: ResNet
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -224,14 +217,14 @@ class ResidualNetwork(nn.Module):
         """
         del rows
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        average = self.frozen_stats or not train
-        x = Convolution(self.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
+        average = self.spec.frozen_stats or not train
+        x = Convolution(self.spec.stem, 7, 2, name="conv1", **types)(images)  # [B, S/2, S/2, stem]
         x = jax.nn.relu(BatchNorm(average, name="bn1", **types)(x))
         halo: Any = ((1, 1), (1, 1))
         x = nn.max_pool(x, (3, 3), (2, 2), halo)  # [B, S/4, S/4, stem]
-        block = nn.remat(ResidualBlock) if self.remat == "block" else ResidualBlock
+        block = nn.remat(ResidualBlock) if self.spec.remat == "block" else ResidualBlock
         for name, inner, stride in self._layout():
-            x = block(inner, stride, self.bottleneck, average, name=name, **types)(x)
+            x = block(inner, stride, self.spec.bottleneck, average, name=name, **types)(x)
             self.sow("intermediates", "layer_outputs", x)
         x = jnp.mean(x, (1, 2), dtype=wide(self.dtype))[:, None].astype(self.dtype)  # [B, 1, W]
         self.sow("intermediates", "final", x)
@@ -239,7 +232,7 @@ class ResidualNetwork(nn.Module):
 
     def _layout(self) -> Iterator[tuple[str, int, int]]:
         """(name, inner channels, stride) of all blocks."""
-        for stage, count in enumerate(self.blocks):
+        for stage, count in enumerate(self.spec.blocks):
             for i in range(count):
                 stride = 2 if stage and not i else 1
-                yield f"layer{stage + 1}_{i}", self.stem * 2**stage, stride
+                yield f"layer{stage + 1}_{i}", self.spec.stem * 2**stage, stride

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from big_retrieval.config import VIT_SIZES
+from big_retrieval.config import ViT
 from big_retrieval.errors import UserError
 from big_retrieval.models.class_tokens import weigh_as_one
 from big_retrieval.models.layers import (
@@ -23,13 +23,7 @@ from big_retrieval.models.layers import (
     parameter,
     uniform,
 )
-from big_retrieval.models.transformer import Remat, run_layers, stored_rows
-
-# Published sizes as keyword arguments: VisionTransformer(**SIZES["B/16"], class_tokens=16).
-SIZES: dict[str, dict[str, int]] = {
-    name: dict(zip(("patch", "width", "depth", "heads", "mlp"), sizes, strict=True))
-    for name, sizes in VIT_SIZES.items()
-}
+from big_retrieval.models.transformer import run_layers, stored_rows
 
 
 class VisionTransformer(nn.Module):
@@ -44,41 +38,12 @@ class VisionTransformer(nn.Module):
     [B, M, W] (behind ln_post, the features of a linear probe).
 
     Attributes:
-      patch: side of a patch in pixels.
-      width: W; depth: layers; heads: H; mlp: inner width of the MLPs.
-      class_tokens: M.
-      tokens_as_one: whether they share the weight of a single one in attention, see `weigh_as_one`.
-      pool: "first", the M class tokens; "mean", one token, the mean of the patches behind ln_post;
-        "none", all patches.
-      norm_first: whether embeddings are normalised in front of the first layer (CLIP's are, those
-        of ViT, DeiT and big_vision are not).
-      patch_bias: whether patches have a bias (CLIP's have none).
-      epsilon: of every LayerNorm.
-      activation: "gelu" (exact), "gelu_tanh", "quick_gelu" or "relu".
-      dropout: rate, after the positions and in the blocks.
-      embedding_std: of class and position embeddings at the start; None: W^-0.5, as published.
-      remat: see `run_layers`.
-      scan: see `run_layers`.
+      spec: its configuration.
       dtype: type of the computation and of the result.
       param_dtype: type of the parameters.
     """
 
-    patch: int
-    width: int
-    depth: int
-    heads: int
-    mlp: int
-    class_tokens: int = 1
-    tokens_as_one: bool = False
-    pool: str = "first"
-    norm_first: bool = True
-    patch_bias: bool = False
-    epsilon: float = 1e-5
-    activation: str = "gelu"
-    dropout: float = 0.0
-    embedding_std: float | None = None
-    remat: Remat = "none"
-    scan: bool = False
+    spec: ViT
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
@@ -99,19 +64,19 @@ class VisionTransformer(nn.Module):
           UserError: the image is no multiple of the patch, or not of the size of the positions.
         """
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        m = self.class_tokens
-        patches = patchify(images.astype(self.dtype), self.patch)  # [B, L-M, P*P*3]
+        m = self.spec.class_tokens
+        patches = patchify(images.astype(self.dtype), self.spec.patch)  # [B, L-M, P*P*3]
         x = Dense(
-            self.width,
+            self.spec.width,
             ("patch_in", "embed"),
             uniform(patches.shape[-1] ** -0.5),
-            use_bias=self.patch_bias,
+            use_bias=self.spec.patch_bias,
             name="patch_embedding",
             **types,
         )(patches)  # [B, L-M, W]
         if m:
             tokens = self._table("class_embedding", m, "class_token")
-            tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.width))  # [B, M, W]
+            tokens = jnp.broadcast_to(tokens, (x.shape[0], m, self.spec.width))  # [B, M, W]
             x = jnp.concatenate([tokens, x], axis=1)  # [B, L, W]
         length = stored_rows(self, "position_embedding", x.shape[1])
         if length != x.shape[1]:
@@ -120,31 +85,38 @@ class VisionTransformer(nn.Module):
                 f"built for {length}: give it the image size that it was built with."
             )
         x = x + self._table("position_embedding", length, "position")
-        x = dropout(x, self.dropout, not train, rows)
-        if self.norm_first:
-            x = LayerNorm(self.epsilon, name="ln_pre", **types)(x)
+        x = dropout(x, self.spec.dropout, not train, rows)
+        if self.spec.norm_first:
+            x = LayerNorm(self.spec.epsilon, name="ln_pre", **types)(x)
         self.sow("intermediates", "embedding", x)
         block = {
-            "heads": self.heads,
-            "hidden": self.mlp,
-            "inits": BlockInit.vision(self.width, self.mlp),
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-            "dropout": self.dropout,
+            "heads": self.spec.heads,
+            "hidden": self.spec.mlp,
+            "inits": BlockInit.vision(self.spec.width, self.spec.mlp),
+            "activation": self.spec.activation,
+            "epsilon": self.spec.epsilon,
+            "dropout": self.spec.dropout,
             "deterministic": not train,
             **types,
         }
         bias = None
-        if self.tokens_as_one and m > 1:
+        if self.spec.tokens_as_one and m > 1:
             place = jnp.arange(length)[None]  # [1, L]
             bias = weigh_as_one(jnp.where(place < m, place, -1), m)  # [1, 1, L, L]
         x = run_layers(
-            self, block, x, rows=rows, bias=bias, depth=self.depth, scan=self.scan, remat=self.remat
+            self,
+            block,
+            x,
+            rows=rows,
+            bias=bias,
+            depth=self.spec.depth,
+            scan=self.spec.scan,
+            remat=self.spec.remat,
         )
-        ln_post = LayerNorm(self.epsilon, name="ln_post", **types)
-        if self.pool == "mean":
+        ln_post = LayerNorm(self.spec.epsilon, name="ln_post", **types)
+        if self.spec.pool == "mean":
             x = jnp.mean(ln_post(x[:, m:]), axis=1, keepdims=True)  # [B, 1, W]
-        elif self.pool == "none":
+        elif self.spec.pool == "none":
             x = ln_post(x[:, m:])  # [B, patches, W]
         else:
             x = ln_post(x[:, :m])  # [B, M, W]
@@ -153,8 +125,8 @@ class VisionTransformer(nn.Module):
 
     def _table(self, name: str, rows: int, axis: str) -> jax.Array:
         """A learned [rows, W] table from N(0, embedding_std^2), in `dtype`."""
-        std = self.width**-0.5 if self.embedding_std is None else self.embedding_std
-        init, shape = initializers.normal(std), (rows, self.width)
+        std = self.spec.width**-0.5 if self.spec.embedding_std is None else self.spec.embedding_std
+        init, shape = initializers.normal(std), (rows, self.spec.width)
         table = parameter(self, name, init, shape, (axis, "embed"), self.param_dtype)
         return table.astype(self.dtype)
 

@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from big_retrieval.config import Bert, Projection, ViT
 from big_retrieval.interop.kinds import MTOB
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
-from big_retrieval.models.bert import TextTransformer
-from big_retrieval.models.heads import ProjectionHead
-from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.similarity import topology
+from tests.helpers import built
 
 Case = Mapping[str, np.ndarray]
 
@@ -77,7 +76,8 @@ class Model:
         c = json.loads(str(case["config_json"]))
         m, flat = c["n_class_tokens"], to_ours(case, "param.")
         types = {"dtype": dtype, "param_dtype": dtype}
-        self.image = VisionTransformer(
+        self.image = built(
+            ViT,
             patch=c["vision_patch_size"],
             width=c["vision_width"],
             depth=c["vision_layers"],
@@ -86,7 +86,8 @@ class Model:
             class_tokens=m,
             **types,
         )
-        self.text = TextTransformer(
+        self.text = built(
+            Bert,
             vocab_size=c["vocab_size"],
             width=c["transformer_width"],
             depth=c["transformer_layers"],
@@ -95,7 +96,7 @@ class Model:
             class_tokens=m,
             **types,
         )
-        self.head = ProjectionHead(c["output_dim"], **types)
+        self.head = built(Projection, dim=c["output_dim"], **types)
         self.params = flax.traverse_util.unflatten_dict(
             {tuple(path.split("/")): jnp.asarray(x, dtype) for path, x in flat.items()}
         )

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
+from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
 from big_retrieval.interop.names import NameEntry, NameTable
 from big_retrieval.interop.text_names import BERT
-from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.lexical import LexicalHead
-from big_retrieval.models.vit import VisionTransformer
 from big_retrieval.sparse import gate
+from tests.helpers import built
 
 Case = Mapping[str, np.ndarray]
 
@@ -78,7 +78,8 @@ class TextEncoder:
     def __init__(self, case: Case, prefix: str, columns: Any, normalise: bool = False) -> None:
         self.params = converted(case, prefix, TEXT)
         words = self.params["text"]["token_embedding"]
-        self.tower = TextTransformer(
+        self.tower = built(
+            Bert,
             vocab_size=len(words),
             width=words.shape[1],
             depth=int(case["num_layers"]),
@@ -130,7 +131,8 @@ class ImageEncoder:
         self.params = converted(case, "w/", PATCHES)
         kernel = self.params["head"]["kernel"]
         self.width = len(kernel)
-        self.tower = VisionTransformer(
+        self.tower = built(
+            ViT,
             patch=int(case["patch_size"]),
             width=kernel.shape[1],
             depth=int(case["num_layers"]),

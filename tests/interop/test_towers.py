@@ -3,6 +3,7 @@
 What they computed is in data/, made by `python -m tests.interop.generate`.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def run(
     part: CheckpointTower, inputs: tuple[Any, ...], params: Any = None, **changes: Any
 ) -> jax.Array:
     """Tokens [B, M, W] of a tower."""
-    tower: Any = part.tower.build(0, ()).clone(**changes)
+    tower: Any = dataclasses.replace(part.tower, **changes).build(0, ())
     return tower.apply({"params": nested(part.params) if params is None else params}, *inputs)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config import Bert
 from big_retrieval.errors import UserError
 from big_retrieval.models.bert import TextTransformer
-from tests.helpers import drawn
+from tests.helpers import built, drawn
 
 SMALL: dict[str, Any] = {"vocab_size": 30, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
 IDS = np.array([[1, 7, 9, 2, 0, 0], [1, 5, 2, 0, 0, 0]])
@@ -20,7 +21,7 @@ MASK = IDS > 0
 
 
 def tower_and_variables(**changes: Any) -> tuple[TextTransformer, Any]:
-    tower = TextTransformer(**{**SMALL, **changes})
+    tower = built(Bert, **{**SMALL, **changes})
     return tower, drawn(tower, IDS, MASK)
 
 
@@ -75,7 +76,7 @@ def test_dropout_and_half_precision() -> None:
     rngs = {"dropout": jax.random.key(1)}
     training = jax.jit(partial(tower.apply, train=True))
     assert not np.allclose(training(variables, IDS, MASK, rngs=rngs), still)
-    half = jax.jit(TextTransformer(**SMALL, dtype=jnp.bfloat16).apply)(variables, IDS, MASK)
+    half = jax.jit(built(Bert, **SMALL, dtype=jnp.bfloat16).apply)(variables, IDS, MASK)
     assert half.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.float32(half), still, atol=0.1)
 
@@ -92,7 +93,8 @@ def test_dropout_goes_by_the_rows_number(norm: str) -> None:
 
 
 def test_logical_names_and_initial_deviations() -> None:
-    tower = TextTransformer(**{**SMALL, "width": 64, "vocab_size": 200}, max_length=200)
+    sizes = {**SMALL, "width": 64, "vocab_size": 200, "max_length": 200}
+    tower = built(Bert, **sizes)
     boxed = jax.jit(tower.init)(jax.random.key(0), IDS, MASK)
     specs = nn.get_partition_spec(boxed)["params"]
     assert specs["token_embedding"] == P("vocab", "embed")
@@ -100,7 +102,7 @@ def test_logical_names_and_initial_deviations() -> None:
     params = nn.unbox(boxed)["params"]
     np.testing.assert_allclose(np.std(params["token_embedding"]), 0.02, rtol=0.05)
     np.testing.assert_allclose(np.std(params["position_embedding"]), 0.01, rtol=0.05)
-    wide = tower.clone(embedding_std=0.5)
+    wide = built(Bert, **sizes, embedding_std=0.5)
     params = nn.unbox(jax.jit(wide.init)(jax.random.key(0), IDS, MASK))["params"]
     for table in ("token_embedding", "position_embedding"):
         np.testing.assert_allclose(np.std(params[table]), 0.5, rtol=0.05)

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from big_retrieval.config import Bert, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.models.bert import TextTransformer
 from big_retrieval.models.class_tokens import pooled, tile_first, tile_last, weigh_as_one
-from big_retrieval.models.vit import VisionTransformer
-from tests.helpers import drawn
+from tests.helpers import built, drawn
 
 IDS = jnp.asarray([[1, 7, 9, 2, 0, 0], [1, 5, 2, 0, 0, 0], [1, 7, 9, 5, 6, 2]])
 MASK = IDS > 0
@@ -73,7 +72,7 @@ def same(rows: jax.Array, count: int) -> jax.Array:
 
 
 def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
-    one = VisionTransformer(patch=4, class_tokens=1, **SIZE)
+    one = built(ViT, patch=4, **SIZE)
     images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), jnp.float32)
     params = drawn(one, images)["params"]
     many = {
@@ -85,7 +84,7 @@ def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
     }
     expected: Any = one.apply({"params": params}, images)
     for as_one in (True, False):
-        tower = one.clone(class_tokens=5, tokens_as_one=as_one)
+        tower = built(ViT, patch=4, class_tokens=5, tokens_as_one=as_one, **SIZE)
         found: Any = tower.apply({"params": many}, images)
         difference = float(jnp.abs(found - expected).max())
         assert (difference < 1e-5) == as_one
@@ -95,7 +94,8 @@ def test_equal_copies_of_an_image_token_compute_what_one_does() -> None:
 @pytest.mark.parametrize("scan", [False, True])
 def test_equal_copies_of_a_text_token_compute_what_one_does(pool: str, scan: bool) -> None:
     own: dict[str, Any] = {"pool": pool, "causal": pool == "last", "norm": "pre", "scan": scan}
-    one = TextTransformer(vocab_size=12, max_length=6, **own, **SIZE)
+    own |= {"vocab_size": 12, "max_length": 6, **SIZE}
+    one = built(Bert, **own)
     params = drawn(one, IDS, MASK)["params"]
     table = params["position_embedding"]
     more = (
@@ -105,7 +105,7 @@ def test_equal_copies_of_a_text_token_compute_what_one_does(pool: str, scan: boo
     )
     expected: Any = one.apply({"params": params}, IDS, MASK)
     for as_one in (True, False):
-        tower = one.clone(class_tokens=4, tokens_as_one=as_one)
+        tower = built(Bert, class_tokens=4, tokens_as_one=as_one, **own)
         found: Any = tower.apply({"params": {**params, **more}}, IDS, MASK)
         difference = float(jnp.abs(found - expected).max())
         assert (difference < 1e-5) == as_one

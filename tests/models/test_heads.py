@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config import Projection
 from big_retrieval.errors import UserError
-from big_retrieval.models.heads import ProjectionHead
+from tests.helpers import built
 
 
 def tokens(m: int, width: int = 12) -> np.ndarray:
@@ -16,7 +17,7 @@ def tokens(m: int, width: int = 12) -> np.ndarray:
 
 
 def test_one_kernel_for_all_tokens() -> None:
-    x, head = tokens(4), ProjectionHead(6)
+    x, head = tokens(4), built(Projection, dim=6)
     variables = nn.unbox(head.init(jax.random.key(0), x))
     assert jax.tree.map(jnp.shape, variables) == {"params": {"kernel": (12, 6)}}
     expected = x @ np.asarray(variables["params"]["kernel"])
@@ -25,23 +26,23 @@ def test_one_kernel_for_all_tokens() -> None:
 
 def test_spheres_are_contiguous_blocks() -> None:
     x = tokens(1)
-    variables = ProjectionHead(6).init(jax.random.key(0), x)
-    plain = np.asarray(ProjectionHead(6).apply(variables, x))
-    blocks = np.asarray(ProjectionHead(6, spheres=3).apply(variables, x))
+    variables = built(Projection, dim=6).init(jax.random.key(0), x)
+    plain = np.asarray(built(Projection, dim=6).apply(variables, x))
+    blocks = np.asarray(built(Projection, dim=6, spheres=3).apply(variables, x))
     assert blocks.shape == (3, 3, 2)
     np.testing.assert_array_equal(blocks[:, 1], plain[:, 0, 2:4])
 
 
 def test_spheres_that_do_not_fit() -> None:
     with pytest.raises(UserError, match="has 4 class tokens"):
-        ProjectionHead(6, spheres=3).init(jax.random.key(0), tokens(4))
+        built(Projection, dim=6, spheres=3).init(jax.random.key(0), tokens(4))
     with pytest.raises(UserError, match=r"head.dim 6 is no multiple of head.spheres 4"):
-        ProjectionHead(6, spheres=4).init(jax.random.key(0), tokens(1))
+        built(Projection, dim=6, spheres=4).init(jax.random.key(0), tokens(1))
 
 
 def test_half_precision_accumulates_wide() -> None:
     """bfloat16 operands, float32 sums: exact up to the operands' rounding."""
-    x, head = tokens(2, 256), ProjectionHead(8, dtype=jnp.bfloat16)
+    x, head = tokens(2, 256), built(Projection, dim=8, dtype=jnp.bfloat16)
     variables = nn.unbox(head.init(jax.random.key(0), x))
     y = head.apply(variables, x)
     assert y.dtype == jnp.float32
@@ -51,6 +52,6 @@ def test_half_precision_accumulates_wide() -> None:
 
 
 def test_initial_deviation_and_names() -> None:
-    boxed = ProjectionHead(128).init(jax.random.key(0), tokens(1, 64))
+    boxed = built(Projection, dim=128).init(jax.random.key(0), tokens(1, 64))
     assert nn.get_partition_spec(boxed)["params"]["kernel"] == P("embed", "projection")
     np.testing.assert_allclose(np.std(nn.unbox(boxed)["params"]["kernel"]), 64**-0.5, rtol=0.03)

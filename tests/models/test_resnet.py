@@ -16,10 +16,10 @@ from jax.sharding import PartitionSpec as P
 from safetensors.numpy import load_file
 
 from big_retrieval import parallel
-from big_retrieval.config import RESNET_SIZES
+from big_retrieval.config import RESNET_SIZES, ResNet
 from big_retrieval.interop import image_names
 from big_retrieval.models.resnet import BatchNorm, ResidualNetwork, normalise
-from tests.helpers import noise, tiny
+from tests.helpers import built, noise, tiny
 from tests.interop.test_towers import DATA
 
 SMALL: dict[str, Any] = {"blocks": (2, 1), "bottleneck": True, "stem": 4}
@@ -68,7 +68,7 @@ def below(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("size", [32, 37])
 def test_evaluation(kind: str, size: int) -> None:
     arrays, expected = stored(kind)
-    found = ResidualNetwork(**KINDS[kind]).apply(ours(arrays), images(size=size))
+    found = built(ResNet, **KINDS[kind]).apply(ours(arrays), images(size=size))
     np.testing.assert_allclose(found[:, 0], expected[f"eval{size}"], rtol=1e-5, atol=1e-5)  # type: ignore
     assert found.shape == (4, 1, {"bottleneck": 32, "basic": 8}[kind])  # type: ignore
 
@@ -76,7 +76,7 @@ def test_evaluation(kind: str, size: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_and_its_averages(kind: str) -> None:
     arrays, expected = stored(kind)
-    variables, tower = ours(arrays), ResidualNetwork(**KINDS[kind])
+    variables, tower = ours(arrays), built(ResNet, **KINDS[kind])
     for step in range(2):
         found, stats = train(tower, variables, images() * (1 + step) + step)
         np.testing.assert_allclose(found[:, 0], expected[f"train{step}"], rtol=1e-5, atol=1e-5)
@@ -104,8 +104,12 @@ def test_gradients(kind: str, mode: str) -> None:
     wide = {key: x.astype(np.float64) for key, x in arrays.items()}
     with jax.enable_x64(True):
         variables, x = ours(wide), images(size=21, dtype=np.float64)
-        tower = ResidualNetwork(
-            **KINDS[kind], frozen_stats=mode == "frozen", dtype=jnp.float64, param_dtype=jnp.float64
+        tower = built(
+            ResNet,
+            **KINDS[kind],
+            frozen_stats=mode == "frozen",
+            dtype=jnp.float64,
+            param_dtype=jnp.float64,
         )
 
         def loss(params: Any, x: Any) -> jax.Array:
@@ -147,15 +151,15 @@ def start(tower: ResidualNetwork, x: Any) -> Any:
 
 def test_frozen_averages_stay_and_serve() -> None:
     x = images()
-    variables = start(ResidualNetwork(**SMALL), x)
-    _, moved = train(ResidualNetwork(**SMALL), variables, x)
+    variables = start(built(ResNet, **SMALL), x)
+    _, moved = train(built(ResNet, **SMALL), variables, x)
     assert all(
         not np.array_equal(a, flat(moved)[k]) for k, a in flat(variables["batch_stats"]).items()
     )
     variables["batch_stats"] = moved
-    frozen = ResidualNetwork(**SMALL, frozen_stats=True)
+    frozen = built(ResNet, **SMALL, frozen_stats=True)
     out, still = train(frozen, variables, x)
-    np.testing.assert_allclose(out, ResidualNetwork(**SMALL).apply(variables, x), rtol=1e-5)
+    np.testing.assert_allclose(out, built(ResNet, **SMALL).apply(variables, x), rtol=1e-5)
     for path, value in flat(still).items():
         np.testing.assert_array_equal(value, flat(moved)[path])
 
@@ -172,10 +176,10 @@ def test_one_value_has_no_deviation() -> None:
 
 def test_bfloat16_keeps_wide_statistics() -> None:
     x = images()
-    tower = ResidualNetwork(**SMALL, dtype=jnp.bfloat16)
+    tower = built(ResNet, **SMALL, dtype=jnp.bfloat16)
     variables = start(tower, x)
     out, stats = train(tower, variables, x)
-    wide, wide_stats = train(ResidualNetwork(**SMALL), variables, x)
+    wide, wide_stats = train(built(ResNet, **SMALL), variables, x)
     assert out.dtype == jnp.bfloat16
     assert {v.dtype for v in flat(stats).values()} == {np.dtype("float32")}
     np.testing.assert_allclose(out.astype(jnp.float32), wide, atol=0.1)
@@ -186,10 +190,10 @@ def test_bfloat16_keeps_wide_statistics() -> None:
 @pytest.mark.slow
 def test_remat_changes_no_number() -> None:
     x = images()
-    variables = start(ResidualNetwork(**SMALL), x)
+    variables = start(built(ResNet, **SMALL), x)
     found = []
     for remat in ("none", "block"):
-        tower = ResidualNetwork(**SMALL, remat=remat)
+        tower = built(ResNet, **SMALL, remat=remat)
 
         def loss(params: Any, tower: Any = tower) -> Any:
             trees = {**variables, "params": params}
@@ -207,7 +211,7 @@ def test_remat_changes_no_number() -> None:
 def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
     x = images(rows=16, size=32)
     x += np.arange(16, dtype=np.float32)[:, None, None, None]  # every device sees something else
-    tower = ResidualNetwork(**SMALL)
+    tower = built(ResNet, **SMALL)
     boxed = jax.eval_shape(tower.init, jax.random.key(0), x)
     variables = start(tower, x)
     expected, averages = train(tower, variables, x)
@@ -222,7 +226,7 @@ def test_statistics_of_the_global_batch(shape: dict[str, int]) -> None:
 
 
 def test_logical_names_and_initial_deviations() -> None:
-    tower = ResidualNetwork(**{**SMALL, "stem": 32})
+    tower = built(ResNet, **{**SMALL, "stem": 32})
     boxed = jax.jit(tower.init)(jax.random.key(0), images())
     specs = nn.get_partition_spec(boxed)
     assert specs["params"]["conv1"]["kernel"] == P(
@@ -246,7 +250,7 @@ SIZES = {  # of torchvision's models without `fc`
 @pytest.mark.parametrize("depth", SIZES)
 def test_published_parameter_counts(depth: int) -> None:
     blocks, bottleneck = RESNET_SIZES[depth]
-    tower = ResidualNetwork(blocks, bottleneck)
+    tower = built(ResNet, blocks=blocks, bottleneck=bottleneck)
     drawn = nn.unbox(jax.eval_shape(tower.init, jax.random.key(0), jnp.zeros((1, 64, 64, 3))))
     assert sum(x.size for x in jax.tree.leaves(drawn["params"])) == SIZES[depth]
     norms = sum(x.size for k, x in flat_shapes(drawn["params"]).items() if "bn" in k)

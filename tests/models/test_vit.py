@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from big_retrieval.config import Bert, Projection, ViT
 from big_retrieval.errors import UserError
-from big_retrieval.models.bert import TextTransformer
-from big_retrieval.models.heads import ProjectionHead
-from big_retrieval.models.vit import SIZES, VisionTransformer, patchify
-from tests.helpers import drawn
+from big_retrieval.models.vit import patchify
+from tests.helpers import built, drawn
 
 SMALL: dict[str, Any] = {"patch": 4, "width": 16, "depth": 2, "heads": 2, "mlp": 24}
 
@@ -36,11 +35,11 @@ def test_patchify_order() -> None:
 
 def test_size_must_be_a_multiple_of_the_patch() -> None:
     with pytest.raises(UserError, match=r"10 x 10 is not a multiple of the patch size 4"):
-        VisionTransformer(**SMALL).init(jax.random.key(0), images(size=10))
+        built(ViT, **SMALL).init(jax.random.key(0), images(size=10))
 
 
 def test_another_image_size_is_told() -> None:
-    tower = VisionTransformer(**SMALL)
+    tower = built(ViT, **SMALL)
     variables = drawn(tower, images())
     with pytest.raises(UserError, match=r"make 10 positions.*built for 5"):
         tower.apply(variables, images(size=12))
@@ -48,7 +47,7 @@ def test_another_image_size_is_told() -> None:
 
 def test_class_tokens_are_the_output() -> None:
     """[B, M, W]; tokens differ; each sees the whole image, through its position too."""
-    tower = VisionTransformer(**SMALL, class_tokens=3)
+    tower = built(ViT, **SMALL, class_tokens=3)
     x = images()
     variables = drawn(tower, x)
     assert variables["params"]["position_embedding"].shape == (3 + 4, 16)
@@ -63,7 +62,7 @@ def test_class_tokens_are_the_output() -> None:
 
 def test_half_precision() -> None:
     x = images()
-    tower, half = VisionTransformer(**SMALL), VisionTransformer(**SMALL, dtype=jnp.bfloat16)
+    tower, half = built(ViT, **SMALL), built(ViT, **SMALL, dtype=jnp.bfloat16)
     variables = nn.unbox(jax.jit(tower.init)(jax.random.key(0), x))
     narrow = nn.unbox(jax.jit(half.init)(jax.random.key(0), x))
     jax.tree.map(np.testing.assert_array_equal, narrow, variables)  # parameters stay float32
@@ -73,11 +72,11 @@ def test_half_precision() -> None:
 
 
 def test_dropout_only_in_training() -> None:
-    tower = VisionTransformer(**SMALL, dropout=0.3)
+    tower = built(ViT, **SMALL, dropout=0.3)
     x = images()
     variables = drawn(tower, x)
     still = jax.jit(tower.apply)(variables, x)
-    without = jax.jit(VisionTransformer(**SMALL).apply)(variables, x)
+    without = jax.jit(built(ViT, **SMALL).apply)(variables, x)
     np.testing.assert_array_equal(still, without)
     training = jax.jit(partial(tower.apply, train=True))
     moved = training(variables, x, rngs={"dropout": jax.random.key(1)})
@@ -85,7 +84,7 @@ def test_dropout_only_in_training() -> None:
 
 
 def test_dropout_goes_by_the_rows_number() -> None:
-    tower = VisionTransformer(**{**SMALL, "depth": 1}, dropout=0.3)
+    tower = built(ViT, **{**SMALL, "depth": 1}, dropout=0.3)
     x = images(4)
     variables = drawn(tower, x)
     training = jax.jit(partial(tower.apply, train=True, rngs={"dropout": jax.random.key(1)}))
@@ -97,7 +96,7 @@ def test_dropout_goes_by_the_rows_number() -> None:
 
 
 def test_logical_names_and_initial_deviations() -> None:
-    tower = VisionTransformer(**{**SMALL, "width": 64}, class_tokens=16)
+    tower = built(ViT, **{**SMALL, "width": 64}, class_tokens=16)
     boxed = jax.jit(tower.init)(jax.random.key(0), images(size=32))
     specs = nn.get_partition_spec(boxed)["params"]
     assert specs["class_embedding"] == P("class_token", "embed")
@@ -125,9 +124,11 @@ def test_published_parameter_counts(m: int, dim: int, total: int) -> None:
     text = {"width": 512, "depth": 12, "heads": 8, "mlp": 2048}
     pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     words = jax.ShapeDtypeStruct((1, 77), jnp.int32)
-    count = parameters(VisionTransformer(**SIZES["B/16"], class_tokens=m, scan=True), pixels)
-    count += parameters(TextTransformer(30522, **text, class_tokens=m, scan=True), words, words)
+    count = parameters(built(ViT, class_tokens=m, scan=True), pixels)
+    count += parameters(
+        built(Bert, vocab_size=30522, **text, class_tokens=m, scan=True), words, words
+    )
     for width in (768, 512):
         tokens = jax.ShapeDtypeStruct((1, m, width), jnp.float32)
-        count += parameters(ProjectionHead(dim), tokens)
+        count += parameters(built(Projection, dim=dim), tokens)
     assert count + 1 == total
