@@ -83,6 +83,7 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     import jax
     import jax.numpy as jnp
 
+    from big_retrieval.config import Lexical
     from big_retrieval.models.layers import LayerNorm
     from big_retrieval.models.lexical import ACTIVATIONS, LexicalHead
     from big_retrieval.models.pooling import PoolingOptions
@@ -103,9 +104,8 @@ def variants(args: argparse.Namespace) -> dict[str, Callable[..., Any]]:
         return jnp.sum(jnp.max(jnp.where(mask[:, :, None], values, 0), axis=1) * weights)
 
     head = LexicalHead(
-        terms=range(args.vocab),
-        activation=args.activation,
-        use_bias=True,
+        Lexical(tied=False, activation=args.activation, use_bias=True),
+        range(args.vocab),
         options=PoolingOptions(args.block, args.backward),
         dtype=dtype,
     )

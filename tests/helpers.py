@@ -94,6 +94,15 @@ def built(part: Any, *, max_length: int | None = None, **keys: Any) -> Any:
     return module if max_length is None else module.clone(max_length=max_length)
 
 
+def lexical_head(terms: Any, *, options: Any = None, **keys: Any) -> Any:
+    """The Linen module of a lexical head as VDR has it, with a kernel of its own unless `tied`."""
+    from big_retrieval.config import Lexical
+    from big_retrieval.models.lexical import LexicalHead
+
+    spec = Lexical(**{"tied": False, "activation": "elu1p", **keys})
+    return LexicalHead(spec, terms, **({} if options is None else {"options": options}))
+
+
 def drawn(module: Any, *inputs: Any, seed: int = 0) -> Any:
     """Variables of a Linen module, random as if trained, without compiling its own initial values.
 

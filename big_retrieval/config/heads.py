@@ -236,8 +236,7 @@ class Lexical(Head):
         from big_retrieval.models.lexical import LexicalHead
 
         assert terms is not None
-        keys = self.keys_of(LexicalHead) | {"terms": terms.ids}
-        return LexicalHead(**keys, mask_padding=not self.pool_padding, **module)
+        return LexicalHead(self, terms.ids, **module)
 
     def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
         """[B, 1, V] of all positions [B, L, W], those of the mask where there is one."""

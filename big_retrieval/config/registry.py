@@ -17,7 +17,7 @@ import importlib.util
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -58,12 +58,6 @@ class Part:
     def registered(cls) -> tuple[Any, ...]:
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
         return tuple(_parts[cls.kind].values())
-
-    def keys_of(self, module: Any) -> dict[str, Any]:
-        """The values of its keys that a class, such as a Linen module, has under the same names."""
-        mine: Any = self
-        keys = {x.name for x in fields(module)} & {x.name for x in fields(mine)}
-        return {key: getattr(self, key) for key in keys}
 
 
 def required(method: F) -> F:

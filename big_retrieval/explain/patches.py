@@ -4,6 +4,7 @@ VDR, section 6.2: the tower sees the whole image; the head then pools over the c
 output alone.
 """
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Sequence
@@ -102,9 +103,9 @@ class Patches:
     @functools.cached_property
     def values(self) -> np.ndarray:
         """Every term at each patch, in the unit of the whole image's V(x), float32 [R * R, V]."""
-        plain = self.head.clone(normalise=False)
+        plain = self.head.clone(spec=dataclasses.replace(self.head.spec, normalise=False))
         each = self._pooled(plain, self.hidden[:, None])  # [R * R, V]
-        if not self.head.normalise:
+        if not self.head.spec.normalise:
             return each
         norm = np.linalg.norm(self._pooled(plain, self.hidden[None]))
         return each / max(float(norm), 1e-12)

@@ -8,20 +8,19 @@ Lexical and Expansion Model for Information Retrieval", section 3).
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.config import Lexical
 from big_retrieval.errors import UserError
 from big_retrieval.models.layers import ACTIVATIONS as TRANSFORMS
 from big_retrieval.models.layers import Dense, Dtype, LayerNorm, parameter
 from big_retrieval.models.pooling import PoolingOptions, max_pool, mean_pool
 from big_retrieval.similarity import unit
-
-Pooling = Literal["max", "mean"]
 
 
 def elu1p(x: jax.Array) -> jax.Array:
@@ -56,38 +55,16 @@ class LexicalHead(nn.Module):
     `use_bias` `bias` [V], `bias_init` at the start.
 
     Attributes:
+      spec: its configuration; `tied` heads project with the word table given at the call.
       terms: word-piece ids that make the V terms, in this order, such as range(999, 30522). A
         tied head takes these rows of the word table; consecutive ones cost no look-up.
-      tied: project with the word table given at the call instead of an own kernel.
-      activation: of `ACTIVATIONS`.
-      pooling: "max", or "mean" of the activations.
-      pooling_top_k: with "mean", only so many of the largest of each term; None: all.
-      mask_padding: whether positions outside of the mask are left out. The authors' own code lets
-        padding compete; False does as they do.
-      transform: "none", or the activation ("gelu" (exact), "gelu_tanh", "quick_gelu", "relu") of a
-        dense layer in front of the norm, as in BERT's masked-language head.
-      layer_norm: False where the tower has normalised its output already.
-      normalise: divide by the norm over the terms.
-      epsilon: of the norm.
-      use_bias: whether logits have a bias.
-      bias_init: what it starts at; below 0, few terms are active at first.
       options: of the blocked loop.
       dtype: of the operands; logits are accumulated in float32 or wider.
       param_dtype: type of the parameters.
     """
 
+    spec: Lexical
     terms: Sequence[int]
-    tied: bool = False
-    activation: str = "elu1p"
-    pooling: Pooling = "max"
-    pooling_top_k: int | None = None
-    mask_padding: bool = True
-    transform: str = "none"
-    layer_norm: bool = True
-    epsilon: float = 1e-5
-    use_bias: bool = False
-    bias_init: float = 0.0
-    normalise: bool = False
     options: PoolingOptions = PoolingOptions()
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -112,45 +89,45 @@ class LexicalHead(nn.Module):
         self._check(table)
         width, count = hidden.shape[-1], len(self.terms)
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        if self.transform != "none":
+        if self.spec.transform != "none":
             init = initializers.normal(width**-0.5)
             dense = Dense(width, ("embed", "mlp"), init, name="dense", **types)
-            hidden = TRANSFORMS[self.transform](dense(hidden))  # [B, L, D]
-        if self.layer_norm:
-            hidden = LayerNorm(self.epsilon, name="ln", **types)(hidden)  # [B, L, D]
+            hidden = TRANSFORMS[self.spec.transform](dense(hidden))  # [B, L, D]
+        if self.spec.layer_norm:
+            hidden = LayerNorm(self.spec.epsilon, name="ln", **types)(hidden)  # [B, L, D]
         terms: Sequence[int] | None = self.terms
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
             table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
             terms = None
         bias = None
-        if self.use_bias:
-            init, axes = initializers.constant(self.bias_init), ("vocab",)
+        if self.spec.use_bias:
+            init, axes = initializers.constant(self.spec.bias_init), ("vocab",)
             bias = parameter(self, "bias", init, (count,), axes, self.param_dtype)
-        operands = (hidden, table, bias, mask if self.mask_padding else None)
-        activation = ACTIVATIONS[self.activation]
+        operands = (hidden, table, bias, None if self.spec.pool_padding else mask)
+        activation = ACTIVATIONS[self.spec.activation]
         how: Any = {"columns": terms, "dtype": self.dtype, "options": self.options}
-        if self.pooling == "mean":
-            out = mean_pool(*operands, activation=activation, top_k=self.pooling_top_k, **how)
+        if self.spec.pooling == "mean":
+            out = mean_pool(*operands, activation=activation, top_k=self.spec.pooling_top_k, **how)
         else:
             pooled, positions = max_pool(*operands, **how)
             self.sow("intermediates", "positions", positions)
             out = activation(pooled)  # it is non-decreasing, so the order does not matter
-        return unit(out, -1) if self.normalise else out  # [B, V]
+        return unit(out, -1) if self.spec.normalise else out  # [B, V]
 
     @nn.nowrap
     def _check(self, table: jax.Array | None) -> None:
         """Says which attributes do not fit."""
-        if self.activation not in ACTIVATIONS:
+        if self.spec.activation not in ACTIVATIONS:
             raise UserError(
-                f"activation {self.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
+                f"activation {self.spec.activation!r} is unknown; known: {', '.join(ACTIVATIONS)}."
             )
-        if self.transform not in ("none", *TRANSFORMS):
+        if self.spec.transform not in ("none", *TRANSFORMS):
             known = ", ".join(("none", *TRANSFORMS))
-            raise UserError(f"transform {self.transform!r} is unknown; known: {known}.")
-        if self.pooling not in ("max", "mean"):
-            raise UserError(f"pooling {self.pooling!r} is unknown; known: max, mean.")
-        if self.tied and table is None:
+            raise UserError(f"transform {self.spec.transform!r} is unknown; known: {known}.")
+        if self.spec.pooling not in ("max", "mean"):
+            raise UserError(f"pooling {self.spec.pooling!r} is unknown; known: max, mean.")
+        if self.spec.tied and table is None:
             raise UserError("the lexical head is tied: give it the word table of its text tower.")
-        if not self.tied and table is not None:
+        if not self.spec.tied and table is not None:
             raise UserError("the lexical head has its own kernel: set tied = True to use a table.")

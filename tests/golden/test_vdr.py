@@ -4,6 +4,7 @@ What the arrays are and the tolerances: data/vdr/README.md. Every array of a fil
 goes into something that is.
 """
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ from tests.golden.vdr_models import (
     gated,
     words_of,
 )
+from tests.helpers import lexical_head
 from tests.retrieval.index_cases import make_inverted
 
 each_case = {"prefixes": "_"}
@@ -106,13 +108,13 @@ def test_head(case: Case) -> None:
     columns = range(int(case["shift"]), len(case["word_embeddings"]))
     pooling: Any = str(case["pooling"])
     how: Any = {"pooling": pooling, "pooling_top_k": top_k, "normalise": bool(case["norm"])}
-    run_head(case, LexicalHead(columns, tied=True, **how))
+    run_head(case, lexical_head(columns, tied=True, **how))
 
 
 @pytest.mark.golden("vdr", "dst_head_text_crossmodal.npz")
 def test_crossmodal_head(case: Case) -> None:
     columns = tuple(case["valid_token_ids"].tolist())
-    run_head(case, LexicalHead(columns, tied=True, normalise=True))
+    run_head(case, lexical_head(columns, tied=True, normalise=True))
 
 
 def tops_in(case: Case) -> dict[str, int]:
@@ -152,7 +154,7 @@ def check_tokens(case: Case, length: int) -> None:
 def test_text_encoder(case: Case) -> None:
     chosen = range(int(case["shift"]), len(case["vocab"]))
     assert float(case["bert_layer_norm_eps"]) == 1e-12
-    assert float(case["ln_head_eps"]) == LexicalHead(chosen).epsilon
+    assert float(case["ln_head_eps"]) == lexical_head(chosen).spec.epsilon
     check_tokens(case, case["input_ids"].shape[1])
     encoder = TextEncoder(case, "w/", chosen)
     check_text(case, encoder, chosen, "v_dense")
@@ -164,7 +166,7 @@ def test_text_encoder(case: Case) -> None:
         found = gated(embeddings, int(case["topk"]), len(chosen), words)
         close(found[0], expected, rtol=1e-4)
     # Ours leaves padding out of the pooling unless told otherwise: the same without any care.
-    masked = encoder.head.clone(mask_padding=True)
+    masked = encoder.head.clone(spec=dataclasses.replace(encoder.head.spec, pool_padding=False))
     hidden = encoder.hidden(encoder.params, case["input_ids"], case["attention_mask"].astype(bool))
     embeddings: Any = jax.jit(masked.apply)(
         {"params": encoder.params["head"]}, hidden, jnp.asarray(case["attention_mask"]),
@@ -551,7 +553,7 @@ def test_words_of_an_image_and_shared_words(case: Case, request: pytest.FixtureR
     check_words(listing.strongest(strongest, words, listed), case, "dst_image0")
 
     # The head over the patches of image 0, gated; all patches are a group, too.
-    head = LexicalHead(range(width), layer_norm=False, normalise=True)
+    head = lexical_head(range(width), layer_norm=False, normalise=True)
     params = {"params": {"kernel": jnp.asarray(case["w/proj"])}}
     patches = jnp.asarray(case["patch_states"][:1])
     dense: Any = jax.jit(head.apply)(params, patches, jnp.ones(patches.shape[:2], bool))

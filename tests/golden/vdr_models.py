@@ -13,9 +13,8 @@ from big_retrieval.config import Bert, ViT
 from big_retrieval.interop.image_names import OPEN_CLIP_IMAGE
 from big_retrieval.interop.names import NameEntry, NameTable
 from big_retrieval.interop.text_names import BERT
-from big_retrieval.models.lexical import LexicalHead
 from big_retrieval.sparse import gate
-from tests.helpers import built
+from tests.helpers import built, lexical_head
 
 Case = Mapping[str, np.ndarray]
 
@@ -91,7 +90,7 @@ class TextEncoder:
             epsilon=1e-12,
         )
         # The reference lets padding compete in the pooling.
-        self.head = LexicalHead(columns, tied=True, mask_padding=False, normalise=normalise)
+        self.head = lexical_head(columns, tied=True, pool_padding=True, normalise=normalise)
 
     def hidden(self, params: Any, ids: Any, mask: Any) -> Any:
         """Positions [n, L, D]."""
@@ -142,7 +141,7 @@ class ImageEncoder:
             pool="none",
             activation="quick_gelu",
         )
-        self.head = LexicalHead(range(self.width), layer_norm=False, normalise=True)
+        self.head = lexical_head(range(self.width), layer_norm=False, normalise=True)
 
     def patches(self, params: Any, pixels: Any) -> Any:
         """Patches [n, P, D] behind ln_post, of pixels [n, 3, S, S]."""

@@ -13,9 +13,9 @@ from jax.sharding import PartitionSpec as P
 
 from big_retrieval import parallel
 from big_retrieval.errors import UserError
-from big_retrieval.models.lexical import LexicalHead, elu1p, log1p_log1p_relu, log1p_relu
+from big_retrieval.models.lexical import elu1p, log1p_log1p_relu, log1p_relu
 from big_retrieval.models.pooling import PoolingOptions
-from tests.helpers import drawn
+from tests.helpers import drawn, lexical_head
 
 ACTIVATIONS = {
     "elu1p": lambda x: np.where(x >= 0, x + 1, np.exp(np.minimum(x, 0))),
@@ -61,7 +61,7 @@ def by_definition(
 @pytest.mark.parametrize("bias", [False, True])
 def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
     hidden, mask, _ = draw()
-    head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=bias)
+    head = lexical_head(range(9), activation=activation, pooling=pooling, use_bias=bias)
     params = drawn(head, hidden, mask)["params"]
     out = jax.jit(head.apply)({"params": params}, hidden, mask)
     expected = by_definition(params, hidden, mask, params["kernel"], activation, pooling)
@@ -72,7 +72,8 @@ def test_own_kernel(activation: str, pooling: Any, bias: bool) -> None:
 def test_transform_and_epsilon() -> None:
     """A dense layer with its activation in front of the norm; other activations are the towers'."""
     hidden, mask, table = draw()
-    head = LexicalHead(range(20), tied=True, transform="relu", epsilon=0.3, use_bias=True)
+    how: dict[str, Any] = {"tied": True, "epsilon": 0.3, "use_bias": True}
+    head = lexical_head(range(20), **how, transform="relu")
     params = drawn(head, hidden, mask, table)["params"]
     assert jax.tree.map(jnp.shape, params) == {
         "dense": {"kernel": (6, 6), "bias": (6,)},
@@ -82,8 +83,12 @@ def test_transform_and_epsilon() -> None:
     out = jax.jit(head.apply)({"params": params}, hidden, mask, table)
     expected = by_definition(params, hidden, mask, table, "elu1p", epsilon=0.3)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
-    exact = head.clone(transform="gelu").apply({"params": params}, hidden, mask, table)
-    tanh = head.clone(transform="gelu_tanh").apply({"params": params}, hidden, mask, table)
+    exact = lexical_head(range(20), **how, transform="gelu").apply(
+        {"params": params}, hidden, mask, table
+    )
+    tanh = lexical_head(range(20), **how, transform="gelu_tanh").apply(
+        {"params": params}, hidden, mask, table
+    )
     assert np.any(np.abs(exact - out) > 1e-2)
     assert np.any(exact != tanh)
     np.testing.assert_allclose(exact, tanh, atol=5e-3)
@@ -92,7 +97,7 @@ def test_transform_and_epsilon() -> None:
 @pytest.mark.parametrize("terms", [range(4, 20), (3, 2, 19)])
 def test_tied_to_rows_of_the_word_table(terms: Any) -> None:
     hidden, mask, table = draw()
-    head = LexicalHead(terms, tied=True)
+    head = lexical_head(terms, tied=True)
     params = drawn(head, hidden, mask, table)["params"]
     assert set(params) == {"ln"}
     out = jax.jit(head.apply)({"params": params}, hidden, mask, table)
@@ -103,7 +108,7 @@ def test_tied_to_rows_of_the_word_table(terms: Any) -> None:
 def test_padding_competes_only_where_asked() -> None:
     hidden, mask, table = draw()
     masked, parity = (
-        LexicalHead(range(20), tied=True, mask_padding=mask_padding)
+        lexical_head(range(20), tied=True, pool_padding=not mask_padding)
         for mask_padding in (True, False)
     )
     variables = drawn(masked, hidden, mask, table)
@@ -122,7 +127,7 @@ def test_padding_competes_only_where_asked() -> None:
 def test_row_of_padding_gives_zeros_and_no_gradient(activation: str, pooling: Any) -> None:
     hidden, mask, _ = draw()
     mask = mask & (np.arange(4) != 2)[:, None]
-    head = LexicalHead(range(9), activation=activation, pooling=pooling, use_bias=True)
+    head = lexical_head(range(9), activation=activation, pooling=pooling, use_bias=True)
     params = drawn(head, hidden, mask)["params"]
 
     def total(params: Any, hidden: Any) -> jax.Array:
@@ -160,7 +165,7 @@ def test_activations_and_their_slopes() -> None:
 
 def test_names_axes_and_initial_values() -> None:
     hidden = np.zeros((2, 3, 64), np.float32)
-    head = LexicalHead(range(256), use_bias=True, bias_init=-2.0)
+    head = lexical_head(range(256), use_bias=True, bias_init=-2.0)
     boxed = jax.jit(head.init)(jax.random.key(0), hidden)
     params = nn.unbox(boxed)["params"]
     assert jax.tree.map(jnp.shape, params) == {
@@ -171,13 +176,13 @@ def test_names_axes_and_initial_values() -> None:
     assert specs["bias"] == P("vocab")
     np.testing.assert_allclose(np.std(params["kernel"]), 64**-0.5, rtol=0.03)
     np.testing.assert_array_equal(params["bias"], -2)
-    bare = drawn(LexicalHead(range(256), layer_norm=False), hidden)
+    bare = drawn(lexical_head(range(256), layer_norm=False), hidden)
     assert set(bare["params"]) == {"kernel"}
 
 
 def test_sows_the_positions_of_the_maxima() -> None:
     hidden, mask, _ = draw()
-    head = LexicalHead(range(9), layer_norm=False)
+    head = lexical_head(range(9), layer_norm=False)
     params = drawn(head, hidden, mask)["params"]
     run = jax.jit(partial(head.apply, mutable="intermediates"))
     _, found = run({"params": params}, hidden, mask)
@@ -190,7 +195,7 @@ def test_user_errors() -> None:
     hidden, mask, table = draw()
 
     def run(*inputs: Any, **attributes: Any) -> None:
-        drawn(LexicalHead(range(20), **attributes), *inputs)
+        drawn(lexical_head(range(20), **attributes), *inputs)
 
     with pytest.raises(UserError, match="activation 'gelu' is unknown"):
         run(hidden, mask, activation="gelu")
@@ -218,7 +223,7 @@ def test_same_on_a_mesh_under_the_rules(shape: Any, tied: bool) -> None:
     mask = np.arange(5) < rng.integers(1, 6, (8, 1))
     table = rng.normal(size=(32, 16)).astype(np.float32) if tied else None
     terms = range(8, 32) if tied else range(24)
-    head = LexicalHead(terms, tied=tied, use_bias=True, options=PoolingOptions(block=5))
+    head = lexical_head(terms, tied=tied, use_bias=True, options=PoolingOptions(block=5))
     g = rng.normal(size=(8, 24)).astype(np.float32)
 
     def step(params: Any, table: Any, hidden: Any, mask: Any, g: Any) -> Any:
