@@ -160,19 +160,8 @@ def sigmoid_loss(
 
     Args:
       bias: added to the scaled scores, []; differentiable.
-      query: see `contrastive_loss`, as for all other arguments.
-      document: projected embeddings.
-      topology: scores them.
-      logit_scale: multiplier of the scores.
-      weight: weights of the pairs, [B].
+      query: see `contrastive_loss`, as for all arguments that are not listed here.
       weight_inside: as Eq. 6 has it; a pair of weight 0 adds nothing then, too.
-      valid: bool [B].
-      present: bool [B] of both sides.
-      negatives: extra documents: further columns of every query.
-      query_id: int [B].
-      document_id: int [B].
-      false_negatives: what false negatives by id count as.
-      execution: how it is computed.
 
     Returns:
       The loss [] and the metrics of `contrastive_loss`.

@@ -71,19 +71,8 @@ class PairBatch:
         are.
       document: projected embeddings of the same shape; [B, V] with sparse queries.
       topology: scores them; higher is closer; not yet scaled.
-      logit_scale: multiplier of the scores, []; differentiable.
       bias: added to the scaled scores, []; differentiable. None: 0.
-      weight: weights of the pairs as anchors, [B], not negative, without gradient; a pair of weight
-        0 stays a negative of the others.
-      valid: bool [B]; rows that are False are padding: neither anchors nor negatives, whatever they
-        hold.
-      present: bool [B] of the queries and of the documents, None where all are: one that is
-        absent is neither anchor nor negative and its pair adds nothing, but it counts as a row.
-      negatives: extra documents.
-      query_id: int [B], equal for equal queries; negative where unknown.
-      document_id: int [B], the same of documents.
-      false_negatives: what false negatives by id count as, see `contrastive_loss`.
-      execution: how it is computed.
+      logit_scale: as all further attributes an argument of `contrastive_loss`.
     """
 
     query: jax.Array | SparseRows
