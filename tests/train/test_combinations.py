@@ -62,7 +62,7 @@ def lexical_decoder() -> Config:
     return pictures(total_steps=3, **decoder({"aligned_with": "text"}, **BOUND))
 
 
-def negatives_matryoshka() -> Config:
+def negatives_sigmoid() -> Config:
     """Hard negatives of lexical texts in the main loss, a sigmoid loss beside it."""
     return texts(total_steps=3, losses__second=recipe.entry(configs.Sigmoid(), weight=0.1))
 
@@ -91,7 +91,7 @@ def lexical_beside_dense() -> Config:
 
 CASES: list[Callable[[], Config]] = [
     oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
-    lexical_decoder, negatives_matryoshka,
+    lexical_decoder, negatives_sigmoid,
 ]  # fmt: skip
 
 
