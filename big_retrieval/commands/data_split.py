@@ -73,8 +73,9 @@ def split(config: Graded, out: str | None) -> None:
     Raises:
       UserError: no folder is given, or as `split_files`.
     """
+    from big_retrieval.data.judged.four_way import SplitOptions
     from big_retrieval.data.judged.open_graded import graded
-    from big_retrieval.data.judged.split_files import SplitOptions, split_files
+    from big_retrieval.data.judged.split_files import split_files
 
     if not out:
         raise UserError("--out is missing: the folder to write the split to.")

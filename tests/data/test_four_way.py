@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from big_retrieval.data.judged.four_way import SPLITS, draw, normal_text, on_both_sides, split_of
+from big_retrieval.data.judged.four_way import (
+    SPLITS,
+    SplitOptions,
+    draw,
+    normal_text,
+    on_both_sides,
+    split_of,
+)
 from big_retrieval.errors import UserError
 
 QUERIES = [f"query {n}" for n in range(100)]
@@ -11,7 +18,7 @@ DOCUMENTS = [f"document {n}" for n in range(300)]
 
 
 def test_shares_and_what_a_pair_is() -> None:
-    parts = draw(QUERIES, DOCUMENTS, seed=0)
+    parts = draw(QUERIES, DOCUMENTS, SplitOptions())
     assert parts.query_trains.sum() == 80
     assert parts.document_trains.sum() == 150
     assert parts.query_is_dev[parts.query_trains].sum() == 16
@@ -30,17 +37,17 @@ def test_shares_and_what_a_pair_is() -> None:
 
 
 def test_the_seed_alone_decides() -> None:
-    first, again, other = (draw(QUERIES, DOCUMENTS, seed=seed) for seed in (3, 3, 4))
+    first, again, other = (draw(QUERIES, DOCUMENTS, SplitOptions(seed)) for seed in (3, 3, 4))
     for name in ("query_trains", "document_trains", "query_is_dev"):
         one = getattr(first, name)
         np.testing.assert_array_equal(one, getattr(again, name))
         assert (one != getattr(other, name)).any()
     order = np.random.default_rng(0).permutation(100)
-    moved = draw([QUERIES[i] for i in order], DOCUMENTS[::-1], seed=3)
+    moved = draw([QUERIES[i] for i in order], DOCUMENTS[::-1], SplitOptions(3))
     np.testing.assert_array_equal(moved.query_trains, first.query_trains[order])
     np.testing.assert_array_equal(moved.query_is_dev, first.query_is_dev[order])
     np.testing.assert_array_equal(moved.document_trains, first.document_trains[::-1])
-    same = draw(QUERIES, QUERIES, seed=0, query_share=0.5)
+    same = draw(QUERIES, QUERIES, SplitOptions(query_share=0.5))
     assert (same.query_trains != same.document_trains).any()
 
 
@@ -48,7 +55,7 @@ def test_the_seed_alone_decides() -> None:
 def test_equal_keys_stay_together(seed) -> None:
     brands = [f"brand {n % 7}" for n in range(300)]
     queries = [f"query {n // 3}" for n in range(100)]
-    parts = draw(queries, brands, seed=seed)
+    parts = draw(queries, brands, SplitOptions(seed))
     for keys, trains in ((queries, parts.query_trains), (brands, parts.document_trains)):
         assert on_both_sides(keys, trains) == []
         assert 0 < trains.sum() < len(keys)
@@ -80,4 +87,4 @@ def test_texts_that_differ_in_nothing_that_counts() -> None:
 )
 def test_what_cannot_be_split(queries, documents, keys, message) -> None:
     with pytest.raises(UserError, match=message):
-        draw(queries, documents, seed=0, **keys)
+        draw(queries, documents, SplitOptions(**keys))

@@ -153,8 +153,8 @@ def test_clicks_become_scores_once(tmp_path) -> None:
 
 
 def test_a_leak_is_an_error(log, tmp_path, monkeypatch) -> None:
-    def leaky(queries, documents, **keys):
-        parts = draw(queries, documents, **keys)
+    def leaky(queries, documents, options):
+        parts = draw(queries, documents, options)
         trains = parts.query_trains.copy()
         first = queries.index("query 0")  # its twin stays where it is
         trains[first] = not trains[first]

@@ -32,40 +32,48 @@ class FourWaySplit:
     query_is_dev: np.ndarray
 
 
+@dataclass(frozen=True)
+class SplitOptions:
+    """How to split.
+
+    Attributes:
+      seed: of the draw.
+      query_share: of the queries, for training.
+      document_share: of the documents, for training.
+      dev_share: of the queries of either part, for development.
+      group_column: of the documents; those with the same value stay together; "": each is alone.
+    """
+
+    seed: int = 0
+    query_share: float = 0.8
+    document_share: float = 0.5
+    dev_share: float = 0.2
+    group_column: str = ""
+
+
 def normal_text(text: str) -> str:
     """A text without capitals and white space that says nothing: equal ones are the same query."""
     return " ".join(text.casefold().split())
 
 
-def draw(
-    queries: Sequence[str],
-    documents: Sequence[str],
-    *,
-    seed: int,
-    query_share: float = 0.8,
-    document_share: float = 0.5,
-    dev_share: float = 0.2,
-) -> FourWaySplit:
+def draw(queries: Sequence[str], documents: Sequence[str], options: SplitOptions) -> FourWaySplit:
     """Draws which queries and documents are for training, and which queries are for development.
 
     Args:
       queries: a key for each, [Q]; equal ones stay together.
       documents: a key for each, [D]; equal ones stay together.
-      seed: of the draw, which does not depend on the order of queries and documents.
-      query_share: of the queries, for training.
-      document_share: of the documents, for training.
-      dev_share: of the queries of either part, for development.
+      options: shares, and the seed of the draw, which does not depend on the order of the keys.
 
     Raises:
       UserError: a share that is not between 0 and 1, or keys that are too few or too unequal to
         give both parts something.
     """
-    query_trains = _share(queries, query_share, seed, "queries")
-    document_trains = _share(documents, document_share, seed, "documents")
+    query_trains = _share(queries, options.query_share, options.seed, "queries")
+    document_trains = _share(documents, options.document_share, options.seed, "documents")
     dev = np.zeros(len(queries), bool)
     for part in (query_trains, ~query_trains):
         keys = [key for key, present in zip(queries, part, strict=True) if present]
-        dev[part] = _chosen(keys, dev_share, seed, "dev")
+        dev[part] = _chosen(keys, options.dev_share, options.seed, "dev")
     return FourWaySplit(query_trains, document_trains, dev)
 
 
@@ -86,10 +94,8 @@ def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np
 
 def on_both_sides(keys: Sequence[str], trains: np.ndarray) -> list[str]:
     """The keys that are both for training and not, sorted; none after `draw`."""
-    sides: tuple[set[str], set[str]] = (set(), set())
-    for key, side in zip(keys, trains, strict=True):
-        sides[bool(side)].add(key)
-    return sorted(sides[0] & sides[1])
+    pairs = set(zip(keys, map(bool, trains), strict=True))
+    return sorted(key for key, trained in pairs if trained and (key, False) in pairs)
 
 
 def _share(keys: Sequence[str], share: float, seed: int, what: str) -> np.ndarray:

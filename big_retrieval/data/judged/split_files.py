@@ -24,6 +24,7 @@ from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.judged.four_way import (
     SPLITS,
     FourWaySplit,
+    SplitOptions,
     draw,
     normal_text,
     on_both_sides,
@@ -38,25 +39,6 @@ PAIRS, QUERIES, DOCUMENTS = "pairs.parquet", "queries.parquet", "documents.parqu
 SUMMARY = "split.json"
 SPLIT, PART, USE = "split", "part", "use"  # the columns that are added
 SIDES, USES = ("novel", "training"), ("test", "dev")
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitOptions:
-    """How to split.
-
-    Attributes:
-      seed: of the draw.
-      query_share: of the queries, for training.
-      document_share: of the documents, for training.
-      dev_share: of the queries of either part, for development.
-      group_column: of the documents; those with the same value stay together; "": each is alone.
-    """
-
-    seed: int = 0
-    query_share: float = 0.8
-    document_share: float = 0.5
-    dev_share: float = 0.2
-    group_column: str = ""
 
 
 def split_files(
@@ -81,14 +63,7 @@ def split_files(
     texts = [_text_of(source.queries, index) for index in range(len(source.queries))]
     queries = [x or f"id {key}" for x, key in zip(texts, ids["query"].to_pylist(), strict=True)]
     documents = _groups(source.documents, ids["document"].to_pylist(), options.group_column)
-    parts = draw(
-        queries,
-        documents,
-        seed=options.seed,
-        query_share=options.query_share,
-        document_share=options.document_share,
-        dev_share=options.dev_share,
-    )
+    parts = draw(queries, documents, options)
     for what, keys, trains in (
         ("query", queries, parts.query_trains),
         ("query", queries, parts.query_is_dev),
