@@ -30,7 +30,6 @@ from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
     from big_retrieval.config.sources import Source
-    from big_retrieval.data.fields.reader import FieldReader
     from big_retrieval.mining.searchers import CandidateSearcher
     from big_retrieval.mining.task import Task
 
@@ -96,6 +95,7 @@ def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
     from big_retrieval.data.passages.published import has_titles
     from big_retrieval.evals.bm25 import text_columns
     from big_retrieval.mining.searchers import WordSearcher
+    from big_retrieval.mining.task import make_task
 
     if cli.CONFIG.value is not None:
         config = cli.load_config()
@@ -106,7 +106,7 @@ def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
         document = TextField(side="document", column="text", title="title" if titled else "")
         fields: Any = {"query": TextField(column="query"), "document": document}
         config = Config(fields=fields, data=data)
-    task = _task(config, None)
+    task = make_task(config, _source(config.data), None, DOCUMENTS.value)
     return task, WordSearcher(task, text_columns(config)), config
 
 
@@ -116,6 +116,7 @@ def _model() -> "tuple[Task, CandidateSearcher, Config]":
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
     from big_retrieval.mining.searchers import ModelSearcher
+    from big_retrieval.mining.task import make_task
 
     path = str(RUN.value)
     if cli.CONFIG.value is None:
@@ -126,7 +127,7 @@ def _model() -> "tuple[Task, CandidateSearcher, Config]":
     if cli.CONFIG.value is not None:
         config = dataclasses.replace(config, data=cli.load_config().data)
     readers = make_readers(config, model.tokenizer)
-    task = _task(config, model.tokenizer)
+    task = make_task(config, _source(config.data), model.tokenizer, DOCUMENTS.value)
     reading = make_reading(config.loader)
     searcher = ModelSearcher(task, config, readers, model.encoder, model.weights, reading)
     return task, searcher, config
@@ -140,30 +141,3 @@ def _source(other: "Source") -> "Source":
         policy: Any = DUPLICATES.value
         return Beir(path=DATA.value, split=SPLIT.value, min_relevance=1, duplicates=policy)
     return Dpr(path=DATA.value, positive="any")
-
-
-def _task(config: Config, tokenizer: Any) -> "Task":
-    """Queries and documents of the data.
-
-    Raises:
-      UserError: data that are missing, or a side without a text field.
-    """
-    from big_retrieval.data.build import make_readers, make_source
-    from big_retrieval.data.judged.qrels import JudgedSource
-    from big_retrieval.data.passages.collection import Collection
-    from big_retrieval.mining.task import judged_task, pairs_task
-
-    readers = make_readers(config, tokenizer)
-    texts: list[FieldReader] = []
-    for side in ("query", "document"):
-        names = config.side(side, "text")
-        if not names:
-            raise UserError(f"config.fields has no text field on the {side} side to be written.")
-        texts.append(readers[min(names)])
-    source = make_source(_source(config.data))
-    if isinstance(source, JudgedSource):
-        if DOCUMENTS.value:
-            raise UserError("--documents is not for judged pairs, which bring all documents.")
-        return judged_task(source, texts[0], texts[1])
-    collection = Collection(DOCUMENTS.value) if DOCUMENTS.value else None
-    return pairs_task(source, texts[0], texts[1], collection)

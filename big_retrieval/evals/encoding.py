@@ -142,20 +142,20 @@ def average(
     """
     names = [name for name in embeddings if weights.get(name, 0) > 0]
     rows = embeddings[names[0]].shape[0]
-    shares = [
+    of_rows = [
         np.float32(weights[n]) * present.get(n, np.ones(rows, bool)) for n in names
     ]  # [n] each
     if scipy.sparse.issparse(embeddings[names[0]]):
-        return _sparse_average([embeddings[n] for n in names], np.stack(shares))
-    mixed = topology.combine([jnp.asarray(embeddings[n]) for n in names], jnp.asarray(shares))
+        return _sparse_average([embeddings[n] for n in names], np.stack(of_rows))
+    mixed = topology.combine([jnp.asarray(embeddings[n]) for n in names], jnp.asarray(of_rows))
     return np.asarray(topology.project(mixed), np.float32)
 
 
-def _sparse_average(embeddings: Sequence[Any], shares: np.ndarray) -> scipy.sparse.csr_array:
+def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.sparse.csr_array:
     """Weighted average of lexical fields [n, V], weights [F, n]; plain, as of inner products."""
-    total = shares.sum(axis=0)
-    shares = shares / np.where(total > 0, total, 1)
-    parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(shares, embeddings, strict=True)]
+    total = weights.sum(axis=0)
+    weights = weights / np.where(total > 0, total, 1)
+    parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(weights, embeddings, strict=True)]
     return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))
 
 

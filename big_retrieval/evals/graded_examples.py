@@ -75,7 +75,7 @@ def describe(
 def matching(
     queries: Embeddings,
     documents: EncodedFields,
-    shares: Mapping[str, float],
+    weighting: Mapping[str, float],
     *,
     topology: Similarity,
     encoder: Encoder,
@@ -86,7 +86,7 @@ def matching(
     Args:
       queries: the embeddings of all of them.
       documents: their fields.
-      shares: documents' field -> its weight, as the documents are ranked.
+      weighting: documents' field -> its weight, as the documents are ranked.
       topology: averages embeddings.
       encoder: knows the columns.
       readers: field name -> how it is read, of both sides.
@@ -101,7 +101,7 @@ def matching(
     def matched(query: int, document: int) -> list[list[Any]]:
         embeddings = {name: found[[document]] for name, found in documents.embeddings.items()}
         present = {name: found[[document]] for name, found in documents.present.items()}
-        row = average(topology, embeddings, shares, present)
+        row = average(topology, embeddings, weighting, present)
         return matched_words(queries[[query]], row, words)
 
     return matched

@@ -93,11 +93,11 @@ class ModelSearcher:
         self.identity = params_sha256(weights)
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
-            shares = {n: f.weight for n, f in config.fields.items() if f.side == name}
-            mine = {n: readers[n] for n in shares}
+            weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}
+            mine = {n: readers[n] for n in weighting}
             found = encode_fields(encoder, weights, source, mine, reading)
-            return average(self._topology, found.embeddings, shares, found.present), found.any(
-                shares
+            return average(self._topology, found.embeddings, weighting, found.present), found.any(
+                weighting
             )
 
         self._queries, self._asked = side("query", task.queries)

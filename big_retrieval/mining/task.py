@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from big_retrieval.config import Config
+from big_retrieval.config.sources import Source
+from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.fields.reader import FieldReader, source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
@@ -76,6 +79,34 @@ class Task:
             return True
         question, (_, text) = self.question(query).split(), self.text(document)
         return question in (text.split(), self.whole_text(document).split())
+
+
+def make_task(config: Config, data: Source, tokenizer: Any, documents: str | None) -> Task:
+    """The task of some data.
+
+    Args:
+      config: has the fields, of which the first text field of each side is written.
+      data: queries and right documents.
+      tokenizer: of the fields; None: texts are only read.
+      documents: file of further documents of pairs that nobody judged; None or "": none.
+
+    Raises:
+      UserError: data that are missing, or a side without a text field.
+    """
+    readers = make_readers(config, tokenizer)
+    texts: list[FieldReader] = []
+    for side in ("query", "document"):
+        names = config.side(side, "text")
+        if not names:
+            raise UserError(f"config.fields has no text field on the {side} side to be written.")
+        texts.append(readers[min(names)])
+    source = make_source(data)
+    if not isinstance(source, JudgedSource):
+        collection = Collection(documents) if documents else None
+        return pairs_task(source, texts[0], texts[1], collection)
+    if documents:
+        raise UserError("--documents is not for judged pairs, which bring all documents.")
+    return judged_task(source, texts[0], texts[1])
 
 
 def judged_task(source: JudgedSource, query: FieldReader, document: FieldReader) -> Task:

@@ -53,8 +53,8 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
             raise UserError(f"--{flag}: the model has no field {wanted!r}; it has: {known}.")
         return wanted
     texts = [name for name, field in config.encoded.items() if field.modality == "text"]
-    asking = [name for name in texts if config.fields[name].side == "query"]
-    for names in (asking, texts):
+    of_queries = [name for name in texts if config.fields[name].side == "query"]
+    for names in (of_queries, texts):
         if len(names) == 1:
             return names[0]
     known = ", ".join(sorted(config.encoded))
