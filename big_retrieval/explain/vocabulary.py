@@ -18,7 +18,7 @@ from big_retrieval.explain.items import evenly, open_data, reader_of, values_of
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.words import check_field, lexical_fields, represent, words_of
 from big_retrieval.report.numbers import count_of, number
-from big_retrieval.sparse.listing import terms_of
+from big_retrieval.sparse.listing import named, terms_of
 
 if TYPE_CHECKING:
     from big_retrieval.inference.load import TrainedModel
@@ -179,18 +179,11 @@ def vocabulary(
     )
     beyond = f"whisker, quartile, median, quartile, whisker: {ends}; mean {number(strong.mean, 3)}"
     return [
-        Listing("vocabulary", title, _listed(words, terms, means), note=note, drawings=drawn),
+        Listing("vocabulary", title, named(words, terms, means), note=note, drawings=drawn),
         Listing(
             "outside",
             f"outside of the box of the strongest {boxed}",
-            _listed(words, strong.outside, strong.values),
+            named(words, strong.outside, strong.values),
             note=beyond,
         ),
     ]
-
-
-def _listed(
-    words: tuple[str, ...], terms: np.ndarray, values: np.ndarray
-) -> list[tuple[str, float]]:
-    """The words of some terms with their values."""
-    return [(words[t], value) for t, value in zip(terms.tolist(), values.tolist(), strict=True)]

@@ -61,11 +61,19 @@ def strongest(row: Row, words: Sequence[str], count: int | None = 20) -> Listed:
       words: of the V terms.
       count: how many at most; None: all that are not 0.
     """
-    terms, values = terms_of(row, count)
-    return [
-        (words[int(c)], float(value))
-        for c, value in zip(terms.tolist(), values.tolist(), strict=True)
-    ]
+    return named(words, *terms_of(row, count))
+
+
+def named(words: Sequence[str], terms: np.ndarray, values: np.ndarray) -> Listed:
+    """(word, value) of some terms, in their order.
+
+    Args:
+      words: of the V terms.
+      terms: int [n].
+      values: of these terms, [n].
+    """
+    pairs = zip(terms.tolist(), values.tolist(), strict=True)
+    return [(words[int(term)], float(value)) for term, value in pairs]
 
 
 def shared(query: Row, document: Row, words: Sequence[str], count: int | None = None) -> Shared:
@@ -78,29 +86,13 @@ def shared(query: Row, document: Row, words: Sequence[str], count: int | None = 
       count: of both only so many of the strongest terms are looked at, as in the authors' code;
         the score is that of all terms all the same. None: all that are not 0.
     """
-    score, (terms, products) = _products(query, document, count)
-    return Shared(
-        score,
-        [
-            (words[int(c)], float(product), float(product / score) if score else 0.0)
-            for c, product in zip(terms.tolist(), products.tolist(), strict=True)
-        ],
-    )
-
-
-def _products(
-    query: Row, document: Row, count: int | None
-) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
-    """The score; terms and products, largest first."""
-    sides = [terms_of(row) for row in (query, document)]
-    common, left, right = np.intersect1d(
-        sides[0][0], sides[1][0], assume_unique=True, return_indices=True
-    )
-    products = sides[0][1][left].astype(np.float64) * sides[1][1][right]  # [n]
-    score = float(products.sum())
+    (terms, left), (others, right) = terms_of(query), terms_of(document)
+    common, i, j = np.intersect1d(terms, others, assume_unique=True, return_indices=True)
+    products = left[i].astype(np.float64) * right[j]  # [n]
+    score, kept = float(products.sum()), products != 0
     if count is not None:
-        kept = (left < count) & (right < count)  # places in lists that are strongest first
-        common, products = common[kept], products[kept]
-    common, products = common[products != 0], products[products != 0]
+        kept &= (i < count) & (j < count)  # places in lists that are strongest first
+    common, products = common[kept], products[kept]
     order = np.argsort(-products, kind="stable")
-    return score, (common[order], products[order])
+    listed = named(words, common[order], products[order])
+    return Shared(score, [(word, x, x / score if score else 0.0) for word, x in listed])

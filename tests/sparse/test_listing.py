@@ -37,6 +37,7 @@ def test_unsorted_columns_of_a_sparse_row_make_no_difference() -> None:
     assert listing.strongest(row, WORDS) == [("w7", 2.0), ("w2", 1.0), ("w5", 1.0)]
 
 
+@settings(deadline=None)
 @given(query=ROWS, document=ROWS, count=COUNTS)
 def test_shared_words_are_the_products_of_the_strongest(
     query: list[float], document: list[float], count: int | None
