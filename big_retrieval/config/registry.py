@@ -67,7 +67,7 @@ def required(method: F) -> F:
 
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
-_plugins: dict[type, Plugin] = {}  # of classes that are not this package's
+_plugins: dict[Any, Plugin] = {}  # of classes that are not this package's
 
 
 def register(kind: str) -> Callable[[T], T]:
@@ -151,15 +151,16 @@ def make_importable(found: Mapping[str, str]) -> None:
 
 
 def plugins(tree: Any, *named: Part) -> dict[str, Plugin]:
-    """`<kind>/<type>` -> where it is defined, of parts in a tree that are not this package's.
+    """`<kind>/<type>` -> where it is defined, of a tree's parts that are not this package's.
 
     Args:
       tree: dataclasses, dictionaries and tuples.
       *named: parts that the tree holds by their names only.
     """
-    parts = (*_parts_in(tree), *named)
-    found = {f"{x.kind}/{_tag(type(x))}": _plugins.get(type(x)) for x in parts}
-    return {name: plugin for name, plugin in sorted(found.items()) if plugin is not None}
+    # With the parts that a part inherits from: another version of their files changes it, too.
+    classes = {cls for part in (*_parts_in(tree), *named) for cls in type(part).__mro__}
+    found = {f"{cls.kind}/{_tag(cls)}": _plugins[cls] for cls in classes if cls in _plugins}
+    return dict(sorted(found.items()))
 
 
 def _parts_in(tree: Any) -> Iterator[Part]:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,39 @@ def test_mistakes_are_one_sentence(body: str, words: str, tmp_path: Path) -> Non
     (tmp_path / "bad.py").write_text(head + body + "\ndef get_config(arg=''): return None\n")
     with pytest.raises(UserError, match=re.escape(words)):
         registry.import_file(tmp_path / "bad.py")
+
+
+BASE = """
+from dataclasses import dataclass
+from typing import Literal
+from big_retrieval import config
+
+@config.register("evaluator")
+@dataclass(frozen=True)
+class Base(config.Evaluator):
+    type: Literal["base_of_mine"] = "base_of_mine"
+
+    def build(self, context):
+        return None
+"""
+HEIR = BASE.replace("class Base(config.Evaluator)", "class Heir(base_of_mine.Base)")
+HEIR = "import base_of_mine\n" + HEIR.replace('"base_of_mine"', '"heir_of_mine"')
+
+
+def test_the_file_of_a_base_class_is_noted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a resume notices when what a part inherits has changed."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "base_of_mine.py").write_text(BASE)
+    (tmp_path / "heir_of_mine.py").write_text(HEIR)
+    registry.import_file(tmp_path / "heir_of_mine.py")
+    part = registry._parts["evaluator"]["heir_of_mine"]()
+    noted = registry.plugins({"mine": part})
+    assert {name: Path(plugin.file).name for name, plugin in noted.items()} == {
+        "evaluator/base_of_mine": "base_of_mine.py",
+        "evaluator/heir_of_mine": "heir_of_mine.py",
+    }
 
 
 def test_keys_and_types_of_a_users_part_are_checked(run: Path) -> None:
