@@ -22,9 +22,8 @@ BLOCK = 65536  # lines that are held at a time
 TEXT = pa.large_string()  # ids and titles of a data set may exceed 2 GiB
 HEADERS = ({"id", "text", "title"}, {"id", "text"}, {"pid", "text", "title"}, {"pid", "text"})
 BOM = b"\xef\xbb\xbf"
-# A string of JSON, in which brackets mean nothing, or a bracket.
-JSON_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
-DEPTHS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+BLANKS = re.compile(rb"[ \t\r\n,]*")  # between the objects of a list
+MAX_OBJECT = 256 * 2**20  # bytes of an object in a list
 
 
 class RandomAccessFile:
@@ -213,34 +212,36 @@ def line_starts(path: Path) -> np.ndarray:
 def _spans(path: Path) -> np.ndarray:
     """Start and end of every object of the list: int64 [n, 2].
 
+    The file is looked at as Latin-1, of which each character is a byte, in windows: the decoder
+    tells where an object ends. One that the window cuts is decoded again in a window of its own.
+
     Raises:
-      UserError: something else than objects stands in the list or beside it, or its end is missing.
+      UserError: something else than objects stands in the list or behind it, or its end is missing.
     """
-    spans, depth, lists, start = array("q"), 0, 0, 0
+    spans, decode = array("q"), json.JSONDecoder(strict=False).raw_decode
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        behind = len(BOM) if content[: len(BOM)] == BOM else 0
-
-        def check_gap(start: int, stop: int) -> None:
-            if content[start:stop].strip(b" \t\r\n,"):
-                raise UserError(f"{path} is no list of objects: see its byte {start:,}.")
-
-        for token in JSON_TOKENS.finditer(content):
-            step = DEPTHS.get(token[0])
-            if step is None:  # a string
+        at = _next(content, content.find(b"[") + 1)
+        start, size, text = 0, CHUNK, ""
+        while content[at : at + 1] == b"{":
+            try:
+                end = start + decode(text, at - start)[1]
+            except (ValueError, RecursionError) as problem:
+                if start == at and (start + size >= len(content) or size > MAX_OBJECT):
+                    what = "is cut short or holds no JSON"
+                    raise UserError(f"{path} {what}: see its byte {at:,} ({problem}).") from None
+                size = 2 * size if start == at else CHUNK
+                start, text = at, content[at : at + size].decode("latin-1")
                 continue
-            outer, depth = min(depth, depth + step), depth + step
-            if outer > 1:
-                continue
-            lists += outer == 0  # the list's own two brackets
-            if outer != 1 or step == 1:  # in front of an object, or of a bracket of the list
-                check_gap(behind, token.start())
-                start = token.start()
-            else:
-                spans.extend((start, token.end()))
-            behind = token.end()
-        if depth > 0 or lists < 2:
+            spans.extend((at, end))
+            at = _next(content, end)
+        if at == len(content):
             raise UserError(f"{path} is cut short.")
-        if lists > 2 or depth < 0:
-            raise UserError(f"{path} is no list of objects: it has several values.")
-        check_gap(behind, len(content))
+        if content[at : at + 1] != b"]" or _next(content, at + 1) < len(content):
+            raise UserError(f"{path} is no list of objects: see its byte {at:,}.")
     return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _next(content: mmap.mmap, place: int) -> int:
+    """The first byte from a place on that is no blank between objects."""
+    found = BLANKS.match(content, place)
+    return place if found is None else found.end()
