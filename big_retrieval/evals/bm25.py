@@ -253,8 +253,7 @@ def text_columns(config: Config) -> dict[str, tuple[str, ...]]:
     """
     out = {}
     for side in SIDES:
-        fields = [f for _, f in sorted(config.fields.items()) if f.side == side]
-        texts = [f for f in fields if f.modality == "text"]
+        texts: list[Any] = [config.fields[name] for name in sorted(config.side(side, "text"))]
         columns = [column for f in texts for column in (f.title, f.column) if column]
         if not columns:
             raise UserError(

@@ -136,7 +136,7 @@ class RankingEvaluator:
         Args:
           encoded: the side's lexical fields.
           side: which one.
-          modes: the ways to search.
+          modes: of a lexical model.
         """
         out: dict[str, Any] = {}
         if not any(mode.needs_words(side) for mode in modes):

@@ -1,5 +1,6 @@
 """Retrieval in both directions between two fields of the same records."""
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
-from big_retrieval.evals.modes import parse_mode
+from big_retrieval.evals.modes import SIDES, parse_mode
 from big_retrieval.evals.ranks import ranks
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import Similarity
@@ -88,20 +89,19 @@ class RetrievalEvaluator:
         """
         c = self.config
         names = c.document, c.query
-        sides = self.encode(weights)
+        fields = self.encode(weights)
         log.info(
-            " against ".join(f"{sides[name].embeddings.shape[0]:,} of {name}" for name in names)
+            " against ".join(f"{fields[name].embeddings.shape[0]:,} of {name}" for name in names)
         )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
         for first, second in (names, names[::-1]):
-            a, b = sides[first], sides[second]
-            found = ranks(a.embeddings, a.owners, b.embeddings, b.owners, **how)
+            found = ranks_of(fields[first], fields[second], **how)
             for metric, value in summarise(found, c.recall_at).items():
                 out[f"{first}_to_{second}/{metric}"] = value
             if show is not None:
-                directions.append(examples.choose(a, b, found, **how))
-        out |= self._lexical(sides, how)
+                directions.append(examples.choose(fields[first], fields[second], found, **how))
+        out |= self._lexical(fields, how)
         if show is not None:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
@@ -124,35 +124,34 @@ class RetrievalEvaluator:
         normalise = self.encoder.normalises(side.field)
         return bags_of(terms, side.source, side.reader, side.items, normalise)
 
-    def _lexical(self, sides: dict[str, FieldItems], how: dict[str, Any]) -> dict[str, float]:
+    def _lexical(self, fields: dict[str, FieldItems], how: dict[str, Any]) -> dict[str, float]:
         """What only lexical models have: other modes, and whether images say what texts say."""
-        c, bow = self.config, {}
-        images = [name for name, side in sides.items() if side.reader.field.modality == "image"]
-        lexical = all(scipy.sparse.issparse(side.embeddings) for side in sides.values())
+        c = self.config
+        images = [x for x in fields.values() if x.reader.field.modality == "image"]
+        lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
         if not lexical or not (images or c.modes):
             return {}
-        for name, side in sides.items():
-            if side.reader.field.modality == "text":
-                bow[name] = self.bow(side)
-        out = {}
+        bow = {n: self.bow(x) for n, x in fields.items() if x.reader.field.modality == "text"}
+        out: dict[str, float] = {}
         for text in c.modes:
-            mode = parse_mode(text, "config.evals.<name>.modes")
-            embeddings = {
-                c.query: in_mode(sides[c.query].embeddings, mode, "query", bow.get(c.query)),
-                c.document: in_mode(
-                    sides[c.document].embeddings, mode, "document", bow.get(c.document)
-                ),
-            }
+            mode, changed = parse_mode(text, "config.evals.<name>.modes"), {}
+            for name, side in zip((c.query, c.document), SIDES, strict=True):
+                embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
+                changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
             for first, second in ((c.document, c.query), (c.query, c.document)):
-                owners = sides[first].owners, sides[second].owners
-                found = ranks(embeddings[first], owners[0], embeddings[second], owners[1], **how)
+                found = ranks_of(changed[first], changed[second], **how)
                 for metric, value in summarise(found, c.recall_at).items():
                     out[f"{text}/{first}_to_{second}/{metric}"] = value
         if bow and images:
-            ((text, bags),), image = bow.items(), sides[images[0]]
-            own = _owned(bags, sides[text].owners, image.owners)
-            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, own, STRONGEST)
+            ((text, bags),), image = bow.items(), images[0]
+            said = _owned(bags, fields[text].owners, image.owners)
+            out[f"words@{STRONGEST}"] = words_shared(image.embeddings, said, STRONGEST)
         return out
+
+
+def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> np.ndarray:
+    """The rank of the best right item of the second field for each of the first, [Q]."""
+    return ranks(first.embeddings, first.owners, second.embeddings, second.owners, **how)
 
 
 def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:

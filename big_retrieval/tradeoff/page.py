@@ -20,7 +20,7 @@ _OWN_CSS = """
 }
 .scatter .legend svg { width: 26px; height: 12px; }
 """
-_WAYS = (
+_PLOTS = (
     ("Search alone", "search_ms", "milliseconds per query, search alone"),
     ("Encoding of the query and search", "latency_ms", "milliseconds per query, all of it"),
 )
@@ -75,7 +75,7 @@ def page(report: Report) -> str:
 def plots(report: Report) -> list[Scatter]:
     """Quality against the time of the search alone, and of the whole query."""
     return [
-        Scatter(title, axis, report["metric"], groups(report, key)) for title, key, axis in _WAYS
+        Scatter(title, axis, report["metric"], groups(report, key)) for title, key, axis in _PLOTS
     ]
 
 
