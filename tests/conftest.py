@@ -1,7 +1,6 @@
 """Set up before jax is imported: eight virtual CPU devices, cheap compilation and its cache."""
 
 import dataclasses
-import gc
 import importlib.metadata
 import logging
 import os
@@ -15,7 +14,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("NPROC", "16")  # virtual devices deadlock on few cores without it
 # Tests compile for longer than they run. XLA's older code generator, without splitting a program
 # for threads, takes half the CPU time. XLA ends the process at a flag that it does not know, so
 # these flags are given only to the versions in which they were seen. The memory that programs take
@@ -35,12 +33,13 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Where in the code an operation stands: to write that into every program takes a tenth of the time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-# What jax has traced stays: to look through all of it for garbage again and again takes 6% of the
-# time. Younger objects are looked through as ever.
-gc.set_threshold(gc.get_threshold()[0], 20, 100)
 
 import pytest  # noqa: E402
 from absl import flags  # noqa: E402
+
+from big_retrieval import cli  # noqa: E402
+
+cli.prepare_environment()  # as commands do
 
 # Several commands are imported here into one process; each has its own --out and so on.
 flags.Flag.allow_override = property(lambda self: True, lambda self, value: None)  # type: ignore

@@ -63,13 +63,6 @@ def test_newest_step_and_the_average_are_taken(finished: Path, trained: TrainedM
     assert sum(moved) > len(moved) / 2
 
 
-def test_without_an_average_the_parameters_are_taken(tmp_path: Path) -> None:
-    train(tiny(total_steps=1), tmp_path, jax.devices()[:1])
-    found = big_retrieval.load(tmp_path)
-    params = restore_params(found.folder, "params")
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.weights), params)
-
-
 def test_features_lead_to_the_embeddings(trained: TrainedModel) -> None:
     texts = CAPTIONS[:3]
     layers = [trained.features(texts, "text", layer) for layer in ("embedding", 0, -1, "final")]

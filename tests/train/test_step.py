@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from big_retrieval import parallel
-from big_retrieval.config import recipe
+from big_retrieval.config import Config, recipe
 from big_retrieval.errors import UserError
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
@@ -22,9 +22,31 @@ pytestmark = pytest.mark.usefixtures("one_model")
 VOCAB = 50
 
 
+COMPILED: dict[str, tuple[Any, Any, Any]] = {}
+# Tests of what does not depend on each other share a step: to compile one takes seconds.
+SEVERAL = {
+    "optimizer__averaging": ema(0.8),
+    "optimizer__groups": {
+        "image": recipe.group("image/.*", frozen=True),
+        "scale": recipe.group("scalars/.*", lr=0.5),
+    },
+    "losses__main__logit_scale__init": 5.0,
+    "losses__main__logit_scale__min": 4.99,
+    "losses__main__logit_scale__max": 5.01,
+}
+
+
 def prepare(**changes: Any) -> tuple[Any, Any, Any]:
     """(compiled step, fresh state, a random batch) on one device."""
     config = tiny(**changes)
+    if repr(config) not in COMPILED:
+        COMPILED[repr(config)] = compiled(config)
+    step, draw, batch = COMPILED[repr(config)]
+    return step, draw(), batch
+
+
+def compiled(config: Config) -> tuple[Any, Any, Any]:
+    """The step, what draws a state, and a batch."""
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
     rng = np.random.default_rng(0)
@@ -39,7 +61,7 @@ def prepare(**changes: Any) -> tuple[Any, Any, Any]:
     abstract = abstract_batch(config, mesh)
     return (
         compile_step(parts.step, parts.abstract, abstract, mesh),
-        parts.draw(),
+        parts.draw,
         jax.tree.map(draw, abstract),
     )
 
@@ -86,7 +108,7 @@ def test_a_bad_run_says_where_and_leaves_what_is_needed(tmp_path: Path) -> None:
 
 
 def test_average_follows_its_recursion() -> None:
-    step, state, batch = prepare(optimizer__averaging=ema(0.8))
+    step, state, batch = prepare(**SEVERAL)
     average = plain(state.params)
     for _ in range(3):
         state, _ = step(state, batch)
@@ -98,12 +120,7 @@ def test_average_follows_its_recursion() -> None:
 
 
 def test_logit_scale_stays_within_its_bounds() -> None:
-    bounds = {
-        "losses__main__logit_scale__init": 5.0,
-        "losses__main__logit_scale__min": 4.99,
-        "losses__main__logit_scale__max": 5.01,
-    }
-    step, state, batch = prepare(optimizer__lr=0.5, **bounds)
+    step, state, batch = prepare(**SEVERAL)
     seen = []
     for _ in range(4):
         state, _ = step(state, batch)
@@ -125,7 +142,7 @@ def test_fixed_logit_scale_does_not_move() -> None:
 
 
 def test_frozen_tower_does_not_move() -> None:
-    step, state, batch = prepare(optimizer__groups={"image": recipe.group("image/.*", frozen=True)})
+    step, state, batch = prepare(**SEVERAL)
     before = plain(state.params)
     for _ in range(2):  # the warm-up starts at a learning rate of 0
         state, _ = step(state, batch)
