@@ -133,7 +133,7 @@ class Direction:
       ranks: of all queries, [Q].
       groups: what was chosen.
       scores: query -> scores of all answers, [D].
-      words: of the columns of lexical embeddings; (): embeddings are dense.
+      words: of the terms of lexical embeddings; (): embeddings are dense.
     """
 
     first: FieldItems
@@ -198,7 +198,7 @@ def matched_words(query: Embeddings, answer: Embeddings, words: Sequence[str]) -
     Args:
       query: lexical, CSR [1, V].
       answer: the same.
-      words: of the V columns.
+      words: of the V terms.
     """
     matched = shared(query, answer, words).words[:MATCHED]
     return [[word, round(share, 4)] for word, _, share in matched if np.isfinite(share)]
@@ -284,7 +284,7 @@ def choose(
 
 
 def _words(first: FieldItems, second: FieldItems, encoder: Encoder) -> Sequence[str]:
-    """What the columns of lexical embeddings are called; () of dense ones."""
+    """What the terms of lexical embeddings are called; () of dense ones."""
     terms = encoder.terms(first.field) if scipy.sparse.issparse(first.embeddings) else None
     tokenizer = first.reader.tokenizer or second.reader.tokenizer
     return () if terms is None else terms.names(tokenizer)

@@ -88,7 +88,7 @@ def matching(
       documents: their fields.
       weighting: documents' field -> its weight, as the documents are ranked.
       topology: averages embeddings.
-      encoder: knows the columns.
+      encoder: knows the terms.
       readers: field name -> how it is read, of both sides.
     """
     field = next(iter(documents.embeddings))

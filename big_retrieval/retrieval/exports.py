@@ -26,7 +26,7 @@ def write_lucene(
     Args:
       folder: to write to.
       batches: ids and values of consecutive documents.
-      words: of the columns, [V].
+      words: of the terms, [V].
       quantise: weights are multiplied by it and rounded to whole numbers, of which 0 is left out,
         as impact indexes want them; None: weights as they are.
 
@@ -41,7 +41,7 @@ def write_lucene(
             for row, name in enumerate(ids):
                 one = slice(rows.indptr[row], rows.indptr[row + 1])
                 pairs = zip(rows.indices[one].tolist(), values[one].tolist(), strict=True)
-                vector = {words[column]: value for column, value in pairs if value}
+                vector = {words[term]: value for term, value in pairs if value}
                 line = {"id": name, "contents": "", "vector": vector}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
             count += len(ids)
@@ -54,7 +54,7 @@ def write_csr(folder: Path, batches: Iterable[Batch], words: Sequence[str]) -> i
     Args:
       folder: to write to.
       batches: ids and values of consecutive documents.
-      words: of the columns, [V].
+      words: of the terms, [V].
 
     Returns:
       The number of documents.

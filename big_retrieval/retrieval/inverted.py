@@ -1,9 +1,9 @@
-"""An inverted index: for every column of a vocabulary the documents that have a value in it.
+"""An inverted index: for every term of a vocabulary the documents that have a value in it.
 
 A query's score of a document is the inner product of their rows of values; with a bag of words as
-the query, the sum of the document's values in the columns of its words (VDR, section 5). Only the
-lists of the query's columns are read, one after the other, and what they say is added up: documents
-that share no column with a query are never looked at, nor found.
+the query, the sum of the document's values in the terms of its words (VDR, section 5). Only the
+lists of the query's terms are read, one after the other, and what they say is added up: documents
+that share no term with a query are never looked at, nor found.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def build(
     Args:
       folder: what `folder.begin` gave; `folder.finish` comes after this.
       batches: values of consecutive documents, float32 [n, V] each, from 0 on.
-      about: with the number of columns and the type of the values.
+      about: with the number of terms and the type of the values.
       memory: bytes to work with, about, however many documents there are.
 
     Returns:
@@ -128,7 +128,7 @@ class InvertedIndex:
           the last one the number is -1 and the score -inf.
 
         Raises:
-          UserError: another number of columns, values that are negative or not finite, or a depth
+          UserError: another number of terms, values that are negative or not finite, or a depth
             below 1.
         """
         check_depth(depth)
@@ -148,7 +148,7 @@ class InvertedIndex:
 
         Args:
           terms: of the query, int [k].
-          weights: in them, [k], not negative; None: 1. Of a column that comes twice they add up.
+          weights: in them, [k], not negative; None: 1. Of a term that comes twice they add up.
           depth: documents at most.
 
         Returns:
@@ -162,24 +162,24 @@ class InvertedIndex:
         values = np.ones(len(terms)) if weights is None else np.asarray(weights, np.float32)
         if len(terms) and not 0 <= terms.min() <= terms.max() < self.about.terms:
             raise UserError(
-                f"a query has columns {terms.min()} to {terms.max()}, the index "
+                f"a query has terms {terms.min()} to {terms.max()}, the index "
                 f"0 to {self.about.terms - 1}."
             )
         if terms.shape != values.shape or not ((values >= 0) & (values < np.inf)).all():
-            raise UserError("the weights of a query are finite numbers from 0 on, one a column.")
+            raise UserError("the weights of a query are finite numbers from 0 on, one a term.")
         return self._search(terms, values, depth)
 
     def explain(
         self, terms: np.ndarray, weights: np.ndarray, number: int
     ) -> list[tuple[int, float]]:
-        """What each column adds to the score of a document: (column, product), largest first."""
+        """What each term adds to the score of a document: (term, product), largest first."""
         found = []
-        for column, weight in zip(terms.tolist(), weights.tolist(), strict=True):
-            start, stop = self._pointers[column : column + 2].tolist()
+        for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
+            start, stop = self._pointers[term : term + 2].tolist()
             place = start + int(np.searchsorted(self._documents[start:stop], number))
             if place < stop and self._documents[place] == number:
                 value = 1.0 if self._values is None else float(self._values[place])
-                found.append((column, weight * value))
+                found.append((term, weight * value))
         return sorted(found, key=lambda pair: -pair[1])
 
     def _search(

@@ -107,21 +107,21 @@ class Runs:
             yield sparse.csc_array(lists, shape=(documents, stop - start))
 
 
-def checked(rows: Rows, columns: int, first: int, *, what: str = "document") -> Rows:
-    """Rows as an index holds them: float32, each column once and in order, no zeros.
+def checked(rows: Rows, terms: int, first: int, *, what: str = "document") -> Rows:
+    """Rows as an index holds them: float32, each term once and in order, no zeros.
 
     Args:
       rows: [n, V].
-      columns: V.
+      terms: V.
       first: the number of the first row, for messages.
       what: a row is, for messages.
 
     Raises:
-      UserError: another number of columns, or values that are negative or not finite.
+      UserError: another number of terms, or values that are negative or not finite.
     """
-    if rows.shape[1] != columns:
+    if rows.shape[1] != terms:
         raise UserError(
-            f"{what} {first} has {rows.shape[1]:,} columns, the index {columns:,}: encode "
+            f"{what} {first} has {rows.shape[1]:,} terms, the index {terms:,}: encode "
             "documents and queries with one model."
         )
     rows = sparse.csr_array(rows, dtype=np.float32)
@@ -130,7 +130,7 @@ def checked(rows: Rows, columns: int, first: int, *, what: str = "document") -> 
         place = int(np.argmax(wrong))
         number = first + int(np.searchsorted(rows.indptr, place, "right")) - 1
         raise UserError(
-            f"{what} {number} has the value {rows.data[place]} in column {rows.indices[place]}: "
+            f"{what} {number} has the value {rows.data[place]} in term {rows.indices[place]}: "
             "an inverted index holds finite values from 0 on, which a lexical head gives."
         )
     if not rows.has_canonical_format or not rows.data.all():

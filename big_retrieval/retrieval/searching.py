@@ -141,7 +141,7 @@ class IndexSearcher:
         if not isinstance(self.index, InvertedIndex):
             return ()
         parts = self.index.explain(encoded.indices, encoded.data, number)
-        return tuple((self.words[column], value) for column, value in parts)
+        return tuple((self.words[term], value) for term, value in parts)
 
 
 def open_searcher(

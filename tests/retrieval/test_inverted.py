@@ -137,18 +137,18 @@ def test_columns_twice_in_a_row_are_added(tmp_path: Path) -> None:
 
 def test_what_an_index_refuses(tmp_path: Path) -> None:
     for number, (value, words) in enumerate(
-        [(-1, "document 8 has the value -1.0 in column 2"), (np.nan, "nan"), (np.inf, "inf")]
+        [(-1, "document 8 has the value -1.0 in term 2"), (np.nan, "nan"), (np.inf, "inf")]
     ):
         rows = np.ones((12, 4), np.float32)
         rows[8, 2] = value
         with pytest.raises(UserError, match=words):
             make_inverted(tmp_path / str(number), sparse.csr_array(rows))
     index = make_inverted(tmp_path / "index", sparse.csr_array(np.ones((2, 4), np.float32)))
-    with pytest.raises(UserError, match="query 0 has 5 columns, the index 4"):
+    with pytest.raises(UserError, match="query 0 has 5 terms, the index 4"):
         index.search(sparse.csr_array(np.ones((1, 5), np.float32)), 3)
     with pytest.raises(UserError, match="query 1 has the value -1"):
         index.search(sparse.csr_array(np.float32([[1, 1, 1, 1], [1, -1, 0, 0]])), 3)
-    with pytest.raises(UserError, match="columns 0 to 4, the index 0 to 3"):
+    with pytest.raises(UserError, match="terms 0 to 4, the index 0 to 3"):
         index.search_one(np.array([0, 4]), None, 3)
     for weights in ([1, -1], [1, np.inf], [1, np.nan], [1]):
         with pytest.raises(UserError, match="weights of a query are finite numbers from 0 on"):
