@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.data import Scenes
+from big_retrieval.config.ranges import AtLeast1, NotNegative, ShareInside
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
@@ -122,7 +123,7 @@ class Retrieval(Evaluator):
     # of lexical models, further ways to search: "bag" (queries as bags of words, without a
     # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
-    chunk: int = 1024  # queries scored at a time
+    chunk: AtLeast1 = 1024  # queries scored at a time
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -131,8 +132,6 @@ class Retrieval(Evaluator):
             yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
         if not self.recall_at or min(self.recall_at) < 1:
             yield f"{path}.recall_at is {self.recall_at}; it must hold ranks from 1 on."
-        if self.chunk < 1:
-            yield f"{path}.chunk is {self.chunk}; it must be at least 1."
         yield from _modes(config, path, self)
 
     @property
@@ -226,7 +225,7 @@ class Ranking(Evaluator):
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
     queries: Literal["all", "dev", "test"] = "all"
-    dev_share: float = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
+    dev_share: ShareInside = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
     dev_seed: int = 0
     # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
     # those of `config.fields`; nothing is encoded twice
@@ -234,13 +233,13 @@ class Ranking(Evaluator):
     modes: tuple[str, ...] = ()  # of lexical models, as those of Retrieval
     metrics: tuple[str, ...] = ("nDCG@10", "ERR", "RBP@0.9", "MRR", "R@10")
     err_gain: Literal["exponential", "linear"] = "exponential"  # linear: the GCL paper's text
-    depth: int = 1000  # documents of a query that are ranked
+    depth: AtLeast1 = 1000  # documents of a query that are ranked
     # whether a query finds the document that has its id; "auto": not in Beir data, whose own
     # evaluator leaves it out
     same_id: Literal["auto", "drop", "keep"] = "auto"
     rankings: bool = False  # at the end, write them and each query's metrics to rankings/
-    traffic: float = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
-    chunk: int = 256
+    traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
+    chunk: AtLeast1 = 256
     every: int | None = None
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -253,11 +252,6 @@ class Ranking(Evaluator):
                 f"{path}.data is of the type {self.data.type!r}, which has no judged pairs; give "
                 "it a source of the type 'graded' or 'beir'."
             )
-        if not 0 < self.dev_share < 1:
-            yield f"{path}.dev_share is {self.dev_share}; it is a share between 0 and 1."
-        for key, least in (("depth", 1), ("chunk", 1), ("traffic", 0)):
-            if getattr(self, key) < least:
-                yield f"{path}.{key} is {getattr(self, key)}; it must be at least {least}."
         if not self.metrics:
             yield f"{path}.metrics is empty; name some, such as ('nDCG@10', 'ERR')."
         try:

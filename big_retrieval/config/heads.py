@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive
 from big_retrieval.config.registry import Part, register, required
 from big_retrieval.config.towers import Activation
 
@@ -104,7 +105,7 @@ class Projection(Head):
     """The projection from class tokens to embeddings; shared by all tokens, without bias."""
 
     type: Literal["projection"] = "projection"
-    dim: int | None = 512  # per class token; None: the tokens themselves, no projection
+    dim: AtLeast1 | None = 512  # per class token; None: the tokens themselves, no projection
     spheres: int | None = None  # one class token only: its `dim` is cut into this many blocks
     # of what the tower gives: its class tokens ("tower"); or of one that gives all positions, for a
     # lexical head beside this one, the first or the mean
@@ -120,8 +121,6 @@ class Projection(Head):
         name = config.fields[field].tower
         tower, spheres = config.towers[name], self.spheres
         dim = self.dim or tower.width
-        if self.dim is not None and self.dim < 1:
-            yield f"{path}.dim is {self.dim}; it must be at least 1, or None."
         if spheres is None:
             return
         if tower.class_tokens > 1 and self.pool == "tower":
@@ -174,7 +173,7 @@ class Lexical(Head):
     tied: bool = True  # terms are the rows of the tower's word table; False: an own kernel
     transform: Literal["none", Activation] = "none"  # a dense layer with it, as BERT's has
     layer_norm: bool = True  # in front of the terms; False where the tower ends with one
-    epsilon: float = 1e-5  # of that norm
+    epsilon: Positive = 1e-5  # of that norm
     use_bias: bool = False  # of the terms
     bias_init: float = 0.0  # what it starts at; below 0, few terms are active at first
     activation: Literal["elu1p", "log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
@@ -187,7 +186,7 @@ class Lexical(Head):
     normalise: bool = False  # to norm 1 over the terms
     # the gate of evaluations, indexes and searches (VDR, Eq. 4): it keeps the `top_k` largest terms
     # (None: all above 0), and with `keep_input_terms` also the terms of the text itself
-    top_k: int | None = None
+    top_k: AtLeast0 | None = None
     keep_input_terms: bool = True
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
@@ -203,8 +202,6 @@ class Lexical(Head):
             )
         if self.tied and not config.towers[part.tower].word_table:
             yield f"{path}.tied: {part.modality or part.type}s have no word table; set it to False."
-        if self.epsilon <= 0:
-            yield f"{path}.epsilon is {self.epsilon}; it must be positive."
         if self.bias_init and not self.use_bias:
             yield (
                 f"{path}.bias_init is {self.bias_init}, but there is no bias: set use_bias to True."
@@ -214,8 +211,6 @@ class Lexical(Head):
                 f"{path}.pooling_top_k is {self.pooling_top_k}; it is for pooling 'mean' and "
                 "at least 1, or None."
             )
-        if self.top_k is not None and self.top_k < 0:
-            yield f"{path}.top_k is {self.top_k}; it must be 0 or more, or None for all terms."
         if self.top_k == 0 and not (self.keep_input_terms and part.modality == "text"):
             own = f", or {path}.keep_input_terms to True" if part.modality == "text" else ""
             yield f"{path}.top_k is 0, which leaves no term: set it to 1 or more{own}."

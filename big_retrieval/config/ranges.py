@@ -51,6 +51,7 @@ AtLeast0 = Annotated[int, Range(0)]
 NotNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, open="low")]
 Share = Annotated[float, Range(0, 1)]
+ShareInside = Annotated[float, Range(0, 1, open="both")]
 ShareBelow1 = Annotated[float, Range(0, 1, open="high")]  # as of a dropout, or of a momentum
 Seed = Annotated[int, Range(0, LIMIT - 1)]
 Steps = Annotated[int, Range(1, LIMIT - 1)]

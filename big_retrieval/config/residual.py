@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Tower
 
@@ -21,9 +22,9 @@ class ResNet(Tower):
     normed: ClassVar[bool] = True
     computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
     type: Literal["resnet"] = "resnet"
-    blocks: tuple[int, ...] = (3, 4, 6, 3)  # of each stage
+    blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # of each stage
     bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
-    stem: int = 64  # channels of the first convolution; each later stage has twice as many
+    stem: AtLeast1 = 64  # channels of the first convolution; each later stage has twice as many
     frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
     batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
     remat: Literal["none", "block"] = "none"  # what the backward pass computes again
@@ -50,10 +51,8 @@ class ResNet(Tower):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Tower`."""
-        if not self.blocks or min(self.blocks) < 1:
-            yield f"{path}.blocks is {self.blocks}; it needs at least 1 block in every stage."
-        if self.stem < 1:
-            yield f"{path}.stem is {self.stem}; it must be at least 1."
+        if not self.blocks:
+            yield f"{path}.blocks is (); it needs at least 1 stage."
         size = config.microbatch
         if size is not None and size < config.batch_size and self.whole_batch:
             yield (

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Activation, Remat, Tower
 
@@ -45,11 +46,9 @@ class Transformer(Tower):
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Tower`."""
-        for key in ("width", "depth", "heads", "mlp", "class_tokens"):
-            least = self.least_tokens if key == "class_tokens" else 1
-            if getattr(self, key) < least:
-                yield f"{path}.{key} is {getattr(self, key)}; it must be at least {least}."
         count = self.class_tokens
+        if count < self.least_tokens:
+            yield f"{path}.class_tokens is {count}; it must be at least {self.least_tokens}."
         if self.pool == "mean" and count > 1:
             yield (
                 f"{path}.pool 'mean' makes one token; {path}.class_tokens is {count}: set it to 1."
@@ -58,8 +57,6 @@ class Transformer(Tower):
             yield f"{path}.pool 'first' needs {path}.class_tokens of 1 or more."
         if self.width % self.heads:
             yield f"{path}.width {self.width} must be a multiple of {path}.heads {self.heads}."
-        if not 0 <= self.dropout < 1:
-            yield f"{path}.dropout is {self.dropout}; it must be at least 0 and below 1."
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
         """See `Tower`."""
@@ -128,20 +125,20 @@ class ViT(Transformer):
     inner: ClassVar[Mapping[str, int]] = {"gelu": 2, "gelu_tanh": -1, "relu": 1}
     attention: ClassVar[int] = 2
     type: Literal["vit"] = "vit"
-    patch: int = 16
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp: int = 3072
-    class_tokens: int = 1
+    patch: AtLeast1 = 16
+    width: AtLeast1 = 768
+    depth: AtLeast1 = 12
+    heads: AtLeast1 = 12
+    mlp: AtLeast1 = 3072
+    class_tokens: AtLeast0 = 1
     tokens_as_one: bool = False  # they share the weight of a single one in attention
     # the class tokens, one mean of the patches, or all patches (for lexical heads)
     pool: Literal["first", "mean", "none"] = "first"
     norm_first: bool = True  # a norm in front of the first layer: CLIP's have one
     patch_bias: bool = False
-    epsilon: float = 1e-5  # of all norms
+    epsilon: Positive = 1e-5  # of all norms
     activation: Activation = "gelu"
-    dropout: float = 0.0
+    dropout: ShareBelow1 = 0.0
     embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"  # what the backward pass computes again
     scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
@@ -149,8 +146,6 @@ class ViT(Transformer):
     def check(self, config: "Config", path: str) -> Iterator[str]:
         """See `Tower`."""
         yield from super().check(config, path)
-        if self.patch < 1:
-            yield f"{path}.patch is {self.patch}; it must be at least 1."
 
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
         """See `Tower`."""
@@ -193,11 +188,11 @@ class Bert(Transformer):
     )  # fmt: skip
     inner: ClassVar[Mapping[str, int]] = {"gelu": 0, "gelu_tanh": -2, "relu": 0}
     type: Literal["bert"] = "bert"
-    width: int = 512
-    depth: int = 12
-    heads: int = 8
-    mlp: int = 2048
-    class_tokens: int = 1
+    width: AtLeast1 = 512
+    depth: AtLeast1 = 12
+    heads: AtLeast1 = 8
+    mlp: AtLeast1 = 2048
+    class_tokens: AtLeast0 = 1
     tokens_as_one: bool = False  # they share the weight of a single one in attention
     # copies of one end, one mean of the text, or all positions (for lexical heads)
     pool: Literal["first", "last", "mean", "none"] = "first"
@@ -206,9 +201,9 @@ class Bert(Transformer):
     causal: bool = False
     token_types: int = 0  # rows of BERT's table of segments
     relative_positions: int = 0  # buckets of a bias by distance: MPNet's 32
-    epsilon: float = 1e-5
+    epsilon: Positive = 1e-5
     activation: Activation = "gelu"
-    dropout: float = 0.0
+    dropout: ShareBelow1 = 0.0
     embedding_std: float | None = None  # of learned tables at the start; None: as published
     remat: Remat = "none"
     scan: bool = False

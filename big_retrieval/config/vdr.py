@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from big_retrieval.config.heads import LOCAL_TOP_K
 from big_retrieval.config.loss import PairLoss
+from big_retrieval.config.ranges import AtLeast0, NotNegative
 from big_retrieval.config.registry import register
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class TermMask:
     # the terms that have it; the VDR paper's: "gated", its authors' code: "bag"
     apply: Literal["none", "gated", "bag", "both"] = "none"
     source: Literal["gate", "bag"] = "gate"  # what makes a query's term active
-    weight: float = 1.0  # of a term that a bag of words is given
+    weight: NotNegative = 1.0  # of a term that a bag of words is given
     normalise: bool = False  # a row's share to norm 1, before the weight
 
 
@@ -33,9 +34,9 @@ class Vdr(PairLoss):
 
     type: Literal["vdr"] = "vdr"
     # k, terms that the gate of training leaves besides a text's own words; None: all
-    top_k: int | None = 768
+    top_k: AtLeast0 | None = 768
     symmetric: bool = False  # four terms, documents gated, too, as in the authors' later model
-    top_k_document: int | None = None  # k of the documents of four terms; None: as `top_k`
+    top_k_document: AtLeast0 | None = None  # k of the documents of four terms; None: as `top_k`
     bag: bool = True  # the nonparametric entry: queries as bags of words
     bag_norm: bool = False  # these to norm 1; else binary
     mask: TermMask = field(default_factory=TermMask)
@@ -55,14 +56,9 @@ class Vdr(PairLoss):
                 f"{path}.type 'vdr' compares lexical representations: set config.fields."
                 f"{name}.head.type to 'lexical', or take another loss."
             )
-        for key, top_k in (("top_k", self.top_k), ("top_k_document", self.top_k_document)):
-            if top_k is not None and top_k < 0:
-                yield f"{path}.{key} is {top_k}; it must be 0 or more, or None for all terms."
         mask = self.mask
         if self.false_negatives == "positives" and mask.apply != "none":
             yield f"{path}.mask.apply goes with false_negatives 'keep' or 'mask' only."
-        if mask.weight < 0:
-            yield f"{path}.mask.weight is {mask.weight}; it must be 0 or more."
         if mask.apply in ("bag", "both") and not self.bag:
             yield f"{path}.mask.apply is {mask.apply!r}, but {path}.bag is False: set it to True."
         yield from self._words(config, path)
