@@ -510,7 +510,7 @@ def fill(run: spec.SweepRun, **values: Any) -> None:
 
 def test_means_and_deviations(tmp_path: Path) -> None:
     metrics = ("retrieval/t/R@*", "loss", "nothing/*")
-    entries = [Entry("a", "x.py", {"batch_size": 8}), Entry("b|c", "x.py"), Entry("d", "x.py")]
+    entries = [Entry("a", "x.py", {"batch_size": 8}), Entry("b", "x.py:c|d"), Entry("d", "x.py")]
     sweep = Sweep(runs=entries, seeds=(0, 1, 2), metrics=metrics)
     runs = spec.runs_of(sweep, tmp_path)
     rng = np.random.default_rng(0)
@@ -527,15 +527,16 @@ def test_means_and_deviations(tmp_path: Path) -> None:
     mean, deviation = 100 * np.mean(recalls), 100 * np.std(recalls, ddof=1)
     loss = f"{np.mean(ones):.4g} ± {np.std(ones, ddof=1):.4g}"
     assert cells[4] == ["a", "3", "100.00 ± 0.00", f"{mean:.2f} ± {deviation:.2f}", loss]
-    assert cells[5] == ["b/c", "2 of 3", "50.00 (1 of 2)", "–", "2.5 ± 0"]
+    assert cells[5] == ["b", "2 of 3", "50.00 (1 of 2)", "–", "2.5 ± 0"]
     assert cells[6] == ["d", "0 of 3", "–", "–", "–"]
     assert len({len(line) for line in lines[2:7]}) == 1
     assert "only k of the n finished runs" in text
     assert "No finished run has a metric like `nothing/*`." in text
     assert any("`batch_size=8`" in line for line in lines)
+    assert any("`x.py:c\\|d`" in line for line in lines)
     rows = csv_rows(tmp_path)
     assert [(row["name"], row["seed"]) for row in rows] == [
-        ("a", "0"), ("a", "1"), ("a", "2"), ("b|c", "0"), ("b|c", "1"),
+        ("a", "0"), ("a", "1"), ("a", "2"), ("b", "0"), ("b", "1"),
     ]  # fmt: skip
     assert [float(row["retrieval/t/R@10"]) for row in rows[:3]] == list(recalls)
     assert rows[3]["retrieval/t/R@10"] == ""
