@@ -183,7 +183,6 @@ def model_system(model: TrainedModel, name: str, gates: Gates) -> System:
     made = make_evaluators(config, {name: make_source(ev.data)}, readers, model.encoder, reading)
     evaluator: Any = next(iter(made.values()))
     evaluator.check()
-    log.info(f"encoding {len(evaluator.source):,} records")
     make = judged_system if ev.judged else paired_system
     return make(name, evaluator, model.weights, config, gates)
 
@@ -192,6 +191,7 @@ def judged_system(name: str, evaluator: Any, weights: Any, config: Config, gates
     """The queries of a `RankingEvaluator` against its documents."""
     judged: JudgedQueries = evaluator.judged
     source, asked = judged.source, judged.asked
+    log.info(f"encoding {len(source.queries):,} queries and {len(source.documents):,} documents")
     encoded = {side: evaluator.encode(weights, side) for side in SIDES}
     bow = {side: evaluator.bow(encoded[side], side, gates[side].values()) for side in SIDES}
     present = {side: encoded[side].any(evaluator.weights_of(side)) for side in SIDES}
@@ -205,10 +205,10 @@ def judged_system(name: str, evaluator: Any, weights: Any, config: Config, gates
         return judged_scores(judged, np.where((found >= 0) & sayable, findable[found], -1), scores)
 
     samples: dict[str, Any] = {}
-    for reads, weight in evaluator.weights_of("query").items():
-        items = [(n, 0) for n in asked[encoded["query"].present[reads][asked]].tolist()]
+    for query_field, weight in evaluator.weights_of("query").items():
+        items = [(n, 0) for n in asked[encoded["query"].present[query_field][asked]].tolist()]
         if weight > 0:
-            samples[reads] = _texts(source.queries, evaluator.readers[reads], items)
+            samples[query_field] = _texts(source.queries, evaluator.readers[query_field], items)
     return System(judged_task(name, judged), config.topology, gates, rows, scorer, samples)
 
 
@@ -233,6 +233,7 @@ def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) 
 
 def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates: Gates) -> System:
     """The query field of a `RetrievalEvaluator` against its document field."""
+    log.info(f"encoding {len(evaluator.source):,} records")
     c, encoded = evaluator.config, evaluator.encode(weights)
     sides = {"query": encoded[c.query], "document": encoded[c.document]}
     bow = {
