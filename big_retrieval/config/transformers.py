@@ -31,6 +31,9 @@ class Transformer(Tower):
     heads: Any = 1
     mlp: Any = 1
     pool: Any = "first"
+    norm: Any = "pre"
+    causal: Any = False
+    epsilon: Any = 1e-5
     activation: Any = "gelu"
     dropout: Any = 0.0
 

@@ -17,11 +17,11 @@ WATCHED = ("nonzero", "coverage", "neglected", "effective")
 def activity(
     embeddings: jax.Array, bow: jax.Array | None, valid: jax.Array, top_k: int | None
 ) -> Metrics:
-    """How many columns of one side of a batch are active behind the gate.
+    """How many terms of one side of a batch are not 0 behind the gate.
 
     Args:
       embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], columns of the rows' own words; None: they have none.
+      bow: int32 [B, L], term ids of the rows' words; None: they have none.
       valid: bool [B].
       top_k: k of the gate; None: there is no gate, and every term above 0 is active.
 

@@ -13,9 +13,9 @@ where that is smaller.
 
 The contrastive mask (section 3.3) distributes the terms that no row of the batch has active among
 its rows: row b of B gets every inactive term v with v mod B = b. In the query of row b these
-columns become active (the gate is G OR mask), in its document inactive, so that every term has at
-least one positive in each batch. `shared_out` logs how many columns are distributed: with hundreds
-of active columns a query and thousands of rows almost none are left.
+terms become active (the gate is G OR mask), in its document inactive, so that every term has at
+least one positive in each batch. `shared_out` logs how many terms are distributed: with hundreds
+of active terms a query and thousands of rows almost none are left.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class LexicalBatch:
 
     Attributes:
       embeddings: dense V(x), [B, V].
-      bow: int32 [B, L], columns of the row's own words, -1 for none; None: it has none (images).
+      bow: int32 [B, L], term ids of the row's words, -1 for none; None: it has none (images).
     """
 
     embeddings: jax.Array

@@ -18,7 +18,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.attention import relative_buckets
 from big_retrieval.models.class_tokens import Tiled, pooled, tile_first, tile_last, weigh_as_one
 from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, dropout, parameter
-from big_retrieval.models.transformer import run_layers, stored_rows
+from big_retrieval.models.transformer import block_keys, run_layers, stored_rows
 
 
 class TextTransformer(nn.Module):
@@ -75,18 +75,9 @@ class TextTransformer(nn.Module):
             x = LayerNorm(self.spec.epsilon, name="ln_embedding", **types)(x)
         x = dropout(x, self.spec.dropout, not train, rows)
         self.sow("intermediates", "embedding", x)
-        block = {
-            "heads": self.spec.heads,
-            "hidden": self.spec.mlp,
-            "inits": BlockInit.text(self.spec.width, self.spec.depth),
-            "norm": self.spec.norm,
-            "activation": self.spec.activation,
-            "epsilon": self.spec.epsilon,
-            "causal": self.spec.causal,
-            "dropout": self.spec.dropout,
-            "deterministic": not train,
-            **types,
-        }
+        block = block_keys(
+            self.spec, BlockInit.text(self.spec.width, self.spec.depth), train, **types
+        )
         x = run_layers(
             self,
             block,

@@ -28,7 +28,7 @@ class RetrievalModel(nn.Module):
       fields: field name -> its configuration.
       topology: name of the topology that embeddings belong to.
       vocab_size: rows of the text towers' word table, where their config leaves it open.
-      terms: field whose lexical head is not shared -> the word pieces that its columns stand for.
+      terms: field whose lexical head is not shared -> the word pieces that are its terms.
       dtype: of the towers' computations; parameters are float32.
       keep_raw: also return raw embeddings, for losses with another topology than the run.
     """
@@ -151,7 +151,7 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
     Args:
       config: checked.
       vocab_size: the tokenizer's.
-      words: the tokenizer; None: which word pieces are columns does not matter, but how many are.
+      words: the tokenizer; None: which word pieces are terms does not matter, but how many are.
     """
     return RetrievalModel(
         towers=config.towers,
@@ -165,10 +165,10 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
 
 
 def lexical_terms(config: Config, vocab_size: int, words: Words | None = None) -> dict[str, Terms]:
-    """The columns of every lexical head, by the field that owns it; see `make_model`.
+    """The terms of every lexical head, by the field that owns it; see `make_model`.
 
     Raises:
-      UserError: a rule that leaves no column, or heads with different ones.
+      UserError: a rule that leaves no term, or heads with different ones.
     """
     found = {}
     sizes = [tower.vocab_size for tower in config.towers.values()]
@@ -176,7 +176,7 @@ def lexical_terms(config: Config, vocab_size: int, words: Words | None = None) -
         if not part.head.lexical or part.shares_head:
             continue
         tower, rule = config.towers[part.tower], part.head.terms
-        # Images have as many columns as the texts that they are compared with.
+        # Images have as many terms as the texts that they are compared with.
         rows = tower.vocab_size if tower.word_table else next(filter(None, sizes), None)
         if words is None or (rule == "all" and rows):
             special = () if words is None else tuple(sorted(words.special_ids))

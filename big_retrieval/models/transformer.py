@@ -88,6 +88,20 @@ class Block(nn.Module):
         raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
 
 
+def block_keys(spec: Any, inits: BlockInit, train: bool, **types: Dtype) -> dict[str, Any]:
+    """The attributes of `Block` for the layers of a tower.
+
+    Args:
+      spec: of a `config.Transformer`.
+      inits: initial values.
+      train: whether dropout is on.
+      **types: `dtype` and `param_dtype`.
+    """
+    same = ("heads", "norm", "activation", "epsilon", "causal", "dropout")
+    keys = {key: getattr(spec, key) for key in same}
+    return {**keys, "hidden": spec.mlp, "inits": inits, "deterministic": not train, **types}
+
+
 def run_layers(
     tower: nn.Module,
     block: dict[str, Any],

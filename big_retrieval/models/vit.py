@@ -23,7 +23,7 @@ from big_retrieval.models.layers import (
     parameter,
     uniform,
 )
-from big_retrieval.models.transformer import run_layers, stored_rows
+from big_retrieval.models.transformer import block_keys, run_layers, stored_rows
 
 
 class VisionTransformer(nn.Module):
@@ -89,16 +89,9 @@ class VisionTransformer(nn.Module):
         if self.spec.norm_first:
             x = LayerNorm(self.spec.epsilon, name="ln_pre", **types)(x)
         self.sow("intermediates", "embedding", x)
-        block = {
-            "heads": self.spec.heads,
-            "hidden": self.spec.mlp,
-            "inits": BlockInit.vision(self.spec.width, self.spec.mlp),
-            "activation": self.spec.activation,
-            "epsilon": self.spec.epsilon,
-            "dropout": self.spec.dropout,
-            "deterministic": not train,
-            **types,
-        }
+        block = block_keys(
+            self.spec, BlockInit.vision(self.spec.width, self.spec.mlp), train, **types
+        )
         bias = None
         if self.spec.tokens_as_one and m > 1:
             place = jnp.arange(length)[None]  # [1, L]

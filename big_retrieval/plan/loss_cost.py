@@ -21,19 +21,19 @@ class Transfer:
     Attributes:
       name: which queries; terms with the same ones gather them once.
       embeddings: of the embeddings, by which "auto" chooses how they are sent.
-      columns: of the columns of sparse embeddings; 0 of others.
+      terms: of the terms of sparse embeddings; 0 of others.
       gradient: that comes back; 0 where there is none.
     """
 
     name: str
     embeddings: int
-    columns: int
+    terms: int
     gradient: int
 
     @property
     def forward(self) -> int:
         """Bytes of a row that another device receives in the forward pass."""
-        return self.embeddings + self.columns
+        return self.embeddings + self.terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LossCost:
     Attributes:
       config: of the run, checked.
       loss: one of its losses.
-      tensor: devices along the mesh's axis of that name, over which columns of lexical fields lie.
+      tensor: devices along the mesh's axis of that name, over which terms of lexical fields lie.
     """
 
     config: Config
@@ -98,7 +98,7 @@ class LossCost:
         A sweep holds 3 arrays of what scores are made of and 3 of scores for a tile, and 5 numbers
         a row; a tile of sparse queries is made dense, as is its gradient. What terms make of the
         embeddings stays until the backward pass. Gathering: all queries too, and the partial
-        gradients for all of them. Ring: the queries and the gradients that are under way. Terms are
+        gradients for all of them. Ring: the rotating queries and gradients. Terms are
         computed one after the other, but what is gathered of their queries, and their statistics,
         stay until the backward pass.
 
@@ -106,7 +106,7 @@ class LossCost:
           rows_over: devices that rows are sharded over.
           platform: "cpu", "gpu" or "tpu".
         """
-        under_way, gathered = self.split()
+        rotating, gathered = self.split()
         batch, shape = self.config.batch_size, self.shape()
         topology = similarity.topology(self.topology)
         embeddings = (batch, *shape)
@@ -115,15 +115,15 @@ class LossCost:
         columns = min(side, batch if gathered else local)
         scores = min(side, local) * columns
         blocks = 4 * scores * (3 * topology.numbers_per_score(embeddings) + 3)
-        sparse = [each for each in (*under_way, *gathered) if each.columns]
+        sparse = [each for each in (*rotating, *gathered) if each.terms]
         dense = max((1 + (each.gradient > 0) for each in sparse), default=0)
         blocks += 4 * math.prod(shape) * (dense * columns + self.dense_copies() * local)
-        statistics = [5 * 4 * batch * len(each) for each in (under_way, gathered)]
+        statistics = [5 * 4 * batch * len(each) for each in (rotating, gathered)]
         if rows_over == 1:
             return blocks + sum(statistics)
         queries = sum({each.name: each.forward for each in gathered}.values())
         partial = max((each.gradient for each in gathered), default=0)
-        moving = max((each.forward + each.gradient for each in under_way), default=0)
+        moving = max((each.forward + each.gradient for each in rotating), default=0)
         whole = batch * (queries + partial) + statistics[1]
         return blocks + whole + (batch * moving + statistics[0]) // rows_over
 
@@ -142,10 +142,10 @@ class VdrCost(LossCost):
     def transfers(self) -> list[Transfer]:
         """The terms of `losses/vdr.py`, in its order.
 
-        Sparse queries are values and columns, with a mask those that it gives to a row, too; bags
+        Sparse queries are values and terms, with a mask those that it gives to a row, too; bags
         have no gradient.
         """
-        dense = 4 * math.prod(self.shape())  # of a device's columns of a row
+        dense = 4 * math.prod(self.shape())  # of a device's terms of a row
         bow, width = self.bow("query"), self.whole_shape()[1]
         gated, more = _kept(self.loss.top_k, width) + bow, -(-width // self.config.batch_size)
 

@@ -201,7 +201,7 @@ def _saved(model: RetrievalModel, name: str, tower: Any) -> SavedBytes:
     dtype = next(key for key, value in DTYPES.items() if value == model.dtype)
     terms, vocab_size = model.terms.get(owner), model.vocab_size
     # A word table's size changes nothing that is kept per row, and a small one traces faster; but
-    # behind a lexical head every column keeps something.
+    # behind a lexical head every term keeps something.
     if not field.head.lexical:
         tower, vocab_size = _small_table(tower), SMALL
     alone = _Alone(field, model.topology, dtype, vocab_size, name, terms)
@@ -245,9 +245,9 @@ def _blocks(name: str, rows: int, parts: BuiltModel, platform: str) -> int:
     """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
     field = parts.model.fields[name]
     terms = parts.model.terms.get(field.shares_head or name, ())
-    columns_here = -(-len(terms) // parts.mesh.shape["tensor"])
+    terms_here = -(-len(terms) // parts.mesh.shape["tensor"])
     positions = parts.model.towers[field.tower].positions(field)
-    return field.head.block_bytes(rows, positions, columns_here, platform)
+    return field.head.block_bytes(rows, positions, terms_here, platform)
 
 
 def _layers_bytes(parts: BuiltModel, tower: str) -> int:

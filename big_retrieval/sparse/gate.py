@@ -19,7 +19,7 @@ from big_retrieval.sparse.sharded import by_rows
 
 @flax.struct.dataclass
 class SparseRows:
-    """Sparse rows [n, V], padded: values and their columns.
+    """Sparse rows [n, V], padded: values and their terms.
 
     Attributes:
       values: [n, K].
@@ -79,7 +79,7 @@ def to_dense(rows: SparseRows, width: int) -> jax.Array:
 
 
 def dense_mask(bow: jax.Array, width: int) -> jax.Array:
-    """bool [n, V]: which columns are words of a row, from columns int32 [n, L], -1 for none."""
+    """bool [n, V]: which terms are words of a row, from terms int32 [n, L], -1 for none."""
     return sharded.wide(_dense_mask, width, bow)
 
 

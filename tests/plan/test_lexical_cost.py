@@ -55,8 +55,8 @@ LOSSES = {
 def test_each_term_chooses_how_it_is_sent() -> None:
     """Dense queries of a large batch go around a ring, their sparse ones are gathered."""
     config = dataclasses.replace(lexical(LOSSES["four terms"])[1], batch_size=2**17)
-    under_way, gathered = loss_cost.costs(config)[0].split()
-    assert [each.name for each in under_way] == ["query", "query"]
+    rotating, gathered = loss_cost.costs(config)[0].split()
+    assert [each.name for each in rotating] == ["query", "query"]
     assert [each.name for each in gathered] == ["gated", "bag"]
     assert loss_cost.exchange_mode(config) == "ring"
     paper = dataclasses.replace(lexical(LOSSES["paper"])[1], batch_size=2**17)
