@@ -22,11 +22,14 @@ from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype
 from big_retrieval.models.pooling_rules import EXCLUDED, Max, Mean, PoolingInputs, Rule
 from big_retrieval.models.pooling_sweep import PoolingCore, Selection, pool
+from big_retrieval.sparse.sharded import TERM_AXIS
 
 Backward = Literal["auto", "sparse", "dense"]
 BACKWARDS = ("auto", "sparse", "dense")
 CPU_BLOCK = 512
 TILE_BYTES = 2**29  # of a block's [b, L, C] logits on an accelerator: few, large kernels
+ROW_AXES = ("data", "fsdp")  # mesh axes over which the batch is sharded
+WIDTH_AXIS = "fsdp"  # the one of them over which the kernel's D is sharded as well
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +40,10 @@ class PoolingOptions:
       block: columns of a block; None: 512 on a CPU, elsewhere what fills 512 MiB with logits.
       backward: derivative of max pooling, "sparse" or "dense" (see `pooling_rules`); "auto" is
         sparse on a CPU and dense elsewhere.
-      row_axes: mesh axes over which the batch is sharded; a mesh may lack any of these axes.
-      width_axis: the one of the row axes over which the kernel's D is sharded as well.
-      term_axis: mesh axis over which V is sharded.
     """
 
     block: int | None = None
     backward: Backward = "auto"
-    row_axes: tuple[str, ...] = ("data", "fsdp")
-    width_axis: str = "fsdp"
-    term_axis: str = "tensor"
 
 
 def max_pool(
@@ -149,17 +146,17 @@ def _pool(
     chosen = consecutive(range(inputs.kernel.shape[0]) if columns is None else columns)
     _check(inputs, mask, chosen, options)
     mesh = jax.sharding.get_abstract_mesh().shape
-    many, asked = mesh.get(options.term_axis, 1), len(chosen)
-    tensor = options.term_axis if many > 1 else None
+    many, asked = mesh.get(TERM_AXIS, 1), len(chosen)
+    tensor = TERM_AXIS if many > 1 else None
     if tensor is not None:
         inputs = _sharded(inputs, chosen, -asked % many)
         chosen = range(len(inputs.kernel))
-    axes = tuple(axis for axis in options.row_axes if mesh.get(axis, 1) > 1)
+    axes = tuple(axis for axis in ROW_AXES if mesh.get(axis, 1) > 1)
     batch, length, width = inputs.hidden.shape
     devices = int(np.prod([mesh[axis] for axis in axes]))
     if batch % devices:
         axes, devices = (), 1  # a few rows, to draw parameters with: all of them on every device
-    sharded = options.width_axis in axes and width % mesh[options.width_axis] == 0
+    sharded = WIDTH_AXIS in axes and width % mesh[WIDTH_AXIS] == 0
     mine = len(chosen) // (mesh[tensor] if tensor else 1)
     core = PoolingCore(
         rule=rule,
@@ -168,7 +165,7 @@ def _pool(
         block=min(options.block or block_size(batch // devices * length), mine),
         dtype=jnp.dtype(dtype or inputs.hidden.dtype),
         rows=axes,
-        width=options.width_axis if sharded else None,
+        width=WIDTH_AXIS if sharded else None,
         tensor=tensor,
     )
     rows = None if isinstance(chosen, range) else jnp.asarray(chosen, jnp.int32)
