@@ -127,7 +127,6 @@ class Retrieval(Evaluator):
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Evaluator`."""
         if self.query == self.document:
             yield f"{path}.query and {path}.document are both {self.query!r}; give it two fields."
         if not self.recall_at or min(self.recall_at) < 1:
@@ -160,7 +159,6 @@ class Retrieval(Evaluator):
         return found
 
     def build(self, context: "EvaluatorContext") -> "Runnable":
-        """See `Evaluator`."""
         from big_retrieval.evals.retrieval import RetrievalEvaluator
 
         source: Any = context.source
@@ -187,7 +185,6 @@ class ZeroShot(Evaluator):
     every: int | None = None
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Evaluator`."""
         for key, name in (("image", self.image), ("text", self.text)):
             if name not in config.encoded or config.encoded[name].modality != key:
                 yield f"{path}.{key} is {name!r}, which is no {key} field of config.fields."
@@ -205,7 +202,6 @@ class ZeroShot(Evaluator):
         return "accuracy", "top5_accuracy"
 
     def build(self, context: "EvaluatorContext") -> "Runnable":
-        """See `Evaluator`."""
         from big_retrieval.evals.zeroshot import ZeroShotEvaluator
 
         source: Any = context.source
@@ -243,7 +239,6 @@ class Ranking(Evaluator):
     every: int | None = None
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Evaluator`."""
         from big_retrieval.evals.graded import parse_metric
         from big_retrieval.evals.modes import parse_weighting
 
@@ -275,7 +270,6 @@ class Ranking(Evaluator):
         return [f"{prefix}{metric}" for prefix in prefixes for metric in self.metrics]
 
     def build(self, context: "EvaluatorContext") -> "Runnable":
-        """See `Evaluator`."""
         from big_retrieval.evals.ranking import RankingEvaluator
 
         judged: Any = context.source  # `check` saw that it is

@@ -113,11 +113,9 @@ class Projection(Head):
 
     @property
     def reads_positions(self) -> bool:  # type: ignore
-        """See `Head`."""
         return self.pool != "tower"
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
-        """See `Head`."""
         name = config.fields[field].tower
         tower, spheres = config.towers[name], self.spheres
         dim = self.dim or tower.width
@@ -132,7 +130,6 @@ class Projection(Head):
             yield f"{path}.dim {dim} is no multiple of {path}.spheres {spheres}."
 
     def embedding_shape(self, config: "Config", field: str, vocab_size: int) -> tuple[int, int]:
-        """See `Head`."""
         tokens, dim = super().embedding_shape(config, field, vocab_size)
         tokens = tokens if self.pool == "tower" else 1
         return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
@@ -148,13 +145,11 @@ class Projection(Head):
         return module(tokens)
 
     def build(self, terms: "Terms | None", **module: Any) -> Any:
-        """See `Head`."""
         from big_retrieval.models.heads import ProjectionHead
 
         return ProjectionHead(self, **module)
 
     def runlocal(self) -> "Projection":
-        """See `Head`."""
         if self.dim is None:  # the tower's own width
             return self
         if self.spheres:  # keep the blocks, shorten each
@@ -190,7 +185,6 @@ class Lexical(Head):
     keep_input_terms: bool = True
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
-        """See `Head`."""
         from big_retrieval.sparse.terms import check_rule
 
         part = config.fields[field]
@@ -227,7 +221,6 @@ class Lexical(Head):
         return 1, len(terms_of_size(self.terms, rows)) if rows else 0
 
     def build(self, terms: "Terms | None", **module: Any) -> Any:
-        """See `Head`."""
         from big_retrieval.models.lexical import LexicalHead
 
         assert terms is not None

@@ -50,7 +50,6 @@ class ResNet(Tower):
         return not self.frozen_stats and self.batch_stats == "slice"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Tower`."""
         if not self.blocks:
             yield f"{path}.blocks is (); it needs at least 1 stage."
         size = config.microbatch
@@ -62,7 +61,6 @@ class ResNet(Tower):
             )
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
-        """See `Tower`."""
         if head.reads_positions:
             yield (
                 f"{head_path}.type is {head.type!r}, which reads patches of a 'vit' tower, not of "
@@ -70,17 +68,14 @@ class ResNet(Tower):
             )
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
-        """See `Tower`."""
         from big_retrieval.models.resnet import ResidualNetwork
 
         return ResidualNetwork(self, **module)
 
     def describe(self) -> str:
-        """See `Tower`."""
         return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"
 
     def runlocal(self) -> "ResNet":
-        """See `Tower`."""
         return dataclasses.replace(self, stem=16, blocks=(1,) * len(self.blocks))
 
     def layer_bytes(self, field: Any, itemsize: int) -> int:

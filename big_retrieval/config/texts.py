@@ -25,7 +25,6 @@ class TextSource(Source):
     columns: ClassVar[tuple[str, ...]] = ()  # that their texts are in; (): more than are known
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         for name, each in config.fields.items():
             path = f"config.fields.{name}"
             if each.modality == "image":
@@ -37,7 +36,6 @@ class TextSource(Source):
                 )
 
     def runlocal(self) -> GradedScenes:
-        """See `Source`."""
         return GradedScenes()
 
 
@@ -63,11 +61,9 @@ class Dpr(TextSource):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "file with questions and passages")
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         yield from super().check_training(config)
         count = config.negatives.count
         if count > 0 and not self.negatives:
@@ -77,7 +73,6 @@ class Dpr(TextSource):
             )
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.passages.published import dpr
 
         return dpr(self)
@@ -104,7 +99,6 @@ class Triples(TextSource):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "file with triples")
         if bool(self.queries) != bool(self.documents):
             key = "documents" if self.queries else "queries"
@@ -114,7 +108,6 @@ class Triples(TextSource):
             )
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.passages.published import triples
 
         return triples(self)
@@ -143,14 +136,12 @@ class Beir(TextSource):
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
-        """See `Source`."""
         yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
         if not self.split:
             yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
         yield from check_min_relevance(self, path)
 
     def check_training(self, config: "Config") -> Iterator[str]:
-        """See `Source`."""
         if self.min_relevance <= 0 and not config.labels.score:
             yield (
                 "config.data.min_relevance is 0, so that pairs judged as wrong would be trained as "
@@ -159,7 +150,6 @@ class Beir(TextSource):
         yield from super().check_training(config)
 
     def build(self) -> "RecordSource":
-        """See `Source`."""
         from big_retrieval.data.passages.published import beir
 
         return beir(self).build()

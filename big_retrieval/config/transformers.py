@@ -39,16 +39,13 @@ class Transformer(Tower):
 
     @property
     def gives_positions(self) -> bool:
-        """See `Tower`."""
         return self.pool == "none"
 
     @property
     def tokens(self) -> int:
-        """See `Tower`."""
         return 1 if self.pool == "mean" else self.class_tokens
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Tower`."""
         count = self.class_tokens
         if count < self.least_tokens:
             yield f"{path}.class_tokens is {count}; it must be at least {self.least_tokens}."
@@ -62,7 +59,6 @@ class Transformer(Tower):
             yield f"{path}.width {self.width} must be a multiple of {path}.heads {self.heads}."
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
-        """See `Tower`."""
         if not head.reads_positions:
             if self.gives_positions:
                 yield (
@@ -82,23 +78,19 @@ class Transformer(Tower):
             )
 
     def describe(self) -> str:
-        """See `Tower`."""
         return (
             f"{self.depth} layers of width {self.width}, {self.heads} heads, {self.activation}, "
             f"pooled by {self.pool!r}"
         )
 
     def runlocal(self) -> "Transformer":
-        """See `Tower`."""
         small: Any = {"width": 64, "depth": 2, "heads": 2, "mlp": 256, "dropout": 0.0}
         return dataclasses.replace(self, **small)  # type: ignore
 
     def at_depth(self, depth: int) -> "Transformer":
-        """See `Tower`."""
         return dataclasses.replace(self, depth=depth)  # type: ignore
 
     def layer_bytes(self, field: Any, itemsize: int) -> int:
-        """See `Tower`."""
         # Logits are in float32, weights in the type of the computation.
         matrix = self.heads * self.positions(field) ** 2 * (4 + itemsize) // 2
         inner = self.positions(field) * self.mlp * itemsize
@@ -146,33 +138,24 @@ class ViT(Transformer):
     remat: Remat = "none"  # what the backward pass computes again
     scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
 
-    def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Tower`."""
-        yield from super().check(config, path)
-
     def check_field(self, field: Any, field_path: str, path: str) -> Iterator[str]:
-        """See `Tower`."""
         if field.size % self.patch:
             yield (
                 f"{field_path}.size {field.size} must be a multiple of {path}.patch {self.patch}."
             )
 
     def positions(self, field: Any) -> int:
-        """See `Tower`."""
         return (field.size // self.patch) ** 2 + self.class_tokens
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
-        """See `Tower`."""
         from big_retrieval.models.vit import VisionTransformer
 
         return VisionTransformer(self, **module)
 
     def runlocal(self) -> "ViT":
-        """See `Tower`."""
         return dataclasses.replace(super().runlocal(), patch=8)  # type: ignore
 
     def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
-        """See `Tower`."""
         from big_retrieval.interop.fit import fit_image
 
         return fit_image(part, self, max(field.size for field in fields), seed)
@@ -213,7 +196,6 @@ class Bert(Transformer):
     vocab_size: int | None = None  # None: the tokenizer's
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Tower`."""
         yield from super().check(config, path)
         if self.causal and self.pool == "first":
             yield (
@@ -222,7 +204,6 @@ class Bert(Transformer):
             )
 
     def positions(self, field: Any) -> int:
-        """See `Tower`."""
         return field.length + self.class_tokens - 1
 
     def build(self, vocab_size: int, fields: Sequence[Any], **module: Any) -> Any:
@@ -233,15 +214,12 @@ class Bert(Transformer):
         return TextTransformer(self, self.vocab_size or vocab_size, longest, **module)
 
     def with_vocabulary(self, size: int) -> "Bert":
-        """See `Tower`."""
         return dataclasses.replace(self, vocab_size=self.vocab_size or size)
 
     def runlocal(self) -> "Bert":
-        """See `Tower`."""
         return dataclasses.replace(super().runlocal(), vocab_size=None)  # type: ignore
 
     def fitted(self, part: Any, fields: Sequence[Any], seed: int) -> "Fitted":
-        """See `Tower`."""
         from big_retrieval.interop.fit import fit_text
 
         return fit_text(part, self, max(field.length for field in fields), seed)

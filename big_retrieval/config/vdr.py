@@ -46,7 +46,6 @@ class Vdr(PairLoss):
     divide_by: Literal["weights", "rows"] = "weights"
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
-        """See `Loss`."""
         yield from super().check(config, path)
         if not self.lexical(config):
             mine = self.compares(config)
@@ -88,7 +87,6 @@ class Vdr(PairLoss):
                 )
 
     def build(self, config: "Config", name: str) -> "LossFunction":
-        """See `Loss`."""
         from big_retrieval.losses.lexical_losses import VdrLoss
 
         return VdrLoss.make(self, config)
@@ -100,7 +98,6 @@ class Vdr(PairLoss):
         return dataclasses.replace(self, **smaller)
 
     def cost(self, config: "Config", tensor: int) -> "VdrCost":
-        """See `Loss`."""
         from big_retrieval.plan.loss_cost import VdrCost
 
         return VdrCost(config, self, tensor)
