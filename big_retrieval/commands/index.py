@@ -39,8 +39,10 @@ FORMAT = flags.DEFINE_enum("format", "index", ("index", "lucene", "csr"), "What 
 QUANTISE = flags.DEFINE_float(
     "quantise", None, "With --format=lucene: weights times this as whole numbers, such as 100"
 )
-MEMORY = flags.DEFINE_integer("memory", 512, "MiB that an inverted index is built with")
-BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time")
+MEMORY = flags.DEFINE_integer(
+    "memory", 512, "MiB that an inverted index is built with", lower_bound=1
+)
+BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time", lower_bound=1)
 
 
 def main() -> None:
@@ -52,9 +54,6 @@ def main() -> None:
     ):
         if not flag.value:
             raise UserError(f"--{flag.name} is missing: {what}.")
-    for flag in (MEMORY, BATCH):
-        if flag.value < 1:
-            raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
     if QUANTISE.value is not None and (FORMAT.value != "lucene" or QUANTISE.value <= 0):
         raise UserError("--quantise is a number above 0 and goes with --format=lucene.")
     out = Path(str(OUT.value))

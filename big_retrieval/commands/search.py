@@ -29,7 +29,7 @@ TAG = flags.DEFINE_string("tag", "big_retrieval", "With --out: name of the run")
 TEXT = flags.DEFINE_list("text", [], "With --queries: column of the text")
 IMAGE = flags.DEFINE_string("image", "", "With --queries: column of the image")
 ID = flags.DEFINE_string("id", "", "With --queries: column of the ids")
-DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most")
+DEPTH = flags.DEFINE_integer("depth", 10, "Documents of a query at most", lower_bound=1)
 MODE = flags.DEFINE_enum(
     "mode", None, ("parametric", "bag", "binary"), "How to ask; by default as the index was made"
 )
@@ -37,7 +37,7 @@ RUN = flags.DEFINE_string("run", "", "The model's run or checkpoint folder, wher
 QUERY_FIELD = flags.DEFINE_string("query_field", "", "Of the model, by which queries are read")
 ENGINE = flags.DEFINE_enum("engine", "exact", ("exact", "faiss"), "Of dense indexes")
 VERIFY = flags.DEFINE_bool("verify", False, "Verify the checksums of all files first")
-BATCH = flags.DEFINE_integer("batch_size", 64, "Queries encoded at a time")
+BATCH = flags.DEFINE_integer("batch_size", 64, "Queries encoded at a time", lower_bound=1)
 
 
 def main() -> None:
@@ -79,9 +79,6 @@ def _check_flags() -> None:
     """Raises a UserError for flags that are missing or do not go together."""
     if not INDEX.value:
         raise UserError("--index is missing: the folder that big-retrieval index wrote.")
-    for flag in (DEPTH, BATCH):
-        if flag.value < 1:
-            raise UserError(f"--{flag.name} is {flag.value}; it must be at least 1.")
     if QUERY.value is not None and QUERIES.value:
         raise UserError("--query and --queries are both given; keep one of them.")
     if QUERY.value is not None and not QUERY.value.strip():

@@ -470,7 +470,7 @@ def test_flags_that_do_not_go_together(lexical: Path) -> None:
     for args, words in (
         (["search"], "--index is missing"),
         (["search", f"--index={lexical}", "--queries=a"], "go together"),
-        (["search", f"--index={lexical}", "--depth=0"], "--depth is 0"),
+        (["search", f"--index={lexical}", "--depth=0"], "--depth is 0; it must be a positive"),
         (["search", f"--index={lexical}", "--query= "], "--query is empty"),
         (["search", "--mode=bags"], "--mode is 'bags'; it must be one of parametric, bag, binary."),
         (["index", "--data=a", "--out=b"], "--run is missing: the run or checkpoint"),
