@@ -87,7 +87,7 @@ class Vdr(PairLoss):
                 )
 
     def build(self, config: "Config", name: str) -> "LossFunction":
-        from big_retrieval.losses.lexical_losses import VdrLoss
+        from big_retrieval.losses.pair_losses import VdrLoss
 
         return VdrLoss.make(self, config)
 

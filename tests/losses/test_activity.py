@@ -14,8 +14,7 @@ from big_retrieval.config import Contrastive, LogitScale, Sparsity, Vdr
 from big_retrieval.losses.activity import ALL, activity, flops, warnings
 from big_retrieval.losses.fields import QueryAndDocumentFields
 from big_retrieval.losses.function import Context
-from big_retrieval.losses.lexical_losses import VdrLoss, lexical_side
-from big_retrieval.losses.pair_losses import ContrastiveLoss
+from big_retrieval.losses.pair_losses import ContrastiveLoss, VdrLoss, lexical_side
 from big_retrieval.losses.pairs import LearnedLogitScale
 from big_retrieval.similarity import topology
 
