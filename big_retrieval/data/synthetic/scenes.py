@@ -63,17 +63,6 @@ def pairs_of(part: str) -> np.ndarray:
     return pairs
 
 
-def canonical(first: int, second: int, relation: int) -> tuple[int, int, int]:
-    """The same scene told from the left or upper object: relation 0 (left of) or 2 (above).
-
-    Args:
-      first: any number that stands for the object that the relation starts from.
-      second: the same for the other one.
-      relation: index into `RELATIONS`.
-    """
-    return (second, first, relation - 1) if relation % 2 else (first, second, relation)
-
-
 def _unique_scenes(part: str) -> np.ndarray:
     """All canonical scenes of a part: [scenes, 5] of kinds (2), sizes (2) and relation."""
     scenes = set()
