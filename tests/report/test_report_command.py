@@ -135,7 +135,7 @@ def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
         flag = [] if step is None else [f"--step={step}"]
         done = in_process("evaluate", f"--run={run}", *flag)
         assert done.returncode == 0, done.stderr
-        assert f"big-retrieval report {run}" in done.stdout
+        assert f"big-retrieval report {run}" in done.stderr
         after = {name: json.loads((run / "examples" / name).read_text()) for name in FILES}
         assert {found["step"] for found in after.values()} == {step or 3}
         if step is None:
