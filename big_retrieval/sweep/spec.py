@@ -15,11 +15,10 @@ A sweep file holds `get_sweep(arg)`, as a config file holds `get_config(arg)`:
 
 import difflib
 import re
-import sys
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from big_retrieval.config.file import can_import_configs, mistake_in
@@ -204,10 +203,9 @@ def load(text: str) -> Sweep:
 
 def _call(path: Path, arg: str) -> Any:
     can_import_configs(path)
-    module = sys.modules["sweep_file"] = ModuleType("sweep_file")  # where its dataclasses look
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    if not hasattr(module, "get_sweep"):
+    found = runpy.run_path(str(path), run_name="sweep_file")
+    if "get_sweep" not in found:
         raise UserError(
             f"{path} has no function get_sweep(arg); see configs/sweeps/quickstart_seeds.py."
         )
-    return module.get_sweep(arg)
+    return found["get_sweep"](arg)
