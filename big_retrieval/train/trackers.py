@@ -16,17 +16,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2 as _event_pb2
-from tensorboardX.summary import scalar
-
 from big_retrieval.io.space import reason
 
 ROWS = 1000  # that wait for a tracker at most
 RETRY = 60.0  # seconds after which a tracker that failed is opened again
 CLOSING = 10.0  # seconds that a tracker has at the end of a run
 
-event_pb2: Any = _event_pb2  # made when it is imported, so that type checkers know nothing of it
 log = logging.getLogger(__name__)
 Row = tuple[int, Mapping[str, Any]]
 
@@ -153,17 +148,25 @@ class TensorBoard:
           folder: where TensorBoard looks for the files of the run.
           first: the first step; what older files have of this step and later ones is void.
         """
+        # Imported here, where a failure is a warning: tensorboardX imports anything of the name
+        # torch, such as a folder beside the config file, and fails if PyTorch's names are missing.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+        from tensorboardX.summary import scalar
+
+        self._protocol: Any = event_pb2  # its classes are made when it is imported
+        self._scalar = scalar
         folder.mkdir(parents=True, exist_ok=True)
         suffix = f".{os.getpid()}.{next(self._numbers)}"
         self._writer = EventsWriter(str(folder / "events"), suffix)
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        start = self._protocol.SessionLog(status=self._protocol.SessionLog.START)
         self._event(first, session_log=start)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes the numbers among the values."""
         for name, value in values.items():
             if isinstance(value, int | float):
-                self._event(step, summary=scalar(name, value))
+                self._event(step, summary=self._scalar(name, value))
         self._writer.flush()
 
     def close(self) -> None:
@@ -171,4 +174,5 @@ class TensorBoard:
         self._writer.close()
 
     def _event(self, step: int, **content: Any) -> None:
-        self._writer.write_event(event_pb2.Event(step=step, wall_time=time.time(), **content))
+        event = self._protocol.Event(step=step, wall_time=time.time(), **content)
+        self._writer.write_event(event)

@@ -1,6 +1,8 @@
 """Trackers of curves fail without ending or stalling the run, and say so once."""
 
 import errno
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,6 +107,25 @@ def test_a_tracker_that_cannot_be_opened_is_said_once(said: list[str]) -> None:
     tracker.close()
     assert len(said) == 1
     assert "(Permission denied)" in said[0]
+
+
+def test_a_folder_named_torch_beside_the_config_is_a_warning(tmp_path: Path) -> None:
+    """tensorboardX imports the folder as a package without names, and fails."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    program = (
+        "import logging, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
+        "from big_retrieval.train.trackers import Guarded, TensorBoard;"
+        "logging.basicConfig();"
+        "make = lambda step: TensorBoard(Path(sys.argv[1]), step);"
+        "board = Guarded('TensorBoard', make, start=1);"
+        "board.write(1, {'loss': 1.0}); board.close()"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "TensorBoard failed at step 1 (" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_full_disk_under_tensorboard_leaves_the_curves_as_they_are(
