@@ -27,8 +27,7 @@ def encode_source(
     reader: FieldReader,
     reading: Reading | None = None,
 ) -> tuple[Embeddings, np.ndarray]:
-    """All images, or all texts, of a source as embeddings (`encoding.Embeddings`) and their records
-    [n].
+    """All images, or all texts, of a source as embeddings, and the record [n] of each.
 
     A damaged image is a black one and counted where `reading` counts, else an error.
     """
