@@ -2,7 +2,7 @@
 
 import sys
 
-from big_retrieval import __version__, commands
+from big_retrieval import commands
 
 
 def main() -> None:
@@ -10,23 +10,23 @@ def main() -> None:
     word, *rest = sys.argv[1:] or ["--help"]
     if word in ("--help", "-help", "-h", "help"):
         print(commands.overview())
-    elif word in ("--version", "-version"):
-        print(f"{commands.PROGRAM} {__version__}")
-    elif word not in commands.COMMANDS:
+        return
+    if word in ("--version", "-version"):
+        word, rest = "configs", [word]  # every command answers this; `configs` starts quickly
+    if word not in commands.COMMANDS:
         print(f"error: {commands.unknown(word)}", file=sys.stderr)
         sys.exit(2)
-    else:
-        sys.argv = [f"{commands.PROGRAM} {word}", *rest]
-        module = commands.load(word)
-        from big_retrieval import cli
+    sys.argv = [f"{commands.PROGRAM} {word}", *rest]
+    module = commands.load(word)
+    from big_retrieval import cli
 
-        cli.run(
-            module.main,
-            words=getattr(module, "WORDS", 0),
-            log=getattr(module, "LOG", False),
-            without=getattr(module, "WITHOUT", ()),
-            about=module.__doc__ or "",
-        )
+    cli.run(
+        module.main,
+        words=getattr(module, "WORDS", 0),
+        log=getattr(module, "LOG", False),
+        without=getattr(module, "WITHOUT", ()),
+        about=module.__doc__ or "",
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ its own; the first one's lines are on the screen too. When one dies, the others 
 collective operation and cannot go on: they are ended, and all start again from the newest
 checkpoint. Status 2 is a user's mistake and ends everything. SIGINT and SIGTERM are passed on, and
 what the processes save is waited for; a second one ends them at once. No process outlives this one,
-however it ends.
+however it ends. `--verbosity` of the command holds for the launcher's own messages, too.
 
 On a host of a cluster, `--processes=1 -- --distributed ...` keeps that host's one process going.
 """
@@ -77,19 +77,19 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
             raise UserError(f"--{name} is {given[name]}; it must be at least {least}.")
     if not command:
         raise UserError("there is no command: give its flags behind --, e.g. -- --config=FILE.")
-    workdir = _workdir(command)
+    workdir = _value(command, "workdir")
     if given["logs"] is None and workdir is None:
         raise UserError("--workdir=DIR is missing behind --: all processes share it (or --logs).")
     given["logs"] = given["logs"] or Path(str(workdir), "logs")
     return LaunchOptions(**given, command=command)
 
 
-def _workdir(command: Sequence[str]) -> str | None:
-    """The value of --workdir in a command line."""
+def _value(command: Sequence[str], flag: str) -> str | None:
+    """The value of a flag in a command line."""
     found = None
     for place, word in enumerate(command):
         name, equals, value = word.partition("=")
-        if name in ("--workdir", "-workdir"):
+        if name in (f"--{flag}", f"-{flag}"):
             found = value if equals else (*command, None)[place + 1]
     return found
 
@@ -118,7 +118,7 @@ def check_free(command: Sequence[str]) -> None:
     Raises:
       UserError: the folder is in use, and the command does not say --wait.
     """
-    workdir = _workdir(command)
+    workdir = _value(command, "workdir")
     if workdir is None or {"--wait", "--wait=true"} & set(command):
         return
     observer = Observer(locks.in_folder(Path(workdir)))
@@ -160,7 +160,9 @@ def supervise(options: LaunchOptions) -> int:
             if signals.count:
                 return status
             if restarts == options.restarts:
-                log.info(f"giving up after {restarts} restart(s); the logs are in {options.logs}")
+                log.warning(
+                    f"giving up after {restarts} restart(s); the logs are in {options.logs}"
+                )
                 return status
             restarts += 1
             log.info(f"starting all again, {restarts} of {options.restarts}")
@@ -173,6 +175,8 @@ def main(argv: Sequence[str]) -> int:
         if options.dry_run:
             print(dry_run(options))
             return 0
+        level = messages.LEVELS.get(_value(options.command, "verbosity") or "")
+        messages.PACKAGE.setLevel(level or logging.INFO)  # that of the processes
         check_free(options.command)
         return supervise(options)
     except UserError as problem:

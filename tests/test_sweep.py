@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import os
 import random
 import shlex
@@ -291,11 +292,11 @@ def test_finished_runs_are_skipped(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("stub")
 def test_a_failed_run_is_told_and_repeated(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     stubs = Stubs(tmp_path, "fail", "refuse", "quit", "finish")
     assert stubs.run() == 1
-    out = capfd.readouterr().out
+    out = "".join(capfd.readouterr())
     assert "0-fail/seed_0  failed with status 1" in out
     assert "    RuntimeError: something broke" in out
     assert "1-refuse/seed_0  failed with status 2" in out
@@ -307,7 +308,11 @@ def test_a_failed_run_is_told_and_repeated(
     assert [row["name"] for row in csv_rows(tmp_path)] == ["3-finish"]
     for run in (stubs.runs[0], stubs.runs[2]):
         (run.folder / "mended").write_text("")
-    assert stubs.run() == 2  # repeating is of no use
+    with caplog.at_level(logging.WARNING, "big_retrieval"):  # as --verbosity=warning does
+        assert stubs.run() == 2  # repeating is of no use
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "refused: 1-refuse/seed_0\n1 of 4 runs are not finished" in told.err
     (stubs.runs[1].folder / "mended").write_text("")
     capfd.readouterr()
     assert stubs.run() == 0

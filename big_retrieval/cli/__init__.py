@@ -322,10 +322,16 @@ def load_config() -> Config:
     return configs.load(raw)
 
 
-def workdir() -> Path:
-    """--workdir, where the command has it and it is given, or runs/<config>-<arg>."""
+def workdir(named: str | None = None) -> Path:
+    """--workdir, where the command has it and it is given, or runs/<file>-<arg>.
+
+    Args:
+      named: FILE[:arg] that names the folder; None: the value of --config.
+    """
     if "workdir" in flags.FLAGS and WORKDIR.value:
         return Path(WORKDIR.value)
-    file, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    if named is None:
+        named = config_flags.get_config_filename(flags.FLAGS["config"])
+    file, _, arg = named.partition(":")
     arg = re.sub(r"[^A-Za-z0-9_.=-]+", "-", arg).strip("-")
     return Path("runs") / (f"{Path(file).stem}-{arg}" if arg else Path(file).stem)

@@ -20,8 +20,6 @@ WANTED = {  # what a message of absl says -> what the value must be
     "as a ConfigDict": "a group of keys: set its single keys instead",
 }
 
-# flags of before -> what they are now
-RENAMED = {"checkpoint": "run", "documents": "data", "twice": "duplicates"}
 SHARED = ("config", "workdir", "plugins", "wait")  # flags of `cli`, which not all commands take
 INSTEAD = {  # (command, flag that it does not take) -> what to do
     ("compare", "run"): "give the folders alone: big-retrieval compare RUN_A RUN_B.",
@@ -95,12 +93,10 @@ def sentence(problem: Exception) -> str:
 
 
 def _not_here(name: str) -> str | None:
-    """What is said of a flag that only other commands take, or that has another name now."""
+    """What is said of a flag that only other commands take."""
     command, key = sys.argv[0].rpartition(" ")[2], name.split(".")[0]
     if (command, key) in INSTEAD:
         return f"--{key} is not for {command}: {INSTEAD[command, key]}"
-    if RENAMED.get(key, "") in flags.FLAGS:
-        return f"--{key} is now --{RENAMED[key]}."
     if key not in SHARED:
         return None
     remedy = "leave it out."

@@ -9,20 +9,13 @@ metric of both: the two means, B minus A, the p of a two-sided paired t-test ove
 the queries where B is better, the same and worse. Of many tests some have a small p by chance.
 """
 
-import csv
-import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
-from big_retrieval.io.durable import write_bytes
 from big_retrieval.runtime import locks
-
-if TYPE_CHECKING:
-    from big_retrieval.evals.comparison import Comparison
 
 WORDS = 2
 WITHOUT = ("config", "workdir", "plugins")
@@ -34,7 +27,6 @@ DUPLICATES = flags.DEFINE_enum(
     "duplicates", "refuse", ("refuse", "max", "min", "mean", "first"), "Of pairs judged twice"
 )
 OUT = flags.DEFINE_string("out", None, "A CSV file for the table")
-HEADER = ("evaluator", "metric", "queries", "a", "b", "difference", "p", "wins", "ties", "losses")
 
 
 def main(*words: str) -> None:
@@ -50,30 +42,9 @@ def main(*words: str) -> None:
     else:
         pairs = comparison.values_of_folders(a, b)
     table = comparison.compare_systems(a, b, pairs)
-    show(a, b, table)
+    print(comparison.as_text(a, b, table))
     if OUT.value:
         out = Path(OUT.value)
         with cli.owning(locks.beside(out), out):
-            content = io.StringIO(newline="")
-            rows = csv.writer(content)
-            rows.writerow(HEADER)
-            for evaluator, metric, x in table:
-                counts = (x.wins, x.ties, x.losses)
-                rows.writerow((evaluator, metric, x.queries, *x.means, x.difference, x.p, *counts))
-            write_bytes(out, content.getvalue().encode())
+            comparison.write_csv(out, table)
         print(f"written to {out}")
-
-
-def show(a: Path, b: Path, table: "list[tuple[str, str, Comparison]]") -> None:
-    """Prints the comparisons, a line each."""
-    print(f"A  {a}\nB  {b}")
-    last = None
-    for evaluator, metric, x in table:
-        if evaluator != last:
-            print(f"\n{evaluator or 'run files'}, {x.queries:,} queries")
-            print(f"  {'metric':<12} {'A':>8} {'B':>8} {'B - A':>9} {'p':>9}   wins ties losses")
-        last = evaluator
-        print(
-            f"  {metric:<12} {x.means[0]:>8.4f} {x.means[1]:>8.4f} {x.difference:>+9.4f} "
-            f"{x.p:>9.2g} {x.wins:>6} {x.ties:>4} {x.losses:>6}"
-        )

@@ -75,7 +75,7 @@ def split(config: Graded, out: str | None) -> None:
     """
     from big_retrieval.data.judged.four_way import SplitOptions
     from big_retrieval.data.judged.open_graded import graded
-    from big_retrieval.data.judged.split_files import split_files
+    from big_retrieval.data.judged.split_files import describe, split_files
 
     if not out:
         raise UserError("--out is missing: the folder to write the split to.")
@@ -90,47 +90,3 @@ def split(config: Graded, out: str | None) -> None:
         summary = split_files(graded(config), config, options, folder)
     for line in describe(summary):
         print(line)
-
-
-def describe(summary: dict[str, Any]) -> list[str]:
-    """What split.json says, in lines."""
-    lines = [
-        f"{what:15} {found['training']:>10,} for training, {found['novel']:,} novel"
-        for what, found in ((what, summary[what]) for what in ("queries", "documents"))
-    ]
-    for name, found in summary["splits"].items():
-        lines.append(
-            f"{name:15} {found['pairs']:>10,} pairs, {found['queries']:,} queries "
-            f"({found['dev_queries']:,} dev), {found['documents']:,} documents "
-            f"({found['judged_documents']:,} judged)"
-        )
-    lines += [f"skipped         {note}" for note in summary["skipped"]]
-    lines += [f"renamed         {old} is {new}" for old, new in summary["renamed_columns"].items()]
-    group = summary["group_column"]
-    lines.append(
-        f"leaks           none: no query text and no {group or 'document'} is on both sides"
-    )
-    same, texts = summary["queries_that_share_their_text"], summary["document_texts_on_both_sides"]
-    if same:
-        lines.append(f"                {same:,} queries have the text of another one")
-    if texts:
-        lines.append(
-            f"                {texts:,} texts of documents are on both sides under different ids; "
-            "--group_column keeps documents together"
-        )
-    keys = _changed(summary["read"]["in_domain"])
-    lines.append("to train on it  --config.data.type=graded " + " ".join(keys))
-    return lines
-
-
-def _changed(read: dict[str, Any]) -> list[str]:
-    """The keys of a source that are not the default, as the command line takes them."""
-    default, out = Graded(), []
-    for name, value in read.items():
-        value = tuple(value) if isinstance(value, list) else value
-        if value == getattr(default, name):
-            continue
-        if isinstance(value, tuple):
-            value = "'" + repr(value).replace("'", '"') + "'"
-        out.append(f"--config.data.{name}={value}")
-    return out

@@ -18,20 +18,18 @@ of every query, which `big-retrieval compare` compares.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
-    from big_retrieval.evals.evaluators import Runnable
-    from big_retrieval.inference.load import TrainedModel
+    from big_retrieval.evals.systems import EvaluatedSystem
 
 WITHOUT = ("workdir",)
 RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
@@ -57,29 +55,12 @@ BATCH = 256  # rows encoded at a time
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class EvaluatedSystem:
-    """What is evaluated.
-
-    Attributes:
-      name: for the user.
-      checkpoint: the same in evaluation.json.
-      evaluators: by the prefix of their metrics.
-      weights: the parameters; None: there is no model.
-      step: of the weights.
-    """
-
-    name: str
-    checkpoint: str
-    evaluators: "Mapping[str, Runnable]"
-    weights: Any = None
-    step: int = 0
-
-
 def main() -> None:
-    """Makes what is asked for and runs all of its evaluators."""
+    """Evaluates what the flags ask for."""
     mode = _mode()
     folder = _folder(mode)
+    if RANKINGS.value and folder is None:
+        raise UserError("--rankings needs a folder to write to: give --out.")
     if folder is None:
         _evaluate(mode, None)
         return
@@ -91,37 +72,16 @@ def main() -> None:
 
 def _evaluate(mode: str, folder: Path | None) -> None:
     """Evaluates, and writes what was found into a folder; None: nowhere."""
-    from big_retrieval.evals import evaluators as evals
-    from big_retrieval.evals.examples import Folder
-    from big_retrieval.evals.rankings import FOLDER as RANKINGS_FOLDER
-    from big_retrieval.io.durable import write_bytes
-    from big_retrieval.io.manifest import to_json
-    from big_retrieval.runtime.extras import Extras
     from big_retrieval.train.logging import table
 
-    system = MAKE[mode]()
-    log.info(f"evaluating {system.name}")
-    for evaluator in system.evaluators.values():
-        evaluator.check()
-    examples = None
-    if folder is not None:
-        examples = Folder(folder, system.step, Extras())
-    names = set(system.evaluators)
-    rankings = None if folder is None else folder / RANKINGS_FOLDER
-    evaluators = system.evaluators
-    if RANKINGS.value:
-        if rankings is None:
-            raise UserError("--rankings needs a folder to write to: give --out.")
-        evaluators = evals.with_rankings(evaluators)
-    found = evals.run(evaluators, names, system.weights, examples, rankings)
+    system = _system(mode)
+    found = system.run(folder, rankings=RANKINGS.value)
     table(found)
     if folder is None:
         no_run = f"{RUN.value} is no run folder, so nothing is written to it; "
         log.info(f"{no_run if RUN.value else 'nothing is written; '}--out says where to")
         return
-    target = folder / FILE
-    write_bytes(target, to_json({**found, "checkpoint": system.checkpoint}))
-    log.info(f"written to {target}")
+    system.write(found, folder / FILE)
     if not mode and not OUT.value:
         log.info(f"for the report: big-retrieval report {folder}")
 
@@ -170,71 +130,33 @@ def _folder(mode: str) -> Path | None:
     return folder
 
 
-def _trained() -> EvaluatedSystem:
-    """The model of a run or checkpoint folder."""
+def _system(mode: str) -> "EvaluatedSystem":
+    """The system of a mode of `_mode`."""
+    from big_retrieval.evals.systems import bm25_system, model_system
     from big_retrieval.inference.load import load
-    from big_retrieval.io.manifest import read_meta
-
-    model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
-    step = read_meta(model.folder)["step"]
-    return _of_model(model, str(model.folder), model.folder.name, step)
-
-
-def _imported() -> EvaluatedSystem:
-    """A model of another library with the evaluators of --config."""
-    from big_retrieval.config.checks import check
     from big_retrieval.interop.model import import_model
+    from big_retrieval.io.manifest import read_meta
+    from big_retrieval.train.start import untrained
 
+    if not mode:
+        model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
+        step = read_meta(model.folder)["step"]
+        return model_system(model, str(model.folder), model.folder.name, step)
+    config = cli.load_config()
+    if mode == "bm25":
+        check(config)
+        return bm25_system(config)
+    if mode == "untrained":
+        name = "the start of config.init" if config.init else "the untrained model"
+        checkpoint = "config.init" if config.init else "untrained"
+        return model_system(untrained(config, batch_size=BATCH), name, checkpoint)
     model = import_model(
         str(INIT.value),
-        like=cli.load_config(),
+        like=config,
         tokenizer=TOKENIZER.value,
         pool=POOL.value or "",
         head=HEAD.value or "",
         batch_size=BATCH,
     )
     check(model.config)
-    return _of_model(model, str(model.folder), str(INIT.value))
-
-
-def _untrained() -> EvaluatedSystem:
-    """The model of --config before its first step."""
-    from big_retrieval.train.start import untrained
-
-    config = cli.load_config()
-    model = untrained(config, batch_size=BATCH)
-    name = "the start of config.init" if config.init else "the untrained model"
-    return _of_model(model, name, "config.init" if config.init else "untrained")
-
-
-def _bm25() -> EvaluatedSystem:
-    """BM25 for the ranking evaluators of --config."""
-    from big_retrieval.config.checks import check
-    from big_retrieval.data.build import make_source
-    from big_retrieval.evals.bm25 import make_bm25_evaluators
-
-    config = cli.load_config()
-    check(config)
-    ranked = {name: ev for name, ev in config.evals.items() if ev.judged}
-    sources = {name: make_source(ev.data) for name, ev in ranked.items()}
-    evaluators, others = make_bm25_evaluators(config, sources)
-    if others:
-        log.info(f"skipped, as BM25 only ranks judged documents: {', '.join(others)}")
-    return EvaluatedSystem("BM25", "BM25", evaluators)
-
-
-def _of_model(model: "TrainedModel", name: str, checkpoint: str, step: int = 0) -> EvaluatedSystem:
-    """A model with all evaluators of its config."""
-    from big_retrieval.data.build import make_eval_sources, make_readers, make_reading
-    from big_retrieval.evals.evaluators import make_evaluators
-
-    config = model.config
-    sources = make_eval_sources(config)
-    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
-    evaluators = make_evaluators(config, sources, readers, model.encoder, reading)
-    return EvaluatedSystem(name, checkpoint, evaluators, model.weights, step)
-
-
-MAKE: dict[str, Callable[[], EvaluatedSystem]] = {
-    "": _trained, "init": _imported, "untrained": _untrained, "bm25": _bm25,
-}  # fmt: skip
+    return model_system(model, str(model.folder), str(INIT.value))

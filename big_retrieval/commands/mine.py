@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 if TYPE_CHECKING:
+    from big_retrieval.config import Config
     from big_retrieval.config.sources import Source
     from big_retrieval.mining.searchers import CandidateSearcher
     from big_retrieval.mining.task import Task
@@ -92,52 +92,38 @@ def _checked() -> Path:
 
 def _bm25() -> "tuple[Task, CandidateSearcher, Config]":
     """BM25 over the texts of --config's fields, or of query, title and text."""
-    from big_retrieval.data.passages.published import has_titles
-    from big_retrieval.evals.bm25 import text_columns
-    from big_retrieval.mining.searchers import WordSearcher
-    from big_retrieval.mining.task import make_task
+    from big_retrieval.mining.searchers import search_with_bm25
+    from big_retrieval.mining.task import config_of_texts
 
-    if cli.CONFIG.value is not None:
-        config = cli.load_config()
-    else:
-        data = _source(Config().data)
-        folder = Path(DATA.value or "")
-        titled = not (DATA.value and folder.is_dir()) or has_titles(folder)
-        document = TextField(side="document", column="text", title="title" if titled else "")
-        fields: Any = {"query": TextField(column="query"), "document": document}
-        config = Config(fields=fields, data=data)
-    task = make_task(config, _source(config.data), None, DOCUMENTS.value)
-    return task, WordSearcher(task, text_columns(config)), config
+    given = cli.load_config() if cli.CONFIG.value is not None else None
+    data = _data(given)
+    config = given or config_of_texts(data)
+    return *search_with_bm25(config, data, DOCUMENTS.value), config
 
 
 def _model() -> "tuple[Task, CandidateSearcher, Config]":
     """The model of --run."""
-    from big_retrieval.data.build import make_readers, make_reading
     from big_retrieval.inference.load import load
     from big_retrieval.interop.model import import_model
-    from big_retrieval.mining.searchers import ModelSearcher
-    from big_retrieval.mining.task import make_task
+    from big_retrieval.mining.searchers import search_with_model
 
     path = str(RUN.value)
     if cli.CONFIG.value is None:
         model = load(path, batch_size=BATCH)
+        data, config = _data(model.config), model.config
     else:
-        model = import_model(path, like=cli.load_config(), batch_size=BATCH)
-    config = model.config
-    if cli.CONFIG.value is not None:
-        config = dataclasses.replace(config, data=cli.load_config().data)
-    readers = make_readers(config, model.tokenizer)
-    task = make_task(config, _source(config.data), model.tokenizer, DOCUMENTS.value)
-    reading = make_reading(config.loader)
-    searcher = ModelSearcher(task, config, readers, model.encoder, model.weights, reading)
-    return task, searcher, config
+        given = cli.load_config()
+        model = import_model(path, like=given, batch_size=BATCH)
+        data, config = _data(given), dataclasses.replace(model.config, data=given.data)
+    return *search_with_model(model, data, DOCUMENTS.value), config
 
 
-def _source(other: "Source") -> "Source":
-    """The data of --data, or others."""
-    if not DATA.value:
-        return other
-    if Path(DATA.value).is_dir():
-        policy: Any = DUPLICATES.value
-        return Beir(path=DATA.value, split=SPLIT.value, min_relevance=1, duplicates=policy)
-    return Dpr(path=DATA.value, positive="any")
+def _data(config: "Config | None") -> "Source":
+    """The data of --data, or else of a config."""
+    from big_retrieval.mining.task import source_of_path
+
+    if DATA.value:
+        duplicates: Any = DUPLICATES.value
+        return source_of_path(DATA.value, SPLIT.value, duplicates)
+    assert config is not None  # `_checked` has asked for one of both
+    return config.data

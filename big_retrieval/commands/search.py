@@ -7,18 +7,13 @@
 --mode=bag asks by the words of the query alone, with the index and without its model.
 """
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from big_retrieval import cli
-from big_retrieval.errors import Damaged, UserError
-from big_retrieval.runtime import locks, screen
-
-if TYPE_CHECKING:
-    from big_retrieval.retrieval.searching import IndexSearcher
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
 
 WITHOUT = ("config", "workdir")
 INDEX = flags.DEFINE_string("index", None, "The folder of the index")
@@ -52,6 +47,7 @@ def main() -> None:
 
 
 def _search() -> None:
+    from big_retrieval.retrieval.answers import answer, converse
     from big_retrieval.retrieval.searching import open_searcher
 
     searcher = open_searcher(
@@ -68,11 +64,10 @@ def _search() -> None:
         where = {"column": column, "id": ID.value, "tag": TAG.value}
         searcher.write_run(QUERIES.value, Path(str(OUT.value)), DEPTH.value, **where)
         print(f"written to {OUT.value}")
-        return
-    if QUERY.value is not None:
-        answer(searcher, QUERY.value)
-        return
-    converse(searcher)
+    elif QUERY.value is not None:
+        answer(searcher, QUERY.value, DEPTH.value)
+    else:
+        converse(searcher, DEPTH.value)
 
 
 def _check_flags() -> None:
@@ -85,51 +80,3 @@ def _check_flags() -> None:
         raise UserError("--query is empty; give it a word, or an image's file.")
     if bool(QUERIES.value) != bool(OUT.value):
         raise UserError("--queries=FILE and --out=run.trec go together; give both or neither.")
-
-
-def answer(searcher: "IndexSearcher", query: str) -> None:
-    """Prints the best documents of one query.
-
-    Raises:
-      UserError: it is an image that cannot be read.
-    """
-    try:
-        found = searcher.show(query, DEPTH.value)
-    except Damaged as problem:
-        raise UserError(str(problem)) from None
-    for rank, document in enumerate(found, 1):
-        print(f"{rank:>3}  {document.score:<9.4f} {document.id}  {document.shown}".rstrip())
-        if document.words:
-            words = ", ".join(f"{word} {value:.3g}" for word, value in document.words[:8])
-            print(f"     {words}")
-    if not found:
-        print("nothing found: no document shares a word with the query")
-    sys.stdout.flush()
-
-
-def converse(searcher: "IndexSearcher") -> None:
-    """Answers one line after the other, from a terminal or a pipe, to its end.
-
-    What is wrong with a line is said, and the next one read. Once nobody reads the answers any more
-    (`| head -1`) no further line is read.
-    """
-    terminal = sys.stdin.isatty()
-    if terminal:
-        import readline  # noqa: F401  # lines can be edited, and called back
-
-        count, about = len(searcher.index), searcher.index.about
-        print(f"{count:,} documents of {about.kind} {searcher.index.folder}; Ctrl-D ends")
-    while True:
-        try:
-            line = input("query> " if terminal else "").strip()
-        except EOFError:
-            if terminal:
-                print()
-            return
-        try:
-            if line:
-                answer(searcher, line)
-        except UserError as problem:
-            print(f"error: {problem}", file=sys.stderr, flush=True)
-        if screen.closed():
-            return

@@ -8,9 +8,7 @@ anew, --slurm prints the command that submits the same list as a SLURM array (--
 """
 
 import os
-import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +17,10 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
-from big_retrieval.io import manifest
 from big_retrieval.sweep import runner, slurm, spec
 from big_retrieval.sweep.check import check_all
 from big_retrieval.sweep.spec import Sweep, SweepRun
-from big_retrieval.sweep.table import read_results, write_tables
+from big_retrieval.sweep.table import progress_table, read_results, write_tables
 
 LOG = True
 WITHOUT = ("config", "wait")
@@ -38,52 +35,10 @@ SUBMIT = flags.DEFINE_bool("submit", False, "With --slurm: submit it")
 SBATCH = flags.DEFINE_string("sbatch", "", "With --slurm: more options of sbatch")
 
 
-def workdir() -> Path:
-    """--workdir, or runs/<sweep>-<arg>."""
-    if cli.WORKDIR.value:
-        return Path(cli.WORKDIR.value)
-    file, _, arg = (SWEEP.value or "").partition(":")
-    arg = re.sub(r"[^A-Za-z0-9_.=-]+", "-", arg).strip("-")
-    return Path("runs") / (f"{Path(file).stem}-{arg}" if arg else Path(file).stem)
-
-
-def state(run: SweepRun) -> str:
-    """How far a run is, in a word or two."""
-    if read_results(run) is not None:
-        return "finished"
-    steps = manifest.complete_steps(run.folder / "checkpoints")
-    return f"at step {steps[-1]}" if steps else "new"
-
-
-def show(runs: Sequence[SweepRun]) -> None:
-    """A line for each run: number, name, state, configuration."""
-    width = max(len(run.name) for run in runs)
-    for run in runs:
-        print(f"{run.number:>4}  {run.name:<{width}}  {state(run):<13}  {run.entry.config}")
-
-
-def submit(runs: Sequence[SweepRun], folder: Path) -> None:
-    """Prints the sbatch command of the runs that are not finished; with --submit, runs it."""
-    left = [run.number for run in runs if read_results(run) is None]
-    if not left:
-        raise UserError(f"all chosen runs are finished: --table makes the table in {folder} anew.")
-    command = slurm.command(left, sweep=SWEEP.value or "", workdir=folder, options=SBATCH.value)
-    print(shlex.join(command), flush=True)
-    if SUBMIT.value:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        try:
-            status = subprocess.run(command).returncode
-        except FileNotFoundError:
-            raise UserError(
-                "there is no sbatch on this machine: submit from a SLURM login."
-            ) from None
-        if status:
-            sys.exit(status)
-
-
 def main() -> None:
     """Reads the sweep file and does what the flags say."""
-    sweep, folder = _load(), workdir()
+    sweep = _load()
+    folder = cli.workdir(SWEEP.value)
     runs = spec.runs_of(sweep, folder)
     chosen = spec.choose(runs, ONLY.value)
 
@@ -91,7 +46,7 @@ def main() -> None:
         return write_tables(sweep, runs, folder, f"{folder.name}: {SWEEP.value}")
 
     if LIST.value:
-        show(chosen)
+        print(progress_table(chosen))
         return
     if TABLE.value:
         print(tables())
@@ -100,12 +55,10 @@ def main() -> None:
     if DRY_RUN.value:
         for run in chosen:
             print(shlex.join(["big-retrieval", "train", *run.flags()]))
-    elif SLURM.value:
-        submit(chosen, folder)
-    else:
-        status = runner.run_all(chosen, tables)
-        if status:
-            sys.exit(status)
+        return
+    status = _submit(chosen, folder) if SLURM.value else runner.run_all(chosen, tables)
+    if status:
+        sys.exit(status)
 
 
 def _load() -> Sweep:
@@ -123,3 +76,13 @@ def _load() -> Sweep:
             "start big-retrieval train for each run that --dry-run prints."
         )
     return spec.load(SWEEP.value)
+
+
+def _submit(runs: Sequence[SweepRun], folder: Path) -> int:
+    """Prints the sbatch command of the runs that are not finished; with --submit, runs it."""
+    left = [run.number for run in runs if read_results(run) is None]
+    if not left:
+        raise UserError(f"all chosen runs are finished: --table makes the table in {folder} anew.")
+    command = slurm.command(left, sweep=SWEEP.value or "", workdir=folder, options=SBATCH.value)
+    print(shlex.join(command), flush=True)
+    return slurm.submit(command, folder) if SUBMIT.value else 0

@@ -1,5 +1,7 @@
 """Two systems compared query by query: paired tests over the values of every metric of both."""
 
+import csv
+import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,9 +16,11 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, order, parse_metric
 from big_retrieval.evals.rankings import FOLDER, QUERIES, read_values
 from big_retrieval.evals.trec import FileQrels, Run, read_qrels, read_run
+from big_retrieval.io.durable import write_bytes
 
 log = logging.getLogger(__name__)
 Values = tuple[list[str], Mapping[str, np.ndarray]]  # ids of queries, metric -> value of each
+HEADER = ("evaluator", "metric", "queries", "a", "b", "difference", "p", "wins", "ties", "losses")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,9 @@ class Comparison:
     wins: int
     ties: int
     losses: int
+
+
+ComparisonTable = Sequence[tuple[str, str, Comparison]]  # evaluator, metric, their comparison
 
 
 def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
@@ -73,7 +80,7 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
 
 def compare_systems(
     a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]]
-) -> list[tuple[str, str, Comparison]]:
+) -> ComparisonTable:
     """Every metric that both systems have: evaluator, metric, and the comparison.
 
     Args:
@@ -207,3 +214,32 @@ def _values(
     whole = np.array([list(judged.values())])
     values = graded_metrics(relevance.reshape(1, -1), whole, metrics)
     return {name: float(value[0]) for name, value in values.items()}
+
+
+def as_text(a: Path, b: Path, table: ComparisonTable) -> str:
+    """Comparisons for the screen, a line each."""
+    lines, last = [f"A  {a}", f"B  {b}"], None
+    for evaluator, metric, x in table:
+        if evaluator != last:
+            lines += [
+                "",
+                f"{evaluator or 'run files'}, {x.queries:,} queries",
+                f"  {'metric':<12} {'A':>8} {'B':>8} {'B - A':>9} {'p':>9}   wins ties losses",
+            ]
+        last = evaluator
+        lines.append(
+            f"  {metric:<12} {x.means[0]:>8.4f} {x.means[1]:>8.4f} {x.difference:>+9.4f} "
+            f"{x.p:>9.2g} {x.wins:>6} {x.ties:>4} {x.losses:>6}"
+        )
+    return "\n".join(lines)
+
+
+def write_csv(file: Path, table: ComparisonTable) -> None:
+    """Writes comparisons as a CSV file, a row each."""
+    content = io.StringIO(newline="")
+    rows = csv.writer(content)
+    rows.writerow(HEADER)
+    for evaluator, metric, x in table:
+        counts = (x.wins, x.ties, x.losses)
+        rows.writerow((evaluator, metric, x.queries, *x.means, x.difference, x.p, *counts))
+    write_bytes(file, content.getvalue().encode())

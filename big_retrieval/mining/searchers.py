@@ -10,14 +10,17 @@ import scipy.sparse
 
 from big_retrieval import similarity
 from big_retrieval.config import Config
+from big_retrieval.config.sources import Source
+from big_retrieval.data.build import make_readers, make_reading
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
-from big_retrieval.evals.bm25 import Bm25, side_texts
+from big_retrieval.evals.bm25 import Bm25, side_texts, text_columns
 from big_retrieval.evals.encoding import average, encode_fields
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.inference.fingerprint import params_sha256
-from big_retrieval.mining.task import Task
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.mining.task import Task, make_task
 
 PAIRS = 4096  # whose scores are computed at a time
 CHUNK = 256  # queries that are scored against all documents at a time
@@ -139,3 +142,21 @@ class ModelSearcher:
                 scores = self._topology.paired(jnp.asarray(a), jnp.asarray(b))
             np.fmax.at(out, places, np.asarray(scores, np.float64))
         return out
+
+
+def search_with_bm25(
+    config: Config, data: Source, documents: str | None
+) -> tuple[Task, WordSearcher]:
+    """The task of some data, and BM25 over the texts of its fields; arguments as `make_task`."""
+    task = make_task(config, data, None, documents)
+    return task, WordSearcher(task, text_columns(config))
+
+
+def search_with_model(
+    model: TrainedModel, data: Source, documents: str | None
+) -> tuple[Task, ModelSearcher]:
+    """The task of some data, and a model that searches its documents; see `make_task`."""
+    config = model.config
+    readers, reading = make_readers(config, model.tokenizer), make_reading(config.loader)
+    task = make_task(config, data, model.tokenizer, documents)
+    return task, ModelSearcher(task, config, readers, model.encoder, model.weights, reading)

@@ -3,20 +3,22 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from big_retrieval.config import Config
+from big_retrieval.config import Beir, Config, Dpr, TextField
 from big_retrieval.config.sources import Source
 from big_retrieval.data.build import make_readers, make_source
 from big_retrieval.data.fields.reader import FieldReader, source_texts
 from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Chain, Rows, Table
 from big_retrieval.data.formats.views import renamed
-from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.judged.qrels import DuplicatePolicy, JudgedSource
 from big_retrieval.data.negatives import read_negatives
 from big_retrieval.data.passages.collection import Collection
+from big_retrieval.data.passages.published import has_titles
 from big_retrieval.data.sources import RecordSource, is_absent, value_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.evals.rankings import id_of
@@ -79,6 +81,27 @@ class Task:
             return True
         question, (_, text) = self.question(query).split(), self.text(document)
         return question in (text.split(), self.whole_text(document).split())
+
+
+def source_of_path(path: str, split: str, duplicates: DuplicatePolicy) -> Source:
+    """Queries and right documents of a path: a folder in BEIR's form, or a file in DPR's form.
+
+    Args:
+      path: the folder or file.
+      split: of BEIR's qrels.
+      duplicates: what becomes of BEIR's pairs that are judged twice.
+    """
+    if Path(path).is_dir():
+        return Beir(path=path, split=split, min_relevance=1, duplicates=duplicates)
+    return Dpr(path=path, positive="any")
+
+
+def config_of_texts(data: Source) -> Config:
+    """A config for data of `source_of_path` without one: the fields query, and title and text."""
+    titled = not isinstance(data, Beir) or has_titles(Path(data.path))
+    document = TextField(side="document", column="text", title="title" if titled else "")
+    fields: Any = {"query": TextField(column="query"), "document": document}
+    return Config(fields=fields, data=data)
 
 
 def make_task(config: Config, data: Source, tokenizer: Any, documents: str | None) -> Task:

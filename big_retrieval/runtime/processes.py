@@ -247,11 +247,11 @@ def _tell(group: ProcessGroup, codes: Sequence[int | None]) -> None:
     """Says who failed, how, and with which last words."""
     for number, code in enumerate(codes):
         if code:
-            log.info(f"process {number} {describe(code)}")
+            log.warning(f"process {number} {describe(code)}")
             if number:  # the first one's words are on the screen
                 screen.put(group.last_words(number), sys.stderr)
     for number in group.stopped():
-        log.info(f"process {number} is stopped (SIGSTOP, or a debugger)")
+        log.warning(f"process {number} is stopped (SIGSTOP, or a debugger)")
     rest = sum(code is None for code in codes)
     if rest:
         log.info(f"ending the other {rest}" if rest > 1 else "ending the other one")

@@ -5,6 +5,7 @@ A run is finished when its folder has a results.json, and only then; everything 
 So there is no state of the sweep that an interruption could leave half-written.
 """
 
+import logging
 import shlex
 import signal
 import subprocess
@@ -70,9 +71,9 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
     if stop.first is not None:
         screen.say("stopped; to go on, repeat the same command")
         return 128 + stop.first
-    for run in left:
-        screen.say(f"{outcomes[run.name]}: {run.name}")
-    screen.say(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
+    told = [f"{outcomes[run.name]}: {run.name}" for run in left]
+    told.append(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
+    screen.say("\n".join(told), logging.WARNING)
     return MISTAKE if {outcomes[run.name] for run in left} == {"refused"} else 1
 
 
@@ -172,7 +173,7 @@ class RunProcess:
             screen.say(f"{head}  {lines[-1] if status == 0 and lines else 'stopped'}")
             return "stopped"
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
-        screen.say(f"{head}  failed {how} after {took}; {self.log} ends with")
-        for line in lines[-1:] if status == MISTAKE else lines[-SHOWN:]:
-            screen.say(f"    {line}")
+        ends = lines[-1:] if status == MISTAKE else lines[-SHOWN:]
+        told = [f"{head}  failed {how} after {took}; {self.log} ends with", *ends]
+        screen.say("\n    ".join(told), logging.WARNING)
         return "refused" if status == MISTAKE else "failed"

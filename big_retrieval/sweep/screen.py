@@ -1,5 +1,6 @@
 """What a sweep shows while a run is under way: one line, from the last lines of the run's log."""
 
+import logging
 import re
 import shutil
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from big_retrieval.runtime.clock import duration, seconds_of
 
+log = logging.getLogger(__name__)
 STEP = re.compile(r"step +\d+/\d+ .*eta (\S+)")
 QUIET = 60.0  # seconds between two lines where the output is no terminal
 TAIL = 16_384  # bytes at the end of a log that are looked at
@@ -24,11 +26,14 @@ def last_lines(log: Path, start: int) -> list[str]:
 
 
 class Screen:
-    """Lines for the user; see `runtime.screen` for terminals that have gone away."""
+    """Lines for the user: messages that stay, and on a terminal one line that is overwritten.
+
+    Without messages of the level info (`--verbosity=warning`) only failures are shown.
+    """
 
     def __init__(self) -> None:
         """Starts with no line on the screen."""
-        self._terminal = sys.stdout.isatty()
+        self._terminal = sys.stdout.isatty() and log.isEnabledFor(logging.INFO)
         self._shown = 0  # columns of the line that is to be overwritten
         self._last = ("", 0.0)  # what a quiet output was told, and when
         self._known: list[float] = []  # seconds of finished runs
@@ -38,10 +43,15 @@ class Screen:
         if isinstance(seconds, int | float):
             self._known.append(float(seconds))
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        print("\r" + " " * self._shown + "\r" if self._shown else "", end="")
-        print(text, flush=True)
+    def say(self, text: str, level: int = logging.INFO) -> None:
+        """A line that stays.
+
+        Args:
+          text: the line, or lines.
+          level: of the message.
+        """
+        print("\r" + " " * self._shown + "\r" if self._shown else "", end="", flush=True)
+        log.log(level, text)
         self._shown, self._last = 0, ("", time.monotonic())
 
     def begin(self, text: str) -> None:

@@ -4,10 +4,12 @@ The script adds --only with the number of its task, and goes back to the queue u
 """
 
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from big_retrieval.config import shipped
+from big_retrieval.errors import UserError
 
 SCRIPT = Path("launch/slurm.sbatch")
 
@@ -35,6 +37,23 @@ def command(numbers: Sequence[int], *, sweep: str, workdir: Path, options: str =
         f"--sweep={sweep}",
         f"--workdir={workdir}",
     ]
+
+
+def submit(command: Sequence[str], workdir: Path) -> int:
+    """Runs the sbatch command, and returns its exit status.
+
+    Args:
+      command: of `command`.
+      workdir: the sweep's folder.
+
+    Raises:
+      UserError: this machine has no sbatch.
+    """
+    (workdir / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        return subprocess.run(command).returncode
+    except FileNotFoundError:
+        raise UserError("there is no sbatch on this machine: submit from a SLURM login.") from None
 
 
 def script() -> Path:

@@ -1,4 +1,4 @@
-"""The tables of a sweep: what its finished runs' results.json say.
+"""The tables of a sweep: how far its runs are, and what their results.json say.
 
 results.csv has a row for each finished run with all of its metrics; results.md a row for each name
 with mean and deviation over the seeds. Both are made anew from all runs each time, so that several
@@ -14,6 +14,7 @@ from typing import Any
 
 from big_retrieval.errors import UserError
 from big_retrieval.io.durable import write_bytes
+from big_retrieval.io.manifest import complete_steps
 from big_retrieval.report.numbers import natural
 from big_retrieval.report.table import Results, TableRow, markdown, means_of_rows
 from big_retrieval.runtime.locks import holding
@@ -41,6 +42,22 @@ def read_results(run: SweepRun) -> dict[str, Any] | None:
             f"{path} is damaged: delete it, and the run ends again from its checkpoint."
         )
     return found
+
+
+def progress_table(runs: Sequence[SweepRun]) -> str:
+    """A line for each run: number, name, how far it is, configuration."""
+    width = max(len(run.name) for run in runs)
+    return "\n".join(
+        f"{run.number:>4}  {run.name:<{width}}  {_progress(run):<13}  {run.entry.config}"
+        for run in runs
+    )
+
+
+def _progress(run: SweepRun) -> str:
+    if read_results(run) is not None:
+        return "finished"
+    steps = complete_steps(run.folder / "checkpoints")
+    return f"at step {steps[-1]}" if steps else "new"
 
 
 def write_tables(sweep: Sweep, runs: Sequence[SweepRun], workdir: Path, title: str) -> str:

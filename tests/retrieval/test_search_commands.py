@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from scipy import sparse
 
 import big_retrieval
 from big_retrieval import config as configs
-from big_retrieval.commands import search
 from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.evals.trec import read_run
-from big_retrieval.retrieval import open_index
+from big_retrieval.retrieval import answers, open_index
 from big_retrieval.retrieval.encode import rows_of
 from big_retrieval.retrieval.making import IndexOptions, make
 from big_retrieval.retrieval.searching import open_searcher
@@ -427,16 +425,15 @@ def test_a_mistyped_image_does_not_end_the_questions(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(search, "DEPTH", SimpleNamespace(value=1))
     lines = f"{place / 'nowhere.png'}\n{place / 'bad.png'}\n{place / '5.png'}\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    search.converse(by_images.searcher)
+    answers.converse(by_images.searcher, 1)
     said = capsys.readouterr()
     assert said.out.split()[2] == "d5"
     assert said.err.count("error: ") == 2
     assert "nowhere.png" in said.err
     with pytest.raises(UserError, match=r"nowhere\.png"):
-        search.answer(by_images.searcher, str(place / "nowhere.png"))
+        answers.answer(by_images.searcher, str(place / "nowhere.png"), 1)
 
 
 def test_faiss_is_not_for_words(lexical: Path) -> None:

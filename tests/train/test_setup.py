@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,10 +15,11 @@ from big_retrieval import config as configs
 from big_retrieval import parallel
 from big_retrieval.config import Config, recipe
 from big_retrieval.errors import UserError
+from big_retrieval.runtime import distributed
 from big_retrieval.train import summary
 from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import set_up
+from big_retrieval.train.setup import fingerprints, set_up
 from tests.helpers import losses, results, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -177,3 +179,21 @@ def test_a_new_run_does_not_speak_of_accidents(
     checkpoints.close()
     assert step is None
     assert "intact" not in capsys.readouterr().out
+
+
+def test_one_process_reads_the_files_beside_the_records_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[str] = []
+    readers: Any = {
+        name: SimpleNamespace(fingerprint=lambda name=name: reads.append(name) or name)
+        for name in ("a", "")
+    }
+    assert fingerprints(readers) == {"a": "a"}
+    assert len(reads) == 2
+    heard: list[str] = []
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
+    assert fingerprints(readers) == dict.fromkeys(("a", ""), "of the first")
+    assert (len(reads), heard) == (2, ["", ""])

@@ -238,3 +238,47 @@ def _same(source: GradedPairs, side: SideRecords, numbers: pa.Array, column: str
 
 def _chosen(words: Sequence[str], numbers: np.ndarray) -> pa.Array:
     return pa.array(words).take(pa.array(numbers.astype(np.int8)))
+
+
+def describe(summary: dict[str, Any]) -> list[str]:
+    """The lines that tell a user what `split_files` wrote; takes what it returns."""
+    lines = [
+        f"{what:15} {found['training']:>10,} for training, {found['novel']:,} novel"
+        for what, found in ((what, summary[what]) for what in ("queries", "documents"))
+    ]
+    for name, found in summary["splits"].items():
+        lines.append(
+            f"{name:15} {found['pairs']:>10,} pairs, {found['queries']:,} queries "
+            f"({found['dev_queries']:,} dev), {found['documents']:,} documents "
+            f"({found['judged_documents']:,} judged)"
+        )
+    lines += [f"skipped         {note}" for note in summary["skipped"]]
+    lines += [f"renamed         {old} is {new}" for old, new in summary["renamed_columns"].items()]
+    group = summary["group_column"]
+    lines.append(
+        f"leaks           none: no query text and no {group or 'document'} is on both sides"
+    )
+    same, texts = summary["queries_that_share_their_text"], summary["document_texts_on_both_sides"]
+    if same:
+        lines.append(f"                {same:,} queries have the text of another one")
+    if texts:
+        lines.append(
+            f"                {texts:,} texts of documents are on both sides under different ids; "
+            "--group_column keeps documents together"
+        )
+    keys = _changed(summary["read"]["in_domain"])
+    lines.append("to train on it  --config.data.type=graded " + " ".join(keys))
+    return lines
+
+
+def _changed(read: dict[str, Any]) -> list[str]:
+    """The keys of a source that differ from the default, as the command line takes them."""
+    default, out = Graded(), []
+    for name, value in read.items():
+        value = tuple(value) if isinstance(value, list) else value
+        if value == getattr(default, name):
+            continue
+        if isinstance(value, tuple):
+            value = "'" + repr(value).replace("'", '"') + "'"
+        out.append(f"--config.data.{name}={value}")
+    return out
