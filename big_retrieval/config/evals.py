@@ -124,6 +124,7 @@ class Retrieval(Evaluator):
     # network), "binary" (documents), "top_k=64" or "top_k=64/128" (see evals/modes.py)
     modes: tuple[str, ...] = ()
     chunk: AtLeast1 = 1024  # queries scored at a time
+    rankings: bool = False  # at the end, write each query's metrics to rankings/
     every: int | None = None  # None: `eval_every`; 0: at the end only
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -147,11 +148,12 @@ class Retrieval(Evaluator):
         return {"query": [self.query], "document": [self.document]}
 
     def metric_names(self, config: "Config") -> Sequence[str]:
-        """`image_to_text/R@1`, ...; `words@5` of lexical models of images and texts."""
+        """`image_to_text/R@1`, ..., `rsum`; `words@5` of lexical models of images and texts."""
         ways = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
-        metrics = (*self.search_metrics, "mean_rank", "median_rank")
+        metrics = (*self.search_metrics, "R-precision", "mean_rank", "median_rank")
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
+        found += [f"{mode}rsum" for mode in modes]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(field.head.lexical for field in fields)
         if lexical and {field.modality for field in fields} == {"image", "text"}:

@@ -154,10 +154,10 @@ def run(
 
 
 def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
-    """The evaluators, those that rank made to write their rankings, whatever the config says."""
+    """The evaluators, those that can made to write their rankings, whatever the config says."""
     return {
         prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
-        if part_of(each).judged
+        if "rankings" in getattr(part_of(each), "__dataclass_fields__", ())
         else each
         for prefix, each in evaluators.items()
     }

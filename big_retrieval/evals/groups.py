@@ -30,6 +30,8 @@ class FieldItems:
       owners: int64 [n]; an embedding of the other side is a right answer where its owner is the
         same.
       items: int64 [n, 2]: record, and text in the record (0 for an image).
+      further: embeddings of the other side that are right answers whatever their owner, int64 [n,
+        E], filled up with -1; None: there are none.
     """
 
     field: str
@@ -38,6 +40,12 @@ class FieldItems:
     embeddings: Embeddings
     owners: np.ndarray
     items: np.ndarray
+    further: np.ndarray | None = None
+
+    def names(self) -> list[str]:
+        """What each item is called in files: its record's number, of a text "7#2"."""
+        single = self.reader.field.modality != "text"
+        return [f"{record}" if single else f"{record}#{text}" for record, text in self.items]
 
 
 def encode_items(

@@ -3,16 +3,20 @@
     rankings/<evaluator>/run.trec      a TREC run, of `depth` documents a query
                          queries.csv   a row for each query that was asked: its id, its metrics
 
+Evaluators that rank no judged documents write `queries.csv` alone; those that search in two
+directions write one for each, `rankings/<evaluator>-image_to_text/` and so on.
+
 `big-retrieval compare` reads them again.
 """
 
 import contextlib
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import jax
 import numpy as np
 
 from big_retrieval.data.judged.qrels import JudgedSource
@@ -107,6 +111,32 @@ class Rankings:
                 with contextlib.suppress(OSError):
                     self._files.__exit__(type(problem), problem, None)
                 raise
+
+
+def write_values(
+    folder: Path, queries: Sequence[str], values: Mapping[str, np.ndarray], extras: Extras | None
+) -> None:
+    """Writes the values of all queries where there is no ranking to be written with them.
+
+    Args:
+      folder: of the evaluator, or of one of its directions.
+      queries: their ids, [Q].
+      values: metric -> value of each query, [Q].
+      extras: makes a file that cannot be written a warning; None: that is an error.
+    """
+    if jax.process_index() != 0:
+        return
+    name = f"{folder.parent.name}/{folder.name}"
+    with (
+        contextlib.nullcontext() if extras is None else extras(name),
+        PartialFile(folder / QUERIES) as table,
+    ):
+        rows = csv.writer(table.file)
+        rows.writerow(["query", *values])
+        numbers = zip(*(each.tolist() for each in values.values()), strict=True)
+        rows.writerows(
+            [query, *map(repr, row)] for query, row in zip(queries, numbers, strict=True)
+        )
 
 
 def read_values(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:

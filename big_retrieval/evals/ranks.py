@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,48 @@ from big_retrieval.inference.encoder import Embeddings, Encoder
 Score = Callable[[jax.Array, jax.Array], jax.Array]
 
 
+class Ranks(NamedTuple):
+    """Where queries find their right documents.
+
+    Attributes:
+      best: the rank, from 1, of the best-placed right document, int64 [Q].
+      precision: R-precision: the share of right documents among the first P, where P is the number
+        of right documents of the query; float64 [Q], 0 of a query without any.
+    """
+
+    best: np.ndarray
+    precision: np.ndarray
+
+
 @lru_cache(maxsize=32)
-def _ranker(score: Score) -> Callable[..., jax.Array]:
-    def rank(queries: jax.Array, ids: jax.Array, documents: jax.Array, owners: jax.Array):
+def _ranker(score: Score, most: int) -> Callable[..., Any]:
+    """A function of queries, what is right for them, documents and their owners.
+
+    It gives, [C] each, the rank of the best right document, how many right documents are among the
+    first P, and P. `most` is the largest P.
+    """
+
+    def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array, owners: jax.Array):
         scores = score(queries, documents)  # [C, D]
-        right = ids[:, None] == owners[None, :]  # [C, D]
+        right = wanted[:, :1] == owners[None, :]  # [C, D]
+        further = jnp.where(wanted[:, 1:] < 0, len(owners), wanted[:, 1:])  # [C, E]
+        right = right.at[jnp.arange(len(right))[:, None], further].set(True, mode="drop")
         best = jnp.max(jnp.where(right, scores, -jnp.inf), axis=1, keepdims=True)  # [C, 1]
         # Not "scores >= best": a NaN compares false both ways and must count against the model.
         ahead = ~right & ~(scores < best)
-        return 1 + jnp.sum(ahead, axis=1)  # [C]
+        count = jnp.sum(right, axis=1)  # [C]
+        first = 1 + jnp.sum(ahead, axis=1)  # [C]
+        if most <= 1:
+            return first, jnp.where(first == 1, count, 0), count
+        worst = jnp.where(right, -jnp.inf, jnp.inf)  # of a NaN
+        scores = jnp.where(jnp.isnan(scores), worst, scores)
+        top = jax.lax.top_k(scores, most)[0]  # [C, most]
+        last = jnp.take_along_axis(top, jnp.maximum(count, 1)[:, None] - 1, axis=1)  # [C, 1]
+        above, alike = scores > last, scores == last
+        # Of the documents with the last score wrong ones come first.
+        left = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~right, axis=1)
+        found = jnp.sum(above & right, axis=1) + jnp.maximum(left, 0)
+        return first, jnp.where(count > 0, found, 0), count
 
     return rank
 
@@ -64,7 +97,7 @@ class DocumentScorer:
           make: from how embeddings are scored to a jit-able function of (embeddings [C, M, N], ids
             [C], documents, *whole) to arrays [C, ...]; the same function for the same score.
           queries: embeddings [Q, M, N], or CSR [Q, V].
-          query_ids: [Q]; padding rows get -1.
+          query_ids: [Q, ...]; padding rows get -1.
           *whole: what `encoder.whole` gives.
 
         Returns:
@@ -82,7 +115,7 @@ class DocumentScorer:
             missing = size - len(part)
             padded = [
                 np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]),
-                np.concatenate([ids, np.full(missing, -1, ids.dtype)]),
+                np.concatenate([ids, np.full((missing, *ids.shape[1:]), -1, ids.dtype)]),
             ]
             found = self._encoder.map_rows(function, padded, self._whole, *whole)
             out.append(jax.tree.map(partial(_head, rows=len(part)), found))
@@ -137,8 +170,9 @@ def ranks(
     score: Score,
     encoder: Encoder,
     chunk: int,
-) -> np.ndarray:
-    """For each query the rank, from 1, of its best-placed right document.
+    further: np.ndarray | None = None,
+) -> Ranks:
+    """Where each query finds its right documents.
 
     A wrong document with the same score as the right one ranks before it, so that a model which
     scores everything alike gets no better than chance. The scores of `chunk` queries against all
@@ -152,13 +186,17 @@ def ranks(
       score: a topology's score on blocks.
       encoder: knows the devices.
       chunk: queries at a time.
-
-    Returns:
-      int64 [Q].
+      further: numbers of documents that are right as well, int64 [Q, E], filled up with -1; None:
+        there are none.
     """
     scorer = DocumentScorer(documents, score=score, encoder=encoder, chunk=chunk)
-    found = scorer.map(_ranker, queries, query_ids, encoder.whole(document_ids))  # [Q]
-    return found.astype(np.int64)
+    wanted = np.asarray(query_ids)[:, None]  # [Q, 1]
+    if further is not None:
+        wanted = np.concatenate([wanted, further.astype(wanted.dtype)], axis=1)  # [Q, 1 + E]
+    most = int(np.unique(document_ids, return_counts=True)[1].max(initial=1)) + wanted.shape[1] - 1
+    make = partial(_ranker, most=min(most, len(document_ids)))
+    best, found, count = scorer.map(make, queries, wanted, encoder.whole(document_ids))  # [Q] each
+    return Ranks(best.astype(np.int64), found / np.maximum(count, 1))
 
 
 @lru_cache(maxsize=32)

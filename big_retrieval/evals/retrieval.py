@@ -2,7 +2,9 @@
 
 import dataclasses
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,28 +19,45 @@ from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.modes import SIDES, parse_mode
-from big_retrieval.evals.ranks import ranks
+from big_retrieval.evals.rankings import write_values
+from big_retrieval.evals.ranks import Ranks, ranks
 from big_retrieval.inference.encoder import Encoder
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
 STRONGEST = 5  # words of an image that are looked at
 
 
-def summarise(found: np.ndarray, recall_at: tuple[int, ...]) -> dict[str, float]:
-    """Recalls as fractions, mean and median rank.
+def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Whether each query has a right answer among the first k, and its R-precision, [Q] each.
 
     Args:
-      found: rank of the best right answer of each query, from 1, [Q].
+      found: where the right answers are.
       recall_at: the k of R@k.
     """
-    out = {f"R@{k}": float(np.mean(found <= k)) for k in recall_at}
-    return {**out, "mean_rank": float(np.mean(found)), "median_rank": float(np.median(found))}
+    recalls = {f"R@{k}": (found.best <= k).astype(np.float64) for k in recall_at}
+    return {**recalls, "R-precision": found.precision}
+
+
+def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
+    """Recalls and R-precision as fractions, mean and median rank.
+
+    Between two ranks in the middle the median is the smaller whole one, as papers on image-text
+    retrieval have it: floor(median of ranks from 0) + 1.
+
+    Args:
+      found: where the right answers are.
+      recall_at: the k of R@k.
+    """
+    out = {name: float(np.mean(values)) for name, values in by_query(found, recall_at).items()}
+    out["mean_rank"] = float(np.mean(found.best))
+    return {**out, "median_rank": float(np.floor(np.median(found.best)))}
 
 
 @dataclass(frozen=True)
 class RetrievalEvaluator:
-    """R@k, mean and median rank, of document to query field and back.
+    """R@k, R-precision, mean and median rank, of document to query field and back.
 
     Where a record has several texts, an image's best-placed one counts, and each text is a query
     of its own. With a group column, every record of the query's group is a right answer, and
@@ -75,17 +94,23 @@ class RetrievalEvaluator:
         self,
         weights: Any,
         show: examples.Show | None = None,
+        rankings: Path | None = None,
+        extras: Extras | None = None,
     ) -> dict[str, float]:
         """Encodes all records and ranks them.
 
         Args:
           weights: the parameters.
           show: takes examples of each direction, where they are wanted.
+          rankings: each query's values go to the folder `<rankings>-<document>_to_<query>`, and
+            those of the other direction beside it; None: they are not written.
+          extras: says that the values cannot be written; None: that is an error.
 
         Returns:
-          `<document>_to_<query>/R@1` and so on, and the other direction; of lexical models
-          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an image's
-          five strongest words that one of its texts holds.
+          `<document>_to_<query>/R@1` and so on, and the other direction; `rsum`, the sum of all
+          recalls in percent; of lexical models `<mode>/<document>_to_<query>/R@1`, and of their
+          images `words@5`, the share of an image's five strongest words that one of its texts
+          holds.
         """
         c = self.config
         names = c.document, c.query
@@ -95,16 +120,27 @@ class RetrievalEvaluator:
         )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
-        for first, second in (names, names[::-1]):
-            found = ranks_of(fields[first], fields[second], **how)
-            for metric, value in summarise(found, c.recall_at).items():
-                out[f"{first}_to_{second}/{metric}"] = value
+        for way, (first, second), found in self._both_ways(fields, how):
+            out |= {f"{way}/{key}": x for key, x in summarise(found, c.recall_at).items()}
             if show is not None:
-                directions.append(examples.choose(fields[first], fields[second], found, **how))
+                directions.append(examples.choose(first, second, found.best, **how))
+            if rankings is not None:
+                folder = rankings.with_name(f"{rankings.name}-{way}")
+                write_values(folder, first.names(), by_query(found, c.recall_at), extras)
+        out["rsum"] = _sum_of_recalls(out)
         out |= self._lexical(fields, how)
         if show is not None:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
+
+    def _both_ways(
+        self, fields: Mapping[str, FieldItems], how: dict[str, Any]
+    ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
+        """Each direction's name, both sides, and where queries find their right answers."""
+        names = self.config.document, self.config.query
+        for first, second in (names, names[::-1]):
+            sides = fields[first], fields[second]
+            yield f"{first}_to_{second}", sides, ranks_of(*sides, **how)
 
     def encode(self, weights: Any) -> dict[str, FieldItems]:
         """Both fields of all records by the model's parameters: field name -> side."""
@@ -138,10 +174,12 @@ class RetrievalEvaluator:
             for name, side in zip((c.query, c.document), SIDES, strict=True):
                 embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
                 changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
-            for first, second in ((c.document, c.query), (c.query, c.document)):
-                found = ranks_of(changed[first], changed[second], **how)
-                for metric, value in summarise(found, c.recall_at).items():
-                    out[f"{text}/{first}_to_{second}/{metric}"] = value
+            of_mode: dict[str, float] = {}
+            for way, _, found in self._both_ways(changed, how):
+                numbers = summarise(found, c.recall_at)
+                of_mode |= {f"{way}/{key}": value for key, value in numbers.items()}
+            of_mode["rsum"] = _sum_of_recalls(of_mode)
+            out |= {f"{text}/{key}": value for key, value in of_mode.items()}
         if bow and images:
             ((text, bags),), image = bow.items(), images[0]
             said = _owned(bags, fields[text].owners, image.owners)
@@ -149,9 +187,15 @@ class RetrievalEvaluator:
         return out
 
 
-def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> np.ndarray:
-    """The rank of the best right item of the second field for each of the first, [Q]."""
-    return ranks(first.embeddings, first.owners, second.embeddings, second.owners, **how)
+def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:
+    """Where each item of the first field finds the right ones of the second."""
+    sides = first.embeddings, first.owners, second.embeddings, second.owners
+    return ranks(*sides, further=first.further, **how)
+
+
+def _sum_of_recalls(numbers: Mapping[str, float]) -> float:
+    """Of all directions, in percent as papers have it."""
+    return 100 * sum(value for name, value in numbers.items() if "/R@" in name)
 
 
 def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:

@@ -20,7 +20,7 @@ from big_retrieval.report.read import RunFiles
 
 SHOWN = 12  # tables in sight
 NOT_RESULTS = ("steps", "seconds", "devices", "parameter_count", "resumed_from")
-FULL = {"R": 0, "mean_rank": 1, "median_rank": 2}
+FULL = {"R": 0, "R-precision": 1, "mean_rank": 2, "median_rank": 3}
 
 
 def section(runs: Sequence[RunFiles]) -> Html:

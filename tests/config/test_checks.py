@@ -16,6 +16,7 @@ from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.config.data import SCENE_LABELS
 from big_retrieval.data.synthetic import scenes
 from big_retrieval.errors import UserError
+from big_retrieval.evals.ranks import Ranks
 from big_retrieval.evals.retrieval import summarise
 from tests.helpers import ROOT, lexical_texts, raw_config, tiny
 
@@ -258,9 +259,9 @@ def test_scene_labels_are_those_of_the_scenes() -> None:
 
 def test_known_metrics_are_those_that_evaluators_give() -> None:
     c = tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {})))
-    given = set(summarise(np.array([1, 2]), RETRIEVAL.recall_at))
+    given = set(summarise(Ranks(np.array([1, 2]), np.zeros(2)), RETRIEVAL.recall_at))
     found = {name.rsplit("/", 1)[1] for name in metrics_of(c, "a")}
-    assert found == given
+    assert found == given | {"rsum"}
     assert metrics_of(c, "z")[0] == "zeroshot/z/accuracy"
 
 

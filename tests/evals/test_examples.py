@@ -153,7 +153,7 @@ def test_choices_are_those_of_plain_loops(
     how: dict[str, Any] = {
         "score": TOPOLOGIES["euclidean"].score, "encoder": Preset(devices), "chunk": 16
     }  # fmt: skip
-    found = ranks(first.embeddings, ids, second.embeddings, owners, **how)
+    found = ranks(first.embeddings, ids, second.embeddings, owners, **how).best
     chosen = examples.choose(first, second, found, **how)
 
     scores = -np.linalg.norm(a[:, None, 0] - b[None, :, 0], axis=-1)  # [Q, D]

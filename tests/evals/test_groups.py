@@ -104,15 +104,20 @@ def plain(records: Records) -> dict[str, float]:
     for way, queries, answers in (
         ("image_to_text", images, texts), ("text_to_image", texts, images)
     ):  # fmt: skip
-        places = []
+        places, precisions = [], []
         for kind, place in queries:
             scores = [(-float(np.linalg.norm(place - p)), k == kind) for k, p in answers]
             best = max(score for score, right in scores if right)
             # Scores of one answer and of another may differ in the last bit only.
             places.append(1 + sum(not right and score > best - 1e-6 for score, right in scores))
+            keys = sorted((-round(score, 5), right) for score, right in scores)
+            count = sum(right for _, right in keys)
+            precisions.append(sum(right for _, right in keys[:count]) / count)
         out |= {f"{way}/R@{k}": float(np.mean([p <= k for p in places])) for k in (1, 2)}
+        out[f"{way}/R-precision"] = float(np.mean(precisions))
         out[f"{way}/mean_rank"] = float(np.mean(places))
-        out[f"{way}/median_rank"] = float(np.median(places))
+        out[f"{way}/median_rank"] = float(np.floor(np.median(places)))
+    out["rsum"] = 100 * sum(value for name, value in out.items() if "/R@" in name)
     return out
 
 

@@ -1,13 +1,15 @@
 """Ranks against a plain loop: several right documents, ties, NaN, chunks and devices."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from big_retrieval import parallel
-from big_retrieval.evals.ranks import ranks
+from big_retrieval import parallel, similarity
+from big_retrieval.evals.ranks import Ranks, _ranker, ranks
 from big_retrieval.evals.retrieval import summarise
 from big_retrieval.inference.encoder import Encoder
 from tests.helpers import tiny
@@ -31,50 +33,73 @@ def look_up(queries: jax.Array, documents: jax.Array) -> jax.Array:
 
 
 def ranked(
-    scores: np.ndarray, query_ids: np.ndarray, document_ids: np.ndarray, *, chunk: int, devices: int
-) -> np.ndarray:
+    scores: np.ndarray,
+    query_ids: np.ndarray,
+    document_ids: np.ndarray,
+    *,
+    chunk: int,
+    devices: int,
+    further: np.ndarray | None = None,
+) -> Ranks:
     """`ranks` on a table of scores [Q, D]."""
     places = np.zeros((scores.shape[1], scores.shape[1], 1), np.float32)  # [D, D, 1]
     places[:, 0, 0] = np.arange(scores.shape[1])
     return ranks(
         scores[..., None].astype(np.float32), query_ids, places, document_ids,
-        score=look_up, encoder=ENCODERS[devices], chunk=chunk,
+        score=look_up, encoder=ENCODERS[devices], chunk=chunk, further=further,
     )  # fmt: skip
 
 
-def plain(scores: np.ndarray, query_ids: np.ndarray, document_ids: np.ndarray) -> list[int]:
-    """The same by one loop over all pairs."""
-    found = []
-    for row, query in zip(scores, query_ids, strict=True):
-        right = [s for s, d in zip(row, document_ids, strict=True) if d == query]
-        wrong = [s for s, d in zip(row, document_ids, strict=True) if d != query]
+def plain(
+    scores: np.ndarray,
+    query_ids: np.ndarray,
+    document_ids: np.ndarray,
+    further: np.ndarray | None = None,
+) -> tuple[list[int], list[float]]:
+    """The same by one loop over all pairs: ranks, and R-precisions."""
+    found, precisions = [], []
+    for number, (row, query) in enumerate(zip(scores, query_ids, strict=True)):
+        also = () if further is None else further[number]
+        is_right = [d == query or place in also for place, d in enumerate(document_ids)]
+        right = [s for s, yes in zip(row, is_right, strict=True) if yes]
+        wrong = [s for s, yes in zip(row, is_right, strict=True) if not yes]
         best = max(right, default=-np.inf) if not np.isnan(right).any() else np.nan
         found.append(1 + sum(1 for s in wrong if not s < best))
-    return found
+        keys = [
+            (-(s if s == s else -np.inf if yes else np.inf), yes)
+            for s, yes in zip(row, is_right, strict=True)
+        ]  # a wrong document comes first of equal ones, and one without a number
+        first = [yes for _, yes in sorted(keys)[: len(right)]]
+        precisions.append(sum(first) / max(len(right), 1))
+    return found, precisions
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.lists(VALUES, min_size=QUERIES * DOCUMENTS, max_size=QUERIES * DOCUMENTS),
     owners=st.lists(st.integers(0, 3), min_size=DOCUMENTS, max_size=DOCUMENTS),
+    further=st.lists(st.integers(-1, DOCUMENTS - 1), min_size=QUERIES * 2, max_size=QUERIES * 2),
     chunk=st.sampled_from([1, 3, 16]),
     devices=st.sampled_from([1, 8]),
 )
 def test_ranks_are_those_of_a_plain_loop(
-    scores: list[float], owners: list[int], chunk: int, devices: int
+    scores: list[float], owners: list[int], further: list[int], chunk: int, devices: int
 ) -> None:
     table = np.reshape(scores, (QUERIES, DOCUMENTS))
     ids, owned = np.arange(QUERIES) % 4, np.asarray(owners)
-    found = ranked(table, ids, owned, chunk=chunk, devices=devices)
-    assert found.dtype == np.int64
-    assert found.tolist() == plain(table, ids, owned)
+    also = None if further[0] < 0 else np.reshape(further, (QUERIES, 2))
+    found = ranked(table, ids, owned, chunk=chunk, devices=devices, further=also)
+    assert found.best.dtype == np.int64
+    assert (found.best.tolist(), found.precision.tolist()) == plain(table, ids, owned, also)
 
 
 def test_a_hand_made_table() -> None:
     scores = np.array([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [1.0, 1.0, 0.0], [0.0, np.nan, 1.0]])
     ids, owners = np.array([0, 1, 0, 0]), np.array([0, 1, 0])
     # Best of two right ones; last; a tie with the wrong one; a wrong one without a number.
-    assert ranked(scores, ids, owners, chunk=4, devices=1).tolist() == [1, 3, 2, 2]
+    found = ranked(scores, ids, owners, chunk=4, devices=1)
+    assert found.best.tolist() == [1, 3, 2, 2]
+    assert found.precision.tolist() == [1, 0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan])
@@ -86,7 +111,17 @@ def test_scoring_everything_alike_is_no_better_than_chance(value: float) -> None
 
 
 def test_summary() -> None:
-    found = summarise(np.array([1, 2, 2, 7, 30]), (1, 2, 10))
+    found = summarise(Ranks(np.array([1, 2, 2, 7, 30]), np.arange(5) / 4), (1, 2, 10))
     assert found == {
-        "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "mean_rank": 8.4, "median_rank": 2.0
+        "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "R-precision": 0.5, "mean_rank": 8.4, "median_rank": 2
     }  # fmt: skip
+    assert summarise(Ranks(np.array([2, 5]), np.zeros(2)), ())["median_rank"] == 3  # not 3.5
+
+
+def test_no_sort_of_all_documents_finds_the_precision() -> None:
+    score = similarity.topology("sphere").score
+    sizes: Any = ((4, 1, 8), np.float32), ((4, 1), np.int64), ((500, 1, 8), np.float32)
+    shapes = [jax.ShapeDtypeStruct(*size) for size in (*sizes, ((500,), np.int64))]
+    program = jax.jit(_ranker(score, 5)).lower(*shapes).compile().as_text()
+    assert "TopK" in program
+    assert " sort(" not in program

@@ -1,5 +1,6 @@
 """Retrieval in both directions, on embeddings that are known."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,7 +12,10 @@ from big_retrieval import parallel
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
+from big_retrieval.evals import comparison
+from big_retrieval.evals import evaluators as evals
 from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.rankings import FOLDER, read_values
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
@@ -51,10 +55,12 @@ def run(encoder: Encoder, **changes: Any) -> dict[str, float]:
 
 
 def test_perfect_embeddings_give_perfect_numbers() -> None:
-    assert run(Preset(0.0)) == {
+    found = run(Preset(0.0))
+    assert found.pop("rsum") == 400
+    assert found == {
         f"{way}/{name}": 1.0
         for way in ("image_to_text", "text_to_image")
-        for name in ("R@1", "R@3", "mean_rank", "median_rank")
+        for name in ("R@1", "R@3", "R-precision", "mean_rank", "median_rank")
     }
 
 
@@ -78,6 +84,34 @@ def test_numbers_are_those_of_numpy(devices: int, chunk: int) -> None:
         assert found[f"{way}/mean_rank"] == pytest.approx(np.mean(numbers))
         assert found[f"{way}/median_rank"] == np.median(numbers)
         assert 0 < found[f"{way}/R@1"] < 1
+    precisions = [np.mean(owners[np.argsort(row)[:TEXTS]] == n) for n, row in enumerate(distances)]
+    assert found["image_to_text/R-precision"] == pytest.approx(np.mean(precisions))
+    assert found["text_to_image/R-precision"] == found["text_to_image/R@1"]
+    total = sum(100 * found[f"{way}/R@{k}"] for way in ranks for k in (1, 3))
+    assert found["rsum"] == pytest.approx(total)
+
+
+def test_values_of_every_query_for_compare(tmp_path: Path) -> None:
+    for name, noise in (("a", 0.3), ("b", 0.9)):
+        task = configs.Retrieval(recall_at=(1, 3), rankings=True)
+        evaluator = RetrievalEvaluator(task, SOURCE, SPECS, TOPOLOGIES["sphere"], Preset(noise))
+        whole = evals.run(
+            {"retrieval/test": evaluator}, {"retrieval/test"}, {}, rankings=tmp_path / name / FOLDER
+        )
+        for way, count, first in (("image_to_text", 9, "0"), ("text_to_image", 45, "0#0")):
+            path = tmp_path / name / FOLDER / f"retrieval-test-{way}" / "queries.csv"
+            queries, values = read_values(path)
+            assert (len(queries), queries[0]) == (count, first)
+            for metric in ("R@1", "R@3", "R-precision"):
+                mean = whole[f"retrieval/test/{way}/{metric}"]
+                assert np.mean(values[metric]) == pytest.approx(mean)
+    pairs = comparison.values_of_folders(tmp_path / "a", tmp_path / "b")
+    table = comparison.compare_systems(tmp_path / "a", tmp_path / "b", pairs)
+    assert {(name, metric): x.queries for name, metric, x in table} == {
+        (f"retrieval-test-{way}", metric): count
+        for way, count in (("image_to_text", 9), ("text_to_image", 45))
+        for metric in ("R@1", "R@3", "R-precision")
+    }
 
 
 def test_every_image_and_every_text_is_encoded_once() -> None:

@@ -200,14 +200,15 @@ def test_metrics_are_cut_back_to_the_checkpoint(whole: Path, stopped: Path, tmp_
     assert len(curves) == 9
 
 
-def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mode"), [("text_to_image/mean_rank", "min"), ("rsum", "max")])
+def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, name: str, mode: str) -> None:
     from big_retrieval import config as configs
     from big_retrieval.config import recipe
 
     test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=20), every=1)
-    metric = "retrieval/test/text_to_image/mean_rank"
+    metric = f"retrieval/test/{name}"
     config = tiny(
-        evals={"test": test}, checkpoint_every=1, total_steps=4, best_metric=metric, best_mode="min"
+        evals={"test": test}, checkpoint_every=1, total_steps=4, best_metric=metric, best_mode=mode
     )
     train(config, tmp_path, ONE)
     kept = manifest.complete_steps(tmp_path / "checkpoints")
@@ -217,7 +218,8 @@ def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
         if metric in row
     }
     assert len(scores) == 4
-    best = min(scores, key=lambda step: (scores[step], -step))
+    sign = 1 if mode == "min" else -1
+    best = min(scores, key=lambda step: (sign * scores[step], -step))
     assert kept == sorted({3, 4, best})
 
 
