@@ -10,7 +10,6 @@ draws the four-way split of judged pairs (GCL); they are given by --config, or b
 source of the type `graded` as flags --data.KEY.
 """
 
-import time
 from pathlib import Path
 
 from absl import flags
@@ -20,7 +19,7 @@ from big_retrieval.commands import data_split
 from big_retrieval.config import Config, Graded, schema
 from big_retrieval.config.checks import check
 from big_retrieval.config.sources import Source
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
 WORDS = 1
@@ -29,7 +28,6 @@ SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAM
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
-SKIPPED = "skipped.jsonl"  # of the folder: the damaged records
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
 
 
@@ -105,35 +103,19 @@ def convert(config: Config) -> None:
 
 def _convert(config: Config, folder: Path) -> None:
     from big_retrieval.data.build import make_source
-    from big_retrieval.data.damage import Damage, note
-    from big_retrieval.data.formats.shards import write_folder
+    from big_retrieval.data.formats.shards import convert as convert_source
 
     asked = chosen(config)
     if any(each.graded for each in asked.inside()):
         raise UserError(
             "--source names judged pairs, which shards cannot hold; train from their own files."
         )
-    source = make_source(asked)
-    last = [time.monotonic()]
-    (folder / SKIPPED).unlink(missing_ok=True)
-    damage = Damage(folder / SKIPPED, config.loader.max_damaged)
-
-    def progress(done: int) -> None:
-        damage.saw(1, ())
-        if time.monotonic() - last[0] > 2 or done == len(source):
-            last[0] = time.monotonic()
-            print(f"{done:,} of {len(source):,} records", flush=True)
-
-    def skip(index: int, problem: Damaged) -> None:
-        damage.saw(0, [note(index, problem)])
-
-    index = write_folder(
-        source,
+    index, damage = convert_source(
+        make_source(asked),
         folder,
         shard_records=SHARD_RECORDS.value,
         origin=schema.to_plain(asked),
-        skip=skip,
-        progress=progress,
+        max_damaged=config.loader.max_damaged,
     )
     if damage.count:
         print(f"{damage.count:,} damaged records were skipped; {damage.file} names them")

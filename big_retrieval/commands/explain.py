@@ -42,11 +42,6 @@ COUNT = flags.DEFINE_integer("count", None, "Of these, how many", lower_bound=1)
 OUT = flags.DEFINE_string("out", None, "Folder of pictures and a page")
 SEED = flags.DEFINE_integer("seed", 0, "examples: of the draw")
 EXAMPLES, FEW = 24, 8  # of a page, and their words, where no flag says otherwise
-READING = (
-    "A value says how strongly the model sees a word; of two sides, the product of their values is "
-    "a part of the score. Red patches are where a word comes from, the redder, the larger its "
-    "value there; words that the picture hardly has stay pale."
-)
 WORDS = 1
 
 
@@ -90,7 +85,7 @@ def _explain() -> None:
     for image in [each for each in (*items, other) if each is not None and each.kind == "image"]:
         if MAP.value:
             print("\n".join(listings.map_tables(model, image, MAP.value)) + "\n")
-    _write(parts, "Explanations", READING)
+    _write(parts, "Explanations", listings.READING)
 
 
 def _examples() -> None:

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 FAINT = 4  # a word is drawn at full strength from this part of the picture's strongest value on
 MAPS = 4  # words that are drawn on an image unless named
+READING = (  # how to read a page of explanations
+    "A value says how strongly the model sees a word; a query and a document share a word where "
+    "both have a value for it, and the product of the two values is a part of the score. Red "
+    "patches are where a word comes from: the redder, the larger its value there. Words that the "
+    "picture hardly has stay pale."
+)
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 

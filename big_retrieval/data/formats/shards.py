@@ -18,7 +18,7 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from PIL import Image
 
-from big_retrieval.data.damage import first_line, record_at
+from big_retrieval.data.damage import Damage, first_line, note, record_at
 from big_retrieval.data.formats.records import IMAGE
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.images.decoding import Encoded, picture
@@ -26,8 +26,10 @@ from big_retrieval.data.sources import Record, RecordSource, place_of
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime.progress import ProgressCounter
 
 INDEX = "dataset.json"
+SKIPPED = "skipped.jsonl"  # names the damaged records
 FORMAT = 1
 
 
@@ -95,6 +97,47 @@ def open_folder(folder: Path) -> tuple[Chain, dict[str, Any]]:
         raise UserError(f"{path} has format {index.get('format')}, not {FORMAT}; convert again.")
     tables = [Shard(folder / each["file"], each["records"], columns) for each in shards]
     return Chain(tables, folder.name), index
+
+
+def convert(
+    source: RecordSource,
+    folder: Path,
+    *,
+    shard_records: int,
+    origin: dict[str, Any],
+    max_damaged: float,
+) -> tuple[dict[str, Any], Damage]:
+    """`write_folder` with its progress on the screen; a file names the records that were skipped.
+
+    Args:
+      source: as `write_folder`.
+      folder: as `write_folder`.
+      shard_records: as `write_folder`.
+      origin: as `write_folder`.
+      max_damaged: `config.loader.max_damaged`.
+
+    Returns:
+      What dataset.json holds, and the damaged records.
+
+    Raises:
+      UserError: too many records are damaged, or as `write_folder`.
+    """
+    (folder / SKIPPED).unlink(missing_ok=True)
+    damage = Damage(folder / SKIPPED, max_damaged)
+    counter = ProgressCounter("records", len(source))
+
+    def progress(done: int) -> None:
+        damage.saw(1, ())
+        counter.add(1)
+
+    def skip(index: int, problem: Damaged) -> None:
+        damage.saw(0, [note(index, problem)])
+
+    index = write_folder(
+        source, folder, shard_records=shard_records, origin=origin, skip=skip, progress=progress
+    )
+    counter.close()
+    return index, damage
 
 
 def write_folder(
