@@ -13,6 +13,7 @@ from big_retrieval.config.data import (
     Mixture,
     MixturePart,
     Pairs,
+    Precomputed,
     Scenes,
     SceneSplit,
     Tar,
@@ -45,6 +46,7 @@ from big_retrieval.config.optimizer import (
     Swa,
 )
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
+from big_retrieval.config.region_field import RegionField
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (

@@ -152,23 +152,58 @@ class Tfds(Source):
 @register("source")
 @dataclass(frozen=True)
 class Karpathy(Source):
-    """Flickr30k or COCO by a Karpathy split file and a folder of images."""
+    """Flickr30k or COCO by a Karpathy split file and a folder of images, of their regions, or both.
+
+    With `regions`, records have the columns `regions` [R, F] and `boxes` [R, 4] (`RegionField`).
+    """
 
     has_negatives: ClassVar[bool] = False
     type: Literal["karpathy"] = "karpathy"
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
-    images: str = ""  # folder; empty: that of the file
-    split: str = "train"  # several: "train+restval"
+    images: str = ""  # folder; empty: that of the file, or with `regions` no images
+    regions: str = ""  # folder that `big-retrieval data regions` wrote; empty: no regions
+    split: str = "train"  # several: "train+restval", as published models for COCO are trained
     captions: int = 5  # of an image, at most; 0: all
+    # what a record is: an image with its captions, of which training draws one in each epoch, or
+    # one caption with its image, so that an epoch has every caption once
+    each: Literal["images", "captions"] = "images"
+    skip_missing: bool = False  # leave images out that are missing, instead of an error
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "split file")
 
     def build(self) -> "RecordSource":
-        from big_retrieval.data.formats import open_files
+        from big_retrieval.data.formats import captioned
 
-        return open_files.karpathy(self)
+        return captioned.karpathy(self)
+
+
+@register("source")
+@dataclass(frozen=True)
+class Precomputed(Source):
+    """Regions and captions in the files that VSRN and SCAN publish.
+
+    The folder holds for each split `<split>_ims.npy` [images or captions, R, F] and
+    `<split>_caps.txt`, a caption a line, those of an image one behind the other. Records have
+    `captions`, the column `regions` (`RegionField`) and no boxes.
+    """
+
+    has_negatives: ClassVar[bool] = False
+    type: Literal["precomputed"] = "precomputed"
+    path: str = ""  # the folder, such as f30k_precomp
+    split: str = "train"  # or dev, test, testall
+    captions: AtLeast1 = 5  # of an image
+    each: Literal["images", "captions"] = "images"  # what a record is, see `Karpathy`
+    how_to_get: str = ""
+
+    def check(self, path: str) -> Iterator[str]:
+        yield from not_empty(self, path, "folder with <split>_ims.npy and <split>_caps.txt")
+
+    def build(self) -> "RecordSource":
+        from big_retrieval.data.formats import captioned
+
+        return captioned.precomputed(self)
 
 
 @dataclass(frozen=True)

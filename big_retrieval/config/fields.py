@@ -99,6 +99,10 @@ class Field(Part):
         """An evaluation's batch (numpy) without what is padding in all rows; changes no result."""
         return arrays
 
+    def record(self, value: Any) -> Mapping[str, Any]:
+        """The columns of a record that has a value at hand, which a trained model encodes."""
+        return {self.column: value}
+
     def runlocal(self) -> "Field":
         """The same, small, for `:runlocal`; its head has to shrink as those of other fields do.
 

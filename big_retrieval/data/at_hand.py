@@ -6,6 +6,7 @@ from typing import Any
 
 from PIL import Image
 
+from big_retrieval.config import Field
 from big_retrieval.data.images import decoding
 from big_retrieval.data.images.limits import MOST_FILE
 from big_retrieval.data.sources import BaseSource
@@ -18,19 +19,19 @@ class Values(BaseSource):
 
     Args:
       values: of one field, as its column holds them.
-      column: of the field.
+      field: the field's configuration.
     """
 
     name = "the values"
 
-    def __init__(self, values: Sequence[Any], column: str) -> None:
-        self._values, self._column = values, column
+    def __init__(self, values: Sequence[Any], field: Field) -> None:
+        self._values, self._field = values, field
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {self._column: self._values[index]}
+        return dict(self._field.record(self._values[index]))
 
 
 class Images(Values):
@@ -39,7 +40,7 @@ class Images(Values):
     name = "images"
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {self._column: read_image(self._values[index])}
+        return dict(self._field.record(read_image(self._values[index])))
 
 
 def read_image(image: Any) -> Any:

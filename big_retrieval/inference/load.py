@@ -15,7 +15,7 @@ import scipy.sparse
 
 from big_retrieval import config as configs
 from big_retrieval import parallel, similarity
-from big_retrieval.config import Config, Mesh, registry
+from big_retrieval.config import Config, Field, Mesh, registry
 from big_retrieval.data.at_hand import Images, Values
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.pipeline import eval_batches
@@ -63,7 +63,7 @@ class TrainedModel:
         texts = [texts] if isinstance(texts, str) else list(texts)
         # Texts of like length share a batch.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        column = self._column(field)
+        column = self._field(field).column
         if titles and not getattr(self.config.fields[field], "title", ""):
             raise UserError(f"the field {field!r} has no titles; leave `titles` out.")
         if titles and (isinstance(titles, str) or len(titles) != len(texts)):
@@ -83,7 +83,7 @@ class TrainedModel:
         Raises:
           UserError: no images, one that cannot be read, or no such field.
         """
-        return self._encode(Images(images, self._column(field)), field)
+        return self._encode(Images(images, self._field(field)), field)
 
     def encode(self, values: Sequence[Any], field: str) -> Embeddings:
         """Embeddings of values of any field: texts, images, arrays, or as a user's own reads them.
@@ -108,7 +108,7 @@ class TrainedModel:
         Raises:
           UserError: no such field, or it has no lexical head.
         """
-        self._column(field)
+        self._field(field)
         found = self.encoder.terms(field)
         if found is None:
             raise UserError(f"the field {field!r} has no lexical head, so no vocabulary columns.")
@@ -125,16 +125,15 @@ class TrainedModel:
             similarity.topology(self.config.topology).score(jnp.asarray(a), jnp.asarray(b))
         )
 
-    def _column(self, field: str) -> str:
+    def _field(self, field: str) -> Field:
         if field not in self.config.encoded:
             known = ", ".join(sorted(self.config.encoded))
             raise UserError(f"the model has no field {field!r}; it has: {known}.")
-        return self.config.fields[field].column
+        return self.config.fields[field]
 
     def _at_hand(self, values: Sequence[Any], field: str) -> "Values":
-        column = self._column(field)
-        images = self.config.fields[field].modality == "image"
-        return Images(values, column) if images else Values(values, column)
+        part = self._field(field)
+        return Images(values, part) if part.modality == "image" else Values(values, part)
 
     def _encode(self, source: Any, field: str) -> Embeddings:
         return self.encoder.embeddings(self.weights, field, self._batches(source, field))[0]

@@ -65,17 +65,8 @@ class ArrayReader(FieldReader):
 
     def check(self, path: str, source: RecordSource) -> None:
         """The file is there, its rows are of the field's shape and type, and as many as needed."""
-        if not self.field.file:
-            return
-        store = open_store(self.field.file)
-        shape, kind = store.shape[1:], np.dtype(self.field.dtype)
-        if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
-            raise UserError(
-                f"{path}.file {self.field.file} holds {store.dtype} {list(store.shape)}, but "
-                f"{kind} [rows, {', '.join(map(str, self.field.shape))}] is wanted; set {path}."
-                "shape and dtype to what it holds, or write it anew."
-            )
-        if self.field.column:
+        store = self.check_store(f"{path}.file", f"{path}.shape and dtype to what it holds")
+        if store is None or self.field.column:
             return
         needed = len(source) if self.starts is None else int(self.starts[-1])
         if len(store) != needed:
@@ -92,6 +83,28 @@ class ArrayReader(FieldReader):
                 f"{self.field.aligned_with!r} of {source.name} ({_beside(self.field.file)} has "
                 "their hash): make the file anew from these texts, in their order."
             )
+
+    def check_store(self, key: str, remedy: str) -> np.ndarray | None:
+        """The file, whose rows are of the field's shape and type; None: the field has no file.
+
+        Args:
+          key: that names the file, for messages.
+          remedy: the keys to set if the file is the right one, for messages.
+
+        Raises:
+          UserError: the file is missing, or holds something else.
+        """
+        if not self.field.file:
+            return None
+        store = open_store(self.field.file)
+        shape, kind = store.shape[1:], np.dtype(self.field.dtype)
+        if store.ndim == 0 or shape != self.field.shape or not _casts(store.dtype, kind):
+            raise UserError(
+                f"{key} {self.field.file} holds {store.dtype} {list(store.shape)}, but "
+                f"{kind} [rows, {', '.join(map(str, self.field.shape))}] is wanted; set {remedy}, "
+                "or write it anew."
+            )
+        return store
 
     def fingerprint(self) -> str:
         """Of the file's rows, and of the texts that they belong to where rows go by texts."""
@@ -123,11 +136,11 @@ class ArrayReader(FieldReader):
                 raise Damaged(drawing.place, why)
             number, count = text.number, text.count
         if self._drawn_up(record):
-            return self._generate(drawing.index, number)
+            return self.generate(drawing.index, number)
         given = None
         if self.field.column:
             given = column_of(record, self.field.column, drawing.source)
-        return self._array(given, drawing.index, number, count, drawing.place)
+        return self.array(given, drawing.index, number, count, drawing.place)
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """{"values": [n, *shape]}; None is all 0."""
@@ -145,27 +158,27 @@ class ArrayReader(FieldReader):
         """The array of a record, or of one of its texts."""
         place, given = place_of(source, index), None
         if self.field.generated and not self.field.column:
-            return self._generate(index, number)
+            return self.generate(index, number)
         if self.field.column:
             if self.field.generated and self.field.column not in source[index]:
-                return self._generate(index, number)
+                return self.generate(index, number)
             given = value_of(source, index, self.field.column)
             if self.field.optional and is_absent(given):
                 return None
-        return self._array(given, index, number, self.count(source, index), place)
+        return self.array(given, index, number, self.count(source, index), place)
 
     def _drawn_up(self, record: Record) -> bool:
         """Whether the values of a record are random."""
         return self.field.generated and self.field.column not in record
 
-    def _generate(self, index: int, number: int) -> np.ndarray:
+    def generate(self, index: int, number: int) -> np.ndarray:
         """Values that follow from the numbers of the record and the text alone."""
         rng, kind = np.random.default_rng((index, number)), np.dtype(self.field.dtype)
         if kind.kind == "f":
             return rng.standard_normal(self.field.shape).astype(kind)
         return rng.integers(0, 2, self.field.shape).astype(kind)
 
-    def _array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
+    def array(self, given: Any, index: int, number: int, count: int, place: str) -> np.ndarray:
         """The array that belongs to text `number` of `count`, or to the record.
 
         Args:

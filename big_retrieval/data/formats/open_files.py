@@ -3,22 +3,21 @@
 import functools
 import glob
 import itertools
-import json
 import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from big_retrieval.config.data import Karpathy, Pairs, Tar, Tfds
+from big_retrieval.config.data import Pairs, Tar, Tfds
 from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
 from big_retrieval.data.formats.lines import JsonLines
 from big_retrieval.data.formats.records import Records
-from big_retrieval.data.formats.tables import Chain, Rows, Table
+from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.data.formats.views import Joined, selected
 from big_retrieval.errors import UserError
-from big_retrieval.io.regular import check_regular, read_text
+from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SLOW_GROUP = 32 * 2**20  # bytes of a Parquet row group above which single rows are slow to read
@@ -87,39 +86,6 @@ def tfds(config: Tfds) -> Records:
         raise UserError(f"{str(problem).rstrip('.')}; {hint}{TRY}.") from None
     image = (config.image,) if config.image else ()
     return Records(table, image=image, text=config.text, classes=table.classes)
-
-
-def karpathy(config: Karpathy) -> Records:
-    """Flickr30k or COCO with their Karpathy splits; see `Karpathy`.
-
-    Raises:
-      UserError: the file is missing or another one, or has no image of the split.
-    """
-    path = files_of(config.path, config.how_to_get)[0]
-    wanted = set(config.split.split("+"))
-    try:
-        images = json.loads(read_text(path))["images"]
-        splits = sorted({image["split"] for image in images})
-        chosen = [image for image in images if image["split"] in wanted]
-        rows = [_karpathy_row(image, config.captions) for image in chosen]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(
-            f"{path} is no Karpathy split file: it needs images with filename, split, sentences."
-        ) from None
-    if not rows or not wanted <= set(splits):
-        raise UserError(f"{path} has no split {config.split!r}; it has {', '.join(splits)}.")
-    table = Rows(rows, f"{path.stem}-{config.split}")
-    return Records(table, root=config.images or path.parent)
-
-
-def _karpathy_row(image: dict[str, Any], captions: int) -> dict[str, Any]:
-    texts = [sentence["raw"] for sentence in image["sentences"]]
-    number = image.get("cocoid", image.get("imgid", image["filename"]))
-    return {
-        "image": str(Path(image.get("filepath", ""), image["filename"])),
-        "captions": texts[: captions or None],
-        "id": str(number),
-    }
 
 
 def files_of(pattern: str, how_to_get: str) -> list[Path]:

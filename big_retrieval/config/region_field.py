@@ -1,0 +1,119 @@
+"""Regions of an image as a field: features of a detector, and where each region is."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from big_retrieval.config.arrays import ArrayField
+from big_retrieval.config.fields import Field, Shapes, Side
+from big_retrieval.config.heads import Head, Projection
+from big_retrieval.config.ranges import AtLeast1, NotNegative
+from big_retrieval.config.registry import register
+
+if TYPE_CHECKING:
+    from big_retrieval.config.run import Config
+    from big_retrieval.data.fields.reader import FieldReader, Tools
+
+
+@register("field")
+@dataclass(frozen=True)
+class RegionField(Field):
+    """Features [R, F] of R regions of an image, and their boxes [R, 4].
+
+    Arrays {"features": `dtype` [B, R, F], "boxes": float32 [B, R, 4]}. A box is x1, y1, x2, y2,
+    divided by the width and the height of the image; all 0 where there are no boxes.
+
+    Both stand in columns of the records, as the sources of the types "karpathy" and "precomputed"
+    give them, or as rows of memory-mapped .npy files, whose numbers stand in `column`.
+    """
+
+    modality: ClassVar[str] = "regions"
+    type: Literal["regions"] = "regions"
+    side: Side = "document"
+    tower: str = "regions"
+    regions: AtLeast1 = 36  # R
+    dim: AtLeast1 = 2048  # F
+    dtype: Literal["float32", "float16"] = "float32"  # of the features in a batch
+    column: str = "regions"  # of the features; with `file` of their rows (numbers from 0)
+    boxes: str = ""  # column of the boxes; "": there are none, or `boxes_file` has them
+    file: str = ""  # .npy, [rows, R, F]; "": the features stand in the column
+    boxes_file: str = ""  # .npy, [rows, R, 4], with the rows of `column`
+    generated: bool = False  # a record without the column gets random values, as in `:runlocal`
+    weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
+    optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
+    shares_head: str = ""  # another field, whose head is this one's, too
+    same_input_as: str = (
+        ""  # another field, whose drawn value and pass of the tower this one shares
+    )
+    head: Head = field(default_factory=Projection)
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        yield from self.arrays()["features"].check(config, path)
+        if not self.column and not self.generated:
+            yield f"{path}.column is empty; name the column of the regions."
+        if self.boxes and self.boxes_file:
+            yield f"{path}.boxes and boxes_file are both set; the boxes stand in one of them."
+
+    def columns(self) -> Mapping[str, str]:
+        """See `Field`; none where values are generated for what lacks it."""
+        if self.generated:
+            return {}
+        return {**super().columns(), **({"boxes": self.boxes} if self.boxes else {})}
+
+    def arrays(self) -> dict[str, ArrayField]:
+        """The two arrays as fields of their own; without "boxes" where there are none."""
+        same: dict[str, Any] = {
+            "side": self.side,
+            "generated": self.generated,
+            "optional": self.optional,
+        }
+        found = {
+            "features": ArrayField(
+                shape=(self.regions, self.dim),
+                dtype=self.dtype,
+                column=self.column,
+                file=self.file,
+                **same,
+            )
+        }
+        column = self.column if self.boxes_file else self.boxes
+        if column:
+            found["boxes"] = ArrayField(
+                shape=(self.regions, 4), column=column, file=self.boxes_file, **same
+            )
+        return found
+
+    def build(self, tools: "Tools") -> "FieldReader":
+        from big_retrieval.data.fields.regions import make_reader
+
+        return make_reader(self)
+
+    def shapes(self) -> Shapes:
+        return {
+            "features": ((self.regions, self.dim), self.dtype),
+            "boxes": ((self.regions, 4), "float32"),
+        }
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """Features [B, R, F] in the type of the computation, and boxes [B, R, 4] in float32."""
+        return arrays["features"].astype(dtype), arrays["boxes"]
+
+    def record(self, value: Any) -> Mapping[str, Any]:
+        """Of a value at hand: the features, or a pair of features and boxes."""
+        if not self.boxes or not isinstance(value, tuple):
+            return super().record(value)
+        return dict(zip((self.column, self.boxes), value, strict=True))
+
+    def runlocal(self) -> "RegionField":
+        """Few and small regions with random values, as generated records have none."""
+        return dataclasses.replace(
+            self,
+            regions=min(self.regions, 6),
+            dim=min(self.dim, 32),
+            file="",
+            boxes_file="",
+            boxes=self.boxes or ("boxes" if self.boxes_file else ""),
+            generated=True,
+            head=self.head.runlocal(),
+        )
