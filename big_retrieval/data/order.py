@@ -28,6 +28,7 @@ class Order:
         if seed < 0:
             raise UserError(f"seed {seed} is negative; use 0 or more.")
         self.length, self.seed = length, seed
+        # repeat() gives every epoch another shuffle; a position is looked up without those before.
         self._shuffled = grain.MapDataset.range(length).seed(seed).shuffle().repeat()
 
     def record(self, position: int) -> tuple[int, int]:
@@ -67,6 +68,7 @@ def stand_in(
     All follows from the four numbers and which records are damaged, so that nothing else moves.
     """
     yield index, example_rng(seed, epoch, index)
+    # A stream apart, which first says the stand-in and then what is drawn of that record.
     rng = example_rng(seed, epoch, index, use=1)
     span = getattr(source, "span", None)  # of a mixture: the same part
     start, stop = (0, len(source)) if span is None else span(index)

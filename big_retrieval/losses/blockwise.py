@@ -102,6 +102,7 @@ def block_size(
     """
     platform = platform or jax.default_backend()
     bytes_ = BLOCK_BYTES.get(platform, ACCELERATOR_BLOCK_BYTES)
+    # C * C scores fill the bytes: C has half of their binary logarithm, and is at least 16.
     scores = bytes_ // (4 * topology.numbers_per_score(embeddings))
     return 1 << max(4, (scores.bit_length() - 1) // 2)
 
@@ -139,6 +140,8 @@ def forward(
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
             new_rows, new_columns = reduction.read(logits, tile)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
+            # Rows shared with the block before count in no entry of this tile, and merging the
+            # statistics of such entries changes nothing.
             return reduction.merge(of_rows, new_rows), columns.put(of_columns, merged, j)
 
         of_rows, of_columns = jax.lax.fori_loop(
@@ -167,6 +170,7 @@ def paired_scores(
     if columns is None:
         return sweep.topology.paired(documents, queries)
     columns = terms_here(columns, documents.shape[-1], sweep.feature_axis)
+    # terms_here gives -1 where a term lies on another device; its product is made 0 below.
     met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
     return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
 
@@ -214,6 +218,8 @@ def backward(
             of_rows, of_columns, of_scale, of_bias = found
             t = columns.side(rotating, j)
             function = functools.partial(_scores, sweep, columns=t.columns)
+            # With the features sharded, `partial` is this device's part of the scores. The sum over
+            # devices stands outside of the derivative, so that no collective is transposed.
             partial, pull = jax.vjp(function, r.embeddings, t.embeddings)
             scores = summed(partial, sweep.feature_axis)
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
@@ -223,6 +229,7 @@ def backward(
             of_scale = of_scale + jnp.sum(slope * scores)
             return of_rows + d_rows, of_columns, of_scale, of_bias + jnp.sum(slope)
 
+        # The block's own gradient is summed in a small array and written once, not once a tile.
         start = (jnp.zeros_like(r.embeddings), *grads[1:])
         of_rows, *rest = jax.lax.fori_loop(0, columns.count, add_tile, start)
         return rows.put(grads[0], rows.take(grads[0], i) + of_rows, i), *rest

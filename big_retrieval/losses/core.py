@@ -107,12 +107,14 @@ class BlockwiseCore:
     def inputs_spec(self, inputs: BlockwiseInputs, labels: Labels) -> BlockwiseInputs:
         """How inputs and their gradients are laid out; sparse queries are whole on each device."""
         spec = jax.tree.map(lambda x: self.embeddings_spec(x.ndim) if x.ndim else P(), inputs)
+        # A sparse query's terms may lie on any device, so its values [b, K] are not cut by terms.
         return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
 
     def everyone_spec(self, inputs: BlockwiseInputs, labels: Labels) -> SideRows | None:
         """How the gathered queries are laid out, where they are."""
         if not self.gathers:
             return None
+        # Only the structure counts here: `valid` stands for two arrays that are always there.
         queries = SideRows(inputs.queries, labels.valid, labels.valid, labels.query_id,
                        labels.document_id, labels.weight, labels.query_columns)  # fmt: skip
         whole: Any = jax.tree.map(lambda x: P(), queries)
@@ -125,6 +127,7 @@ class BlockwiseCore:
         local = functools.partial(function, self)
         if jax.sharding.get_abstract_mesh().empty:
             return local
+        # check_vma is off: it cannot tell that gathered rows are the same on all devices.
         return jax.shard_map(local, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 

@@ -66,6 +66,7 @@ def _sides(
 ) -> tuple[SideRows, SideRows]:
     """This device's documents with their extra negatives, and its queries."""
     rows = labels.valid.shape[0]
+    # Numbers in the global batch: a pair is recognised wherever its query has travelled.
     first = jax.lax.axis_index(core.axes) * rows if core.devices > 1 else 0
     index = first + jnp.arange(rows, dtype=jnp.int32)
     known = {"query_id": labels.query_id, "document_id": labels.document_id}
@@ -81,18 +82,22 @@ def _sides(
     if inputs.negatives is None:
         return documents, queries
     shape = inputs.negatives.shape[:2]  # [b, K]
+    # Extra negatives have the query id -1, which equals none; their documents' ids may be known.
     nobody = jnp.full(shape, -1, jnp.int32)
     counted = jnp.broadcast_to(labels.valid[:, None], shape)
     if labels.negatives_valid is not None:
         counted = counted & labels.negatives_valid
     extra = SideRows(
         inputs.negatives,
+        # Different for each and below 0, so that none is taken for the positive of a query.
         index=-1 - (index[:, None] * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)),
         counted=counted,
         query_id=None if labels.query_id is None else nobody,
         document_id=_or(labels.negatives_id, nobody) if labels.document_id is not None else None,
+        # Never read: a weight of a document's row counts for equal queries only.
         weight=None if labels.weight is None else jnp.zeros(shape, labels.weight.dtype),
     )
+    # [b, K, ...] -> [b * K, ...], behind the b documents.
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), extra)
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), documents, flat), queries
 
@@ -108,6 +113,7 @@ def _positive(
     mask = labels.pairs_counted().reshape(-1, *(1,) * (inputs.queries.ndim - 1))
 
     def positive(documents: jax.Array, queries: jax.Array) -> jax.Array:
+        # Rows without a pair may hold NaN, which even times 0 would reach the gradients.
         sides = jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
         return blockwise.paired_scores(core.sweep, *sides, labels.query_columns)
 
@@ -139,10 +145,12 @@ def _local_forward(
     everyone, of_local = None, reduction.start(local)
     if core.gathers:
         everyone = _gather(core, queries)
+        # `partial` [N] knows this device's documents alone, until it is merged over the devices.
         of_local, partial = go(everyone, stats=(of_local, reduction.start(everyone)))
         of_queries = reduction.merge_devices(partial, core.axes)
     else:
-
+        # The statistics travel with their queries: after all hops they have met every document and
+        # are back on their own device.
         def hop(_: Any, found: Any) -> Any:
             of_local, moving, of_moving = found
             of_local, of_moving = go(moving, stats=(of_local, of_moving))
@@ -153,6 +161,7 @@ def _local_forward(
     of_local, of_queries = reduction.finish(of_local), reduction.finish(of_queries)
     rows = positive.shape[0]
     out = {
+        # Without the extra negatives, which stand behind the documents.
         "document": {name: x[:rows] for name, x in of_local.items()},
         "query": of_queries,
         "positive": blockwise.summed(positive, sweep.feature_axis),
@@ -174,9 +183,10 @@ def _local_backward(
     go = functools.partial(
         blockwise.backward, core.sweep, local, logit_scale=inputs.logit_scale, bias=inputs.bias
     )
+    # Tiles leave the positives out, so the gradients begin with those of the positives.
     _, pull = jax.vjp(_positive(core, inputs, labels), inputs.documents, inputs.queries)
     d_local, d_queries = pull(grads["positive"])
-    extra = local.embeddings.shape[0] - d_local.shape[0]  # nothing asked for their statistics
+    extra = local.embeddings.shape[0] - d_local.shape[0]  # their statistics are no output
     of_rows = SavedRows(of_local, jax.tree.map(lambda x: _pad(x, extra), grads["document"]))
     of_queries = SavedRows(of_queries, grads["query"])
     zero = jnp.zeros_like(inputs.logit_scale)
@@ -186,9 +196,10 @@ def _local_backward(
         d_local, partial, d_scale, d_bias = go(
             everyone, saved=(of_rows, _gather(core, of_queries)), grads=start
         )
+        # Each device has a gradient of all N queries, of its documents alone; the sum goes home.
         d_queries = d_queries + jax.lax.psum_scatter(partial, core.axes, tiled=True)
     else:
-
+        # The gradient of the queries travels with them and grows at every device.
         def hop(_: Any, found: Any) -> Any:
             (d_local, d_scale, d_bias), moving, of_moving, d_moving = found
             d_local, d_moving, d_scale, d_bias = go(

@@ -104,6 +104,7 @@ def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
     """Which entries have equal ids, [R, T]."""
     if a is None or b is None:
         return None
+    # A negative number is no id: two rows without one are not the same query or document.
     return (a[:, None] == b[None, :]) & (a >= 0)[:, None]
 
 
@@ -171,6 +172,8 @@ class SoftmaxReduction:
 
         def side(axis: int) -> dict[str, jax.Array]:
             top = jnp.max(counted, axis=axis)
+            # In a row without any counted logit every entry adds exp(0) = 1. Merged with a tile
+            # that has a counted one, this becomes 1 * exp(EXCLUDED - max) = 0.
             total = jnp.sum(jnp.exp(counted - jnp.expand_dims(top, axis)), axis=axis)
             stats = {"max": top, "sum": total}
             if tile.share is None:
@@ -194,6 +197,7 @@ class SoftmaxReduction:
     def merge_devices(self, stats: Stats, axes: Axes) -> Stats:
         """See `Reduction.merge_devices`."""
         top = jax.lax.pmax(stats["max"], axes)  # [N]
+        # Sums are over exp(logit - max), so they can only be added for one and the same maximum.
         total = scatter_sum(stats["sum"] * jnp.exp(stats["max"] - top), axes)  # [n]
         out = {"max": own_rows(top, axes), "sum": total}
         if self.positives:
@@ -204,6 +208,7 @@ class SoftmaxReduction:
     def finish(self, stats: Stats) -> Stats:
         """See `Reduction.finish`."""
         others = stats["max"] + jnp.log(stats["sum"])
+        # Where no false negative counts as a positive, every counted logit is a negative's.
         out = {"others": others, "best": stats["best" if self.positives else "max"]}
         return out | {name: stats[name] for name in ("dot", "share") if self.positives}
 
@@ -214,6 +219,7 @@ class SoftmaxReduction:
         counted = jnp.where(tile.counted, logits, EXCLUDED)
         r, t = local, rotating
         # A row without any counted logit has `others` near EXCLUDED, and with it gradient 0.
+        # d logsumexp / d logit = exp(logit - logsumexp), once for its row, once for its column.
         by_row = r.grads["others"][:, None] * jnp.exp(counted - r.stats["others"][:, None])
         by_column = t.grads["others"][None, :] * jnp.exp(counted - t.stats["others"][None, :])
         out = by_row + by_column

@@ -99,6 +99,7 @@ class LexicalHead(nn.Module):
         if table is None:
             init, axes = initializers.normal(width**-0.5), ("vocab", "embed")
             table = parameter(self, "kernel", init, (count, width), axes, self.param_dtype)
+            # A kernel of its own has the rows of the terms alone, in their order.
             terms = None
         bias = None
         if self.spec.use_bias:

@@ -149,6 +149,7 @@ def _pool(
     many, asked = mesh.get(TERM_AXIS, 1), len(chosen)
     tensor = TERM_AXIS if many > 1 else None
     if tensor is not None:
+        # All devices need as many columns, so columns of zeros fill the last device's up.
         inputs = _sharded(inputs, chosen, -asked % many)
         chosen = range(len(inputs.kernel))
     axes = tuple(axis for axis in ROW_AXES if mesh.get(axis, 1) > 1)
@@ -170,6 +171,7 @@ def _pool(
     )
     rows = None if isinstance(chosen, range) else jnp.asarray(chosen, jnp.int32)
     where = Selection(None if mask is None else jnp.asarray(mask, bool), rows)
+    # Without the columns of zeros.
     return jax.tree.map(lambda x: x[:, :asked], pool(core, inputs, where))
 
 

@@ -83,6 +83,7 @@ class Max:
         # the last position is then the one.
         number = jnp.arange(length, dtype=jnp.int32)[:, None]  # [L, 1]
         first = jnp.min(jnp.where(tile == largest[:, None], number, length - 1), axis=1)  # [B, C]
+        # A column's bias is the same at all positions: behind the maximum it costs [B, C] only.
         return _biased(largest, block), first.astype(position_dtype(length))
 
     def backward(
@@ -159,6 +160,7 @@ class Mean:
         if self.top_k is not None and self.top_k < tile.shape[1]:
             tile = jax.lax.top_k(jnp.swapaxes(tile, 1, 2), self.top_k)[0]  # [B, C, K]
             tile, count = jnp.swapaxes(tile, 1, 2), jnp.minimum(count, self.top_k)
+        # Masked logits are not exactly EXCLUDED any more: their bias has been added.
         values = jnp.where(tile > EXCLUDED / 2, self.activation(tile), 0)
         return jnp.sum(values, axis=1) / jnp.maximum(count, 1)[:, None], None
 

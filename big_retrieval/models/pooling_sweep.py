@@ -147,6 +147,7 @@ def _backward(
     inputs, selection, saved = residuals
     in_specs = (*core.entering, core.pooled, core.pooled)
     rows: Any = P(core.rows or None)
+    # The kernel came in whole along D; its gradient leaves in the layout of the parameter.
     kernel: Any = P(core.tensor, core.width)
     bias: Any = P(core.tensor)
     leaving = Gradient(rows, kernel, bias)
@@ -171,6 +172,7 @@ def _local_forward(
     def first() -> Any:
         return core.rule.forward(core.part(inputs, selection, jnp.int32(0)), selection.mask)
 
+    # Computes nothing: only the types of what the rule gives and saves are asked for.
     shapes = jax.eval_shape(first)
     rows = inputs.hidden.shape[0]
     start = jax.tree.map(lambda x: jnp.zeros((rows, core.columns), x.dtype), shapes)
@@ -183,6 +185,7 @@ def _local_backward(
     """What one device does for the gradients."""
 
     def block(number: Any, found: Gradient) -> Gradient:
+        # False for columns of the block before, whose gradient has been added already.
         fresh = core.start(number) + jnp.arange(core.block) >= number * core.block  # [C]
         part = core.part(inputs, selection, number)
         mine = jax.tree.map(lambda x: core.take(x, number), saved)
@@ -208,6 +211,7 @@ def _reduce(core: PoolingCore, found: Gradient) -> Gradient:
         hidden = jax.lax.psum(hidden, core.tensor)
     if core.width is not None:
         kernel = jax.lax.psum_scatter(kernel, core.width, scatter_dimension=1, tiled=True)
+    # The scatter above has summed over its own axis of rows; the others are left.
     others = tuple(axis for axis in core.rows if axis != core.width)
     if others:
         kernel = jax.lax.psum(kernel, others)

@@ -154,6 +154,8 @@ class DenseIndex:
         if block is None:
             block = jax.device_put(self.embeddings[start:stop], may_alias=True)
             if self.embeddings.nbytes <= RESIDENT:
+                # Searches for other numbers of queries cut other blocks: what overlaps this one
+                # goes, or devices would hold documents several times.
                 self._blocks = {
                     key: kept for key, kept in self._blocks.items() if _apart(key, start, stop)
                 }

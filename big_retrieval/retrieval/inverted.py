@@ -176,6 +176,7 @@ class InvertedIndex:
         found = []
         for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
             start, stop = self._pointers[term : term + 2].tolist()
+            # The numbers of a list's documents ascend.
             place = start + int(np.searchsorted(self._documents[start:stop], number))
             if place < stop and self._documents[place] == number:
                 value = 1.0 if self._values is None else float(self._values[place])
@@ -192,6 +193,8 @@ class InvertedIndex:
         try:
             for start, stop, weight in lists:
                 self._add(scores, start, stop, weight)
+            # Looking through all scores, and setting them to 0, costs more than to collect the few
+            # documents of short lists.
             short = SHORT * sum(stop - start for start, stop, _ in lists) < len(self)
             numbers, found = self._few(scores, lists) if short else (None, scores)
             best = top(found, depth, numbers)

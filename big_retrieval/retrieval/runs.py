@@ -58,6 +58,7 @@ class Runs:
             raise UserError(f"an index holds {MOST_DOCUMENTS:,} documents at most; make several.")
         while rows.shape[0]:  # cut, so that the limit holds whatever the batches are
             room = self._limit - sum(part.nnz for part in self._held)
+            # As many rows as have no more entries than there is room for; one row in any case.
             stop = int(np.searchsorted(rows.indptr, room, "right")) - 1
             if stop < 1 and self._held:
                 self.spill()
@@ -88,6 +89,7 @@ class Runs:
         start = 0
         while start < self._columns:
             before = int(ends[start] - self.entries[start])
+            # As many columns as have no more entries together than fit.
             stop = int(np.searchsorted(ends, before + self._limit, "right"))
             stop = max(stop, start + 1)  # a column alone where it does not fit
             found: Any = sparse.vstack([*self._columns_of_runs(start, stop)], format="csc")
@@ -128,6 +130,7 @@ def checked(rows: Rows, terms: int, first: int, *, what: str = "document") -> Ro
     wrong = ~((rows.data >= 0) & (rows.data < np.inf))  # NaN too
     if wrong.any():
         place = int(np.argmax(wrong))
+        # The row that holds this entry.
         number = first + int(np.searchsorted(rows.indptr, place, "right")) - 1
         raise UserError(
             f"{what} {number} has the value {rows.data[place]} in term {rows.indices[place]}: "

@@ -118,6 +118,8 @@ def liveness(owner: Owner | None) -> Liveness:
 
 def _status(pid: int) -> tuple[str, str]:
     """State and start of a process by the kernel (Linux); empty where there is none to be seen."""
+    # The name of the command, in brackets, may hold anything, blanks and brackets too. Behind it
+    # stand the fields from 3 on: 3 is the state, 22 the start.
     fields = _content(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], fields[19]) if len(fields) > 19 else ("", "")
 

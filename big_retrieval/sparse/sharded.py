@@ -72,6 +72,7 @@ def strongest(embeddings: jax.Array, top_k: int) -> jax.Array:
     if axis is None:
         return by_rows(functools.partial(_strongest, top_k=top_k), embeddings)
     rows = _row_axes(len(embeddings)) or None
+    # -inf, so that a column that only fills up is never among the largest terms.
     merged = functools.partial(_strongest_of_all, top_k=top_k, axis=axis)
     return _on_devices(merged, P(rows, axis), P(rows))(pad_terms(embeddings, axis, -jnp.inf))
 
@@ -109,6 +110,7 @@ def _take_sharded(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
 
     def local(embeddings: jax.Array, terms: jax.Array) -> jax.Array:
         found = _take(embeddings, terms_here(terms, embeddings.shape[-1], TERM_AXIS))
+        # Each term lies on one device; all others add 0.
         return jax.lax.psum(found, TERM_AXIS)
 
     return _on_devices(local, (P(rows, TERM_AXIS), P(rows)), P(rows))(embeddings, terms)
@@ -154,6 +156,7 @@ def wide(function: Callable[..., jax.Array], width: int, *arrays: jax.Array) -> 
 
 def dense_locally(values: jax.Array, terms: jax.Array, width: int) -> jax.Array:
     """Rows [n, width] of their values and terms [n, K], -1 for none."""
+    # -1 would count from the end of a row; `width` lies behind it and is dropped.
     place = jnp.where(terms < 0, width, terms)
     index = jnp.arange(len(place))[:, None]
     out = jnp.zeros((len(place), width), values.dtype)

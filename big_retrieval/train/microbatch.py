@@ -58,6 +58,8 @@ def in_slices(
     count = batch_size // microbatch
 
     def split(x: jax.Array) -> jax.Array:  # [B, ...] -> [slices, microbatch, ...]
+        # Device group g holds the batch's g-th run of rows, and takes its share of every slice from
+        # that: [groups, slices, rows of a group, ...].
         x = x.reshape(groups, count, microbatch // groups, *x.shape[1:])
         return _on_rows(x.swapaxes(0, 1).reshape(count, microbatch, *x.shape[3:]))
 

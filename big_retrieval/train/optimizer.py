@@ -143,6 +143,7 @@ class Updates:
             updates, states[key] = part.tx.update(tree_of(mine), state[key], tree_of(old))
             for name, update in names_of(updates).items():
                 rate = metrics[self._rate_name(phase, name)]
+                # Rounded as optax's scale_by_schedule and apply_updates round.
                 moved = old[name] + jnp.array(-1 * rate, update.dtype) * update
                 new[name] = jnp.asarray(moved).astype(old[name].dtype)
         return replaced(params, new), states, metrics
@@ -189,6 +190,7 @@ def make_updates(config: Optimizer, params: Any, timeline: Timeline) -> Updates:
     for name in flat:
         phases = tuple(i for i, names in enumerate(trained) if name in names)
         if phases:
+            # A rule's text stands for it: groups whose rules say the same share one state.
             together.setdefault((repr(rule_of(config, owner[name])[1]), phases), []).append(name)
     partitions = {}
     for number, ((_, phases), names) in enumerate(together.items()):

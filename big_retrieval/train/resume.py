@@ -32,6 +32,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
         another config (both values are shown).
     """
     path = workdir / "config.json"
+    # Written and read once, as the saved one was: tuples are lists in both.
     mine = json.loads(to_json(schema.to_plain(config)))
     theirs = _saved(workdir)
     changed = None if theirs is None else difference(theirs, config)

@@ -67,8 +67,12 @@ def make_loss(
                 averages |= {name: found} if found else {}
             if negatives is not None:
                 (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
+                # Dropout is drawn by row number: a slice draws what the whole batch would, and the
+                # negatives have numbers of their own behind those of the batch.
                 numbers = count + rows[:, None] * each + jnp.arange(each)  # [b, K]
                 flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (negatives, numbers))
+                # Their batch statistics are left out: running averages are moved by the batch
+                # alone.
                 found, _ = apply(model, own, stats, flat[0], rows=flat[1])
                 deep = jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), found)
                 reps = reps.replace(negatives=deep)  # type: ignore
