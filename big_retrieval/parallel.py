@@ -37,6 +37,7 @@ RULES: tuple[tuple[str, Any], ...] = (
     ("kernel_column", None),
     ("channel", None),
     ("projection", None),
+    ("gate", None),
     ("length", None),
     ("embed_act", None),
 )

@@ -108,7 +108,9 @@ class TokenHead(config.Head):
         """Its Linen module."""
         return Tokens(self.dim or 0, self.tokens, **module)
 
-    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> Any:
         """Positions [B, P, W] of a tower -> raw [B, tokens, dim + 1]."""
         return module(tokens, arrays.get("mask"))
 

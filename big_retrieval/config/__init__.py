@@ -6,6 +6,7 @@ the rest of the code reads; `checks/` refuses combinations that no single key ca
 """
 
 from big_retrieval.config.arrays import ArrayField
+from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.data import (
     HardNegatives,
     Karpathy,
@@ -46,7 +47,9 @@ from big_retrieval.config.optimizer import (
     Swa,
 )
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
+from big_retrieval.config.recurrent import Gru
 from big_retrieval.config.region_field import RegionField
+from big_retrieval.config.regions import RegionGraph, RegionTransformer
 from big_retrieval.config.registry import Plugin, register
 from big_retrieval.config.residual import RESNET_SIZES, ResNet
 from big_retrieval.config.run import (
@@ -64,6 +67,7 @@ from big_retrieval.config.sources import Source
 from big_retrieval.config.texts import Beir, Dpr, Triples
 from big_retrieval.config.topologies import Topology
 from big_retrieval.config.towers import Activation, Remat, Tower
+from big_retrieval.config.trained_heads import Mlp, SharedTransformer
 from big_retrieval.config.transformers import VIT_SIZES, Bert, ViT
 from big_retrieval.config.update_rules import AdamP, AdamW, Optax, Sgd, UpdateRule
 from big_retrieval.config.vdr import TermMask, Vdr

@@ -29,12 +29,21 @@ class Head(Part):
         subclasses): they are then sparse in evaluations, and explained by words.
       reads_positions: whether it reads all positions of a row, not its class tokens.
       dim: N of the embeddings; None: the width of the tower.
+      normed: whether it has batch norms (`models.batch_norm.BatchNorm`), with running averages.
+      whole_batch: whether a row's embedding depends on all rows of the batch in training.
+      by_slice: whether it depends on the rows of their micro-batch.
+      across: whether fields of any modality and width may share it, as its module has a part of its
+        own for each.
     """
 
     kind: ClassVar[str] = "head"
     lexical: ClassVar[bool] = False
     reads_positions: ClassVar[bool] = False
+    normed: ClassVar[bool] = False
+    across: ClassVar[bool] = False
     dim: Any = None
+    whole_batch: Any = False
+    by_slice: Any = False
 
     def check(self, config: "Config", field: str, path: str) -> Iterator[str]:
         """What is wrong with its keys in this config, a sentence each.
@@ -69,7 +78,9 @@ class Head(Part):
         """
         raise NotImplementedError
 
-    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> Any:
         """Raw embeddings [B, M, N], which the topology projects; called in the model, traced by
         jax.
 
@@ -78,8 +89,9 @@ class Head(Part):
           tower: the tower's module.
           tokens: what the tower gave, [B, M, W].
           arrays: the field's arrays.
+          **call: `field`, its name; `train` and `rows`, as a tower is given them.
         """
-        del tower, arrays
+        del tower, arrays, call
         return module(tokens)
 
     def block_bytes(self, rows: int, positions: int, terms: int, platform: str) -> int:
@@ -134,7 +146,9 @@ class Projection(Head):
         tokens = tokens if self.pool == "tower" else 1
         return (self.spheres, dim // self.spheres) if self.spheres else (tokens, dim)
 
-    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> Any:
         """See `Head`; pools positions where the tower does not."""
         if self.pool == "first":
             tokens = tokens[:, :1]
@@ -226,7 +240,9 @@ class Lexical(Head):
         assert terms is not None
         return LexicalHead(self, terms.ids, **module)
 
-    def embed(self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any]) -> Any:
+    def embed(
+        self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
+    ) -> Any:
         """[B, 1, V] of all positions [B, L, W], those of the mask where there is one."""
         table = tower.word_table() if self.tied else None
         return module(tokens, arrays.get("mask"), table)[:, None]

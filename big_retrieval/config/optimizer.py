@@ -6,11 +6,11 @@ keep no order of such entries, so what needs one has a key for it: `ParameterGro
 `Phase.start_*`.
 """
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from big_retrieval.config.batch_norms import BatchStats
 from big_retrieval.config.ranges import (
     AtLeast0,
     AtLeast1,
@@ -22,7 +22,6 @@ from big_retrieval.config.ranges import (
 from big_retrieval.config.update_rules import AdamW, Same, UpdateRule
 
 SAME = "same"  # a type: what the phase, or the run, has
-BatchStats = Literal["tower", "update", "batch", "running"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ class Phase:
     schedule: Schedule = field(default_factory=_same_schedule)
     groups: dict[str, GroupRate] = field(default_factory=dict)  # by names of `optimizer.groups`
     # Batch norms go by the batch and their running averages move ("update") or stay ("batch"), or
-    # they go by the running averages, which stay ("running"); "tower": as its `frozen_stats` says.
+    # they go by the running averages, which stay ("running"); "tower": as the
+    # `frozen_stats` of their tower or head says.
     batch_stats: BatchStats = "tower"
 
 
@@ -146,20 +146,3 @@ class Optimizer:
             yield f"phases.{name}.schedule", phase.schedule
             for key, rate in phase.groups.items():
                 yield f"phases.{name}.groups.{key}.schedule", rate.schedule
-
-
-def has_batch_norms(tower: Any) -> bool:
-    """Whether a tower's configuration has a mode of batch statistics."""
-    return hasattr(tower, "frozen_stats")
-
-
-def towers_of(towers: Mapping[str, Any], mode: BatchStats) -> dict[str, Any]:
-    """The towers as a phase has them: `frozen_stats` by its mode of batch statistics."""
-    if mode == "tower":
-        return dict(towers)
-    return {
-        name: dataclasses.replace(tower, frozen_stats=mode == "running")
-        if has_batch_norms(tower)
-        else tower
-        for name, tower in towers.items()
-    }

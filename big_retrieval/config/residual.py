@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
 from big_retrieval.config.towers import Tower
@@ -15,18 +16,15 @@ if TYPE_CHECKING:
 
 @register("tower")
 @dataclass(frozen=True)
-class ResNet(Tower):
+class ResNet(BatchNormed, Tower):
     """A residual network (v1.5, as torchvision has it) with batch norm: one vector an image."""
 
     modality: ClassVar[str] = "image"
-    normed: ClassVar[bool] = True
     computed_by: ClassVar[tuple[str, ...]] = ("blocks", "bottleneck", "stem")
     type: Literal["resnet"] = "resnet"
     blocks: tuple[AtLeast1, ...] = (3, 4, 6, 3)  # of each stage
     bottleneck: bool = True  # blocks of three convolutions (1, 3, 1 pixels wide), else of two
     stem: AtLeast1 = 64  # channels of the first convolution; each later stage has twice as many
-    frozen_stats: bool = False  # training, too, normalises by the running averages, which stay
-    batch_stats: Literal["batch", "slice"] = "batch"  # a slice: only under `microbatch`
     remat: Literal["none", "block"] = "none"  # what the backward pass computes again
 
     @property
@@ -39,26 +37,10 @@ class ResNet(Tower):
         """Channels of the last stage, the width of the vector."""
         return self.stem * 2 ** (len(self.blocks) - 1) * (4 if self.bottleneck else 1)
 
-    @property
-    def whole_batch(self) -> bool:
-        """Whether a row's vector depends on all rows of the batch in training."""
-        return not self.frozen_stats and self.batch_stats == "batch"
-
-    @property
-    def by_slice(self) -> bool:
-        """Whether it depends on the rows of its micro-batch."""
-        return not self.frozen_stats and self.batch_stats == "slice"
-
     def check(self, config: "Config", path: str) -> Iterator[str]:
         if not self.blocks:
             yield f"{path}.blocks is (); it needs at least 1 stage."
-        size = config.microbatch
-        if size is not None and size < config.batch_size and self.whole_batch:
-            yield (
-                f"config.microbatch {size}: the batch norms of {path} need the whole batch at "
-                f"once; give {path}.batch_stats 'slice' (they then go by {size} rows each, "
-                f"which is not the same training), {path}.frozen_stats, or no config.microbatch."
-            )
+        yield from self.check_slices(config, path)
 
     def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
         if head.reads_positions:

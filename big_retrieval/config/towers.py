@@ -26,7 +26,7 @@ class Tower(Part):
         gives tied heads by a method `word_table()`; "": it has none.
       computed_by: the keys that a checkpoint's tower must have alike, since they say what is
         computed; the others are sizes of tables, or say how it runs. (): all keys.
-      normed: whether it has batch norms (`models.resnet.BatchNorm`), with running averages.
+      normed: whether it has batch norms (`models.batch_norm.BatchNorm`), with running averages.
       width: W, of the vectors that come out.
       class_tokens: M, vectors that a row has inside; 0 where all positions come out.
       vocab_size: rows of the word table; None: as many as the tokenizer has ids.

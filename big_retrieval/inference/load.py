@@ -16,6 +16,7 @@ import scipy.sparse
 from big_retrieval import config as configs
 from big_retrieval import parallel, similarity
 from big_retrieval.config import Config, Field, Mesh, registry
+from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.data.at_hand import Images, Values
 from big_retrieval.data.build import make_readers
 from big_retrieval.data.pipeline import eval_batches
@@ -245,7 +246,7 @@ def restore_weights(folder: Path, config: Config) -> Any:
     """
     averaged = config.optimizer.averaging.type == "ema"
     params = restore_params(folder, "ema" if averaged else "params")
-    normed = any(tower.normed for tower in config.towers.values())
+    normed = any(part.normed for part in parts_of(config).values())
     return with_stats(params, restore_params(folder, "batch_stats") if normed else {})
 
 

@@ -118,6 +118,7 @@ class Dense(nn.Module):
 
     Attributes:
       features: size of the output.
+      out_dtype: type of the result where it is not `dtype`.
       axes: logical names of the kernel's two axes; the bias carries the second.
     """
 
@@ -126,20 +127,22 @@ class Dense(nn.Module):
     kernel_init: Initializer
     bias_init: Initializer = initializers.zeros
     use_bias: bool = True
+    out_dtype: Dtype = None
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., I] -> [..., features] in `dtype`."""
+        """[..., I] -> [..., features] in `dtype`, or in `out_dtype`."""
+        out = self.out_dtype or self.dtype
         shape = (x.shape[-1], self.features)
         kernel = parameter(self, "kernel", self.kernel_init, shape, self.axes, self.param_dtype)
-        y = flat_matmul(x, kernel, self.dtype, self.dtype)  # [..., features]
+        y = flat_matmul(x, kernel, self.dtype, out)  # [..., features]
         if not self.use_bias:
             return y
         axes = self.axes[1:]
         bias = parameter(self, "bias", self.bias_init, shape[1:], axes, self.param_dtype)
-        return y + bias.astype(self.dtype)
+        return y + bias.astype(out)
 
 
 class LayerNorm(nn.Module):
@@ -161,7 +164,7 @@ class LayerNorm(nn.Module):
         return (x * scale.astype(x.dtype) + bias.astype(x.dtype)).astype(self.dtype)
 
 
-class Mlp(nn.Module):
+class FeedForward(nn.Module):
     """Two dense layers, fc1 and fc2, with an activation of `ACTIVATIONS` between them."""
 
     hidden: int

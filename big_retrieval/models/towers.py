@@ -86,7 +86,8 @@ class RetrievalModel(nn.Module):
             if owner not in heads:
                 config, terms = self.fields[owner].head, self.terms.get(owner)
                 heads[owner] = config.build(terms, dtype=self.dtype, name=f"{owner}_head")
-            raw = field.head.embed(heads[owner], tower, tokens, arrays)  # [B, M, N]
+            call: dict[str, Any] = {"field": name, "train": train, "rows": rows}
+            raw = field.head.embed(heads[owner], tower, tokens, arrays, **call)  # [B, M, N]
             embeddings[name] = (products if field.head.lexical else run).project(raw)
             raws |= {name: raw} if self.keep_raw else {}
             if owner in self.terms and "ids" in arrays:

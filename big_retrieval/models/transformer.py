@@ -14,7 +14,7 @@ from flax.linen.spmd import with_logical_constraint
 
 from big_retrieval.errors import UserError
 from big_retrieval.models.attention import Attention
-from big_retrieval.models.layers import BlockInit, Dtype, LayerNorm, Mlp, dropout
+from big_retrieval.models.layers import BlockInit, Dtype, FeedForward, LayerNorm, dropout
 
 Norm = Literal["pre", "post"]
 Remat = Literal["none", "block", "dots"]
@@ -74,7 +74,7 @@ class Block(nn.Module):
             name="attention",
             **types,
         )
-        mlp = Mlp(self.hidden, self.inits, self.activation, name="mlp", **types)
+        mlp = FeedForward(self.hidden, self.inits, self.activation, name="mlp", **types)
 
         def drop(y: jax.Array) -> jax.Array:
             return dropout(y, self.dropout, self.deterministic, rows)

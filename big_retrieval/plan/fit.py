@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from big_retrieval.config import Config
+from big_retrieval.config.batch_norms import parts_of
 from big_retrieval.plan import loss_cost, memory
 from big_retrieval.train.build import BuiltModel
 
@@ -88,7 +89,7 @@ def _candidates(parts: BuiltModel, platform: str) -> Iterator[_Candidate]:
 def _sliced(base: _Candidate, parts: BuiltModel) -> Iterator[_Candidate]:
     """Micro-batches of powers of two that divide the batch, largest first."""
     batch, rows_over = base.config.batch_size, memory.groups(parts)
-    if any(t.whole_batch for t in base.config.towers.values()):
+    if any(part.whole_batch for part in parts_of(base.config).values()):
         return  # slices would be another training
     size = 1 << (batch.bit_length() - 1)
     now = base.config.microbatch or batch

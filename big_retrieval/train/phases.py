@@ -1,5 +1,6 @@
 """Phases of a run: from which step to which step, and the compiled step of each."""
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from big_retrieval.config import Config, Phase
-from big_retrieval.config.optimizer import towers_of
+from big_retrieval.config.batch_norms import in_mode
 from big_retrieval.errors import UserError
 from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.train.schedules import Timeline
@@ -94,7 +95,12 @@ def model_of(model: RetrievalModel, phase: Phase) -> RetrievalModel:
     """The model with the batch statistics of a phase; parameters and names are the same."""
     if phase.batch_stats == "tower":
         return model
-    return model.clone(towers=towers_of(model.towers, phase.batch_stats))
+    towers = {name: in_mode(tower, phase.batch_stats) for name, tower in model.towers.items()}
+    fields: dict[str, Any] = {}
+    for name, field in model.fields.items():
+        head: Any = in_mode(field.head, phase.batch_stats)
+        fields[name] = dataclasses.replace(field, head=head)  # type: ignore
+    return model.clone(towers=towers, fields=fields)
 
 
 def at(found: Sequence[Span], step: int) -> int:

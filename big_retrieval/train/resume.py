@@ -10,7 +10,7 @@ from jax.experimental import multihost_utils
 
 from big_retrieval import config as configs
 from big_retrieval.config import Config, registry, schema
-from big_retrieval.config.optimizer import towers_of
+from big_retrieval.config.batch_norms import in_mode, parts_of
 from big_retrieval.errors import PluginNeeded, UserError
 from big_retrieval.inference import load
 from big_retrieval.io.durable import make_folder, write_bytes
@@ -90,9 +90,9 @@ def changed_part(key: str, config: Config) -> str:
 def _free(key: str, config: Config) -> bool:
     """Whether a key may differ; batch norms that go by slices make these a part of the training."""
     by_slice = any(
-        tower.by_slice
+        in_mode(part, phase.batch_stats).by_slice
         for phase in phases.each(config)
-        for tower in towers_of(config.towers, phase.batch_stats).values()
+        for part in parts_of(config).values()
     )
     if by_slice and key == "config.microbatch":
         return False

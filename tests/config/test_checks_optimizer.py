@@ -69,7 +69,10 @@ IMPOSSIBLE: list[tuple[recipe.Editable, list[str]]] = [
         of_phases(p=Phase(0, groups={"a": GroupRate(1.0, 2.0)})),
         ["phases.p.groups.a has both lr and lr_factor", "keep one"],
     ),
-    (of_phases(p=Phase(0, batch_stats="running")), ["phases.p.batch_stats", "no tower has"]),
+    (
+        of_phases(p=Phase(0, batch_stats="running")),
+        ["phases.p.batch_stats", "no tower or head has"],
+    ),
 ]
 
 

@@ -17,8 +17,8 @@ from big_retrieval.models.layers import (
     ACTIVATIONS,
     BlockInit,
     Dense,
+    FeedForward,
     LayerNorm,
-    Mlp,
     dropout,
     flat_matmul,
     gelu,
@@ -117,7 +117,7 @@ def test_gelu_keeps_its_input_only() -> None:
     x = jnp.zeros((8, 64, 64))
     sizes = {}
     for activation in ("gelu", "relu"):
-        mlp = Mlp(256, BlockInit.vision(64, 256), activation)
+        mlp = FeedForward(256, BlockInit.vision(64, 256), activation)
         params = jax.eval_shape(mlp.init, jax.random.key(0), x)
         grad = jax.jit(jax.grad(lambda p, x, mlp=mlp: jnp.sum(mlp.apply(p, x) ** 2), (0, 1)))
         sizes[activation] = grad.lower(params, x).compile().memory_analysis().temp_size_in_bytes
@@ -127,7 +127,7 @@ def test_gelu_keeps_its_input_only() -> None:
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_mlp_is_the_formula(activation: str) -> None:
     with jax.enable_x64(True):
-        x, layer = draw(0, 2, 3, W), Mlp(F, INITS, activation, **WIDE)
+        x, layer = draw(0, 2, 3, W), FeedForward(F, INITS, activation, **WIDE)
         p = randomised(jax.eval_shape(layer.init, jax.random.key(0), x)["params"])
         inner = ACTIVATIONS[activation](x @ p["fc1"]["kernel"] + p["fc1"]["bias"])
         expected = inner @ p["fc2"]["kernel"] + p["fc2"]["bias"]
@@ -138,7 +138,7 @@ def test_mlp_is_the_formula(activation: str) -> None:
 
 def test_unknown_activation() -> None:
     with pytest.raises(UserError, match=r"'swish'.*gelu, gelu_tanh, quick_gelu, relu"):
-        Mlp(F, INITS, "swish").init(jax.random.key(0), jnp.zeros((1, 2, W)))
+        FeedForward(F, INITS, "swish").init(jax.random.key(0), jnp.zeros((1, 2, W)))
 
 
 def test_layer_norm_is_the_formula() -> None:
@@ -180,7 +180,7 @@ def test_logical_names() -> None:
     assert specs["query"]["kernel"] == P("embed", "heads")
     assert specs["value"]["bias"] == P("heads")
     assert specs["out"]["kernel"] == P("heads", "embed")
-    specs = nn.get_partition_spec(Mlp(F, INITS).init(jax.random.key(0), x))["params"]
+    specs = nn.get_partition_spec(FeedForward(F, INITS).init(jax.random.key(0), x))["params"]
     assert specs["fc1"]["kernel"] == P("embed", "mlp")
     assert specs["fc2"]["kernel"] == P("mlp", "embed")
     assert specs["fc2"]["bias"] == P("embed")
@@ -197,7 +197,7 @@ def test_initial_values() -> None:
         return nn.unbox(jax.jit(module.init)(jax.random.key(0), x)["params"])
 
     vision, text = BlockInit.vision(width, hidden), BlockInit.text(width, depth)
-    attention, mlp = params(Attention(4, vision)), params(Mlp(hidden, vision))
+    attention, mlp = params(Attention(4, vision)), params(FeedForward(hidden, vision))
     bounds = {"query": math.sqrt(6 / (4 * width)), "out": width**-0.5}
     for name, bound in bounds.items():
         assert bound * 0.99 < np.max(np.abs(attention[name]["kernel"])) <= bound
@@ -205,7 +205,7 @@ def test_initial_values() -> None:
     for name, fan_in in {"fc1": width, "fc2": hidden}.items():
         for part in ("kernel", "bias"):
             assert fan_in**-0.5 * 0.9 < np.max(np.abs(mlp[name][part])) <= fan_in**-0.5
-    attention, mlp = params(Attention(4, text)), params(Mlp(hidden, text))
+    attention, mlp = params(Attention(4, text)), params(FeedForward(hidden, text))
     deviations = [
         (attention["key"]["kernel"], width**-0.5),
         (attention["out"]["kernel"], width**-0.5 * (2 * depth) ** -0.5),

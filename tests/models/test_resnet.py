@@ -18,7 +18,8 @@ from safetensors.numpy import load_file
 from big_retrieval import parallel
 from big_retrieval.config import RESNET_SIZES, ResNet
 from big_retrieval.interop import image_names
-from big_retrieval.models.resnet import BatchNorm, ResidualNetwork, normalise
+from big_retrieval.models.batch_norm import BatchNorm, normalise
+from big_retrieval.models.resnet import ResidualNetwork
 from tests.helpers import built, noise, tiny
 from tests.interop.test_towers import DATA
 

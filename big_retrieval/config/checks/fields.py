@@ -87,6 +87,8 @@ def _shared(c: Config, name: str) -> Iterator[str]:
     if owner.tower not in c.towers:
         return
     widths = c.towers[field.tower].width, c.towers[owner.tower].width
+    if field.head.across and owner.head == field.head:
+        return
     if widths[0] != widths[1] or owner.head != field.head or owner.modality != field.modality:
         yield (
             f"{path}: a head can be shared by fields of one modality whose towers are of one width"

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 from big_retrieval.config import Config, ParameterGroup, Phase, Schedule
-from big_retrieval.config.optimizer import SAME, has_batch_norms, towers_of
+from big_retrieval.config.batch_norms import has_modes, in_mode, parts_of
+from big_retrieval.config.optimizer import SAME
 
 PATH = "config.optimizer"
 _PLAIN = Schedule(type=SAME)
@@ -63,19 +64,19 @@ def _phase(c: Config, phase: Phase, path: str) -> Iterator[str]:
             yield f"{path}.groups.{name} has both lr and lr_factor; keep one of them."
     if phase.batch_stats == "tower":
         return
-    if not any(has_batch_norms(tower) for tower in c.towers.values()):
+    parts = {place: part for place, part in parts_of(c).items() if has_modes(part)}
+    if not parts:
         yield (
-            f"{path}.batch_stats is {phase.batch_stats!r}, but no tower has batch norms: leave it "
-            "at 'tower'."
+            f"{path}.batch_stats is {phase.batch_stats!r}, but no tower or head has batch norms: "
+            "leave it at 'tower'."
         )
-    for name, tower in towers_of(c.towers, phase.batch_stats).items():
-        if not has_batch_norms(tower) or c.microbatch in (None, c.batch_size):
-            continue
-        if tower.whole_batch:
+    for place, part in parts.items():
+        sliced = c.microbatch not in (None, c.batch_size)
+        if sliced and in_mode(part, phase.batch_stats).whole_batch:
             yield (
-                f"{path}.batch_stats is {phase.batch_stats!r}: the batch norms of "
-                f"config.towers.{name} then need the whole batch at once; set "
-                f"config.towers.{name}.batch_stats to 'slice', or drop config.microbatch."
+                f"{path}.batch_stats is {phase.batch_stats!r}: the batch norms of {place} then "
+                f"need the whole batch at once; set {place}.batch_stats to 'slice', or drop "
+                "config.microbatch."
             )
 
 

@@ -1,0 +1,134 @@
+"""Gated recurrent units: one direction of them, and the text tower of two."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
+from jax.nn import initializers
+
+from big_retrieval.config import Gru
+from big_retrieval.models.class_tokens import mean_of_positions
+from big_retrieval.models.layers import Dtype, flat_matmul, parameter, uniform, wide
+
+
+class GruLayer(nn.Module):
+    """A gated recurrent unit of one direction, with the gates and the two biases of PyTorch's.
+
+        r = sigmoid(W_r x + b_r + U_r h + c_r)      how much of the state the proposal sees
+        z = sigmoid(W_z x + b_z + U_z h + c_z)      how much of the state stays
+        n = tanh(W_n x + b_n + r (U_n h + c_n))     the proposal
+        h' = (1 - z) n + z h
+
+    Parameters: `input_kernel [I, 3 H]` (W), `input_bias [3 H]` (b), `hidden_kernel [H, 3 H]` (U),
+    `hidden_bias [3 H]` (c), the gates in the order r, z, n: PyTorch's `weight_ih`, `bias_ih`,
+    `weight_hh` and `bias_hh`, the matrices transposed. All start from U(+-1 / sqrt(H)).
+
+    Attributes:
+      features: H.
+      dtype: type of the product with the inputs; the recurrence, which adds up the rounding of all
+        its steps, is in float32 or wider.
+      param_dtype: type of the parameters.
+    """
+
+    features: int
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None = None,
+        first: jax.Array | None = None,
+        *,
+        reverse: bool = False,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Inputs [B, L, I] -> (states [B, L, H], the last state [B, H]), in float32 or wider.
+
+        Args:
+          x: [B, L, I].
+          mask: bool [B, L]; where it is False, the state stays as it is. None: all count.
+          first: the state [B, H] before the first input; None: 0.
+          reverse: whether the last input is read first.
+        """
+        kind, gates = wide(self.dtype), 3 * self.features
+        init = uniform(self.features**-0.5)
+
+        def own(name: str, *shape: int) -> jax.Array:
+            axes = ("embed", "gate")[-len(shape) :]
+            return parameter(self, name, init, shape, axes, self.param_dtype)
+
+        given = flat_matmul(x, own("input_kernel", x.shape[-1], gates), self.dtype, kind)
+        given = given + own("input_bias", gates).astype(kind)  # [B, L, 3 H]
+        # Gathered once where it lives in parts, and not in every step.
+        kernel = with_logical_constraint(own("hidden_kernel", self.features, gates), (None, None))
+        kernel, bias = kernel.astype(kind), own("hidden_bias", gates).astype(kind)
+        keep = jnp.ones(x.shape[:2], bool) if mask is None else mask.astype(bool)
+
+        def step(h: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            of_x, counts = now  # [B, 3 H], [B]
+            of_h = h @ kernel + bias
+            r, z, n = jnp.split(of_x, 3, axis=-1)
+            r_h, z_h, n_h = jnp.split(of_h, 3, axis=-1)
+            z, r = jax.nn.sigmoid(z + z_h), jax.nn.sigmoid(r + r_h)
+            new = (1 - z) * jnp.tanh(n + r * n_h) + z * h
+            h = jnp.where(counts[:, None], new, h)
+            return h, h
+
+        h = jnp.zeros((x.shape[0], self.features), kind) if first is None else first.astype(kind)
+        h = with_logical_constraint(h, ("batch", "embed_act"))
+        by_step = given.swapaxes(0, 1), keep.T  # [L, B, 3 H], [L, B]
+        last, states = jax.lax.scan(step, h, by_step, reverse=reverse)
+        return states.swapaxes(0, 1), last
+
+
+class RecurrentText(nn.Module):
+    """Word ids -> one vector a text.
+
+    Parameters: `token_embedding [V, words]`, from N(0, 1), and the directions `forward` and
+    `backward`, see `GruLayer`.
+
+    Attributes:
+      spec: its configuration.
+      vocab_size: V.
+      dtype: type of the result; see `GruLayer`.
+      param_dtype: type of the parameters.
+    """
+
+    spec: Gru
+    vocab_size: int
+    dtype: Dtype = jnp.float32
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, ids: jax.Array, mask: jax.Array, *, train: bool = False, rows: Any = None
+    ) -> jax.Array:
+        """Ids int32 [B, L] and mask [B, L] (true at the first tokens of a row) -> [B, 1, W].
+
+        More padding changes nothing, and a text without tokens gives 0; `train` and `rows` are of
+        no use here: nothing is random.
+        """
+        del train, rows
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
+        init = initializers.normal(1.0)
+        table = parameter(self, self.spec.table, init, shape, axes, self.param_dtype)
+        table = with_logical_constraint(table, (None, None))  # whole for the look-up, as BERT's
+        x = jnp.take(table, ids, axis=0)  # [B, L, words]
+        mask = mask.astype(bool)
+        forward, backward = (
+            GruLayer(self.spec.width // 2, name=name, **types) for name in ("forward", "backward")
+        )
+        states, last = forward(x, mask)
+        if self.spec.read == "mean":
+            both = [states, backward(x, mask, reverse=True)[0]]
+            mean = mean_of_positions(jnp.concatenate(both, axis=-1), mask)
+            return mean.astype(self.dtype)  # [B, 1, W]
+        # The backward state at the last word is a single step, as that word comes first there.
+        end = jnp.maximum(jnp.sum(mask, axis=1) - 1, 0)[:, None]  # [B, 1]
+        word = jnp.take_along_axis(x, end[..., None], axis=1)  # [B, 1, words]
+        _, back = backward(word, mask[:, :1])
+        return jnp.concatenate([last, back], axis=-1)[:, None].astype(self.dtype)
