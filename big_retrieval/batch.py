@@ -54,6 +54,8 @@ class Reps:
       negatives: representations of the hard negatives of the rows, arrays [B, K, ...].
       raw: the embeddings before the topology projects them; only where a loss has another
         topology than the run.
+      vectors: field name -> what its tower gave, [B, M, W], or [B, L, W] of all positions; only of
+        fields that the module of a loss asks for (`Loss.reads_vectors`), and only for the module.
       extra: name of a loss -> outputs of the module that the loss owns, arrays [B, ...].
     """
 
@@ -61,4 +63,5 @@ class Reps:
     bow: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     negatives: "Reps | None" = None
     raw: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    vectors: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
     extra: Mapping[str, Any] = flax.struct.field(default_factory=dict)

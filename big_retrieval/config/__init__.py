@@ -35,7 +35,9 @@ from big_retrieval.config.loss import (
     PairLoss,
     Sigmoid,
     Sparsity,
+    Triplet,
 )
+from big_retrieval.config.ltd import InputTarget, LatentTarget
 from big_retrieval.config.optimizer import (
     Ema,
     GroupRate,

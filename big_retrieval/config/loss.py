@@ -53,6 +53,7 @@ class Constraint:
     # False: the raw value of lambda is clipped only where the loss reads it, and may run beyond
     # its range (as the paper's authors do); True: it is clipped after each step
     projected: bool = False
+    warn_after: AtLeast1 = 1000  # steps in a row with L above the bound
 
     def check(self, path: str) -> Iterator[str]:
         """What is wrong with its keys, a sentence each; `path` names the group."""
@@ -88,7 +89,7 @@ class Loss(Part):
         """What computes it.
 
         Args:
-          config: of the run, checked.
+          config: of the run, checked; its `tokenizer.vocab_size` is that of the tokenizer itself.
           name: of the loss in `config.losses`.
         """
         raise NotImplementedError
@@ -106,6 +107,11 @@ class Loss(Part):
         """The topology by which it scores where that is not the one of its fields; else ""."""
         del config
         return ""
+
+    def reads_vectors(self, config: "Config") -> tuple[str, ...]:
+        """The fields whose tower's vectors its module reads, as `Reps.vectors`."""
+        del config
+        return ()
 
     def cost(self, config: "Config", tensor: int) -> "LossCost | None":
         """What `--plan` is told of it; None: the loss is traced, and its operations counted.
@@ -264,3 +270,30 @@ class Sigmoid(PairLoss):
         from big_retrieval.losses.pair_losses import SigmoidLoss
 
         return SigmoidLoss.make(self, config)
+
+
+@register("loss")
+@dataclass(frozen=True)
+class Triplet(PairLoss):
+    """Hinges [margin + s(negative) - s(pair)]+ of every row in both directions (VSE++).
+
+    The scores are compared as they are; `logit_scale` is not read.
+    """
+
+    type: Literal["triplet"] = "triplet"
+    margin: NotNegative = 0.2  # by which a pair shall score above its negatives
+    negatives: Literal["hardest", "all"] = "hardest"  # of the global batch; of all, hinges add up
+    reduction: Literal["sum", "mean"] = "sum"  # over the rows; LTD and VSE++ sum
+
+    def check(self, config: "Config", path: str) -> Iterator[str]:
+        yield from super().check(config, path)
+        if self.false_negatives == "positives":
+            yield (
+                f"{path}.false_negatives is 'positives', but a triplet has one positive; set it to "
+                "'mask', which leaves false negatives out."
+            )
+
+    def build(self, config: "Config", name: str) -> "LossFunction":
+        from big_retrieval.losses.triplet import TripletLoss
+
+        return TripletLoss.make(self, config)

@@ -12,6 +12,7 @@ the clip is at its end ("straight-through"), so that it may run beyond the range
 to come back, unless it is projected.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -26,17 +27,24 @@ def start(config: Constraint) -> Multiplier:
     """The state of a multiplier before the first step.
 
     Returns:
-      `raw` and `momentum`, float32 []; `steps`, updates done, and `violations`, how many of these
-      steps had L above the bound, int32 [].
+      `raw` and `momentum`, float32 []; `steps`, updates done, `violations`, how many of these steps
+      had L above the bound, and `violated_for`, how many of the last ones in a row, int32 [].
     """
-    zero = jnp.zeros((), jnp.int32)
+    counts = ("steps", "violations", "violated_for")
     raw = jnp.asarray(config.start, jnp.float32)
-    return {"raw": raw, "momentum": jnp.zeros((), jnp.float32), "steps": zero, "violations": zero}
+    zeros = dict.fromkeys(counts, jnp.zeros((), jnp.int32))
+    return {"raw": raw, "momentum": jnp.zeros((), jnp.float32), **zeros}
 
 
 def effective(config: Constraint, raw: jax.Array) -> jax.Array:
     """lambda, []: the raw value within its range."""
     return jnp.clip(raw, config.min, config.max)
+
+
+def slope(config: Constraint, value: jax.Array) -> jax.Array:
+    """L / bound - 1, []: the gradient by the raw value, also where the clip is at its end."""
+    assert config.bound is not None
+    return value / config.bound - 1
 
 
 def penalty(config: Constraint, multiplier: Multiplier, value: jax.Array) -> jax.Array:
@@ -47,15 +55,14 @@ def penalty(config: Constraint, multiplier: Multiplier, value: jax.Array) -> jax
       multiplier: its state.
       value: L.
     """
-    assert config.bound is not None
     factor = jax.lax.stop_gradient(effective(config, multiplier["raw"]))
-    return factor * (value / config.bound - 1)
+    return factor * slope(config, value)
 
 
 def ascend(config: Constraint, multiplier: Multiplier, value: jax.Array) -> Multiplier:
     """The state after a step whose loss was `value`, L []."""
     assert config.bound is not None
-    gradient = (value / config.bound - 1).astype(jnp.float32)
+    gradient, above = slope(config, value).astype(jnp.float32), value > config.bound
     dampened = config.momentum * multiplier["momentum"] + (1 - config.dampening) * gradient
     momentum = jnp.where(multiplier["steps"] == 0, gradient, dampened)
     raw = multiplier["raw"] + config.rate * momentum
@@ -63,7 +70,8 @@ def ascend(config: Constraint, multiplier: Multiplier, value: jax.Array) -> Mult
         "raw": effective(config, raw) if config.projected else raw,
         "momentum": momentum,
         "steps": multiplier["steps"] + 1,
-        "violations": multiplier["violations"] + (value > config.bound),
+        "violations": multiplier["violations"] + above,
+        "violated_for": jnp.where(above, multiplier["violated_for"] + 1, 0),
     }
 
 
@@ -72,11 +80,32 @@ def metrics(config: Constraint, multiplier: Multiplier) -> dict[str, Any]:
 
     Returns:
       `multiplier`, lambda; `multiplier_raw`; `violations`, the share of all steps that had L above
-      the bound.
+      the bound; `violated_for`, how many of the last steps in a row had.
     """
     steps = jnp.maximum(multiplier["steps"], 1)
     return {
         "multiplier": effective(config, multiplier["raw"]),
         "multiplier_raw": multiplier["raw"],
         "violations": multiplier["violations"] / steps,
+        "violated_for": multiplier["violated_for"],
     }
+
+
+def warnings(config: Constraint, name: str, found: Mapping[str, float]) -> Iterator[str]:
+    """A sentence about a bound that is not reached.
+
+    Args:
+      config: with a bound.
+      name: of the loss.
+      found: `loss` and `metrics` of a step.
+    """
+    steps, now = int(found["violated_for"]), found["multiplier"]
+    full = config.max is not None and now >= config.max and steps > 0
+    if full or steps >= config.warn_after:
+        ceiling = ", its ceiling" if full else ""
+        yield (
+            f"the loss {name!r} is {found['loss']:.4g} and was above its bound {config.bound:g} in "
+            f"the last {steps:,} steps, with a multiplier of {now:.4g}{ceiling}: raise "
+            f"config.losses.{name}.constraint.bound above what the loss reaches by weight alone, "
+            "make what the loss trains larger (such as its decoder), or train for longer."
+        )

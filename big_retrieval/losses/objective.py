@@ -4,6 +4,7 @@ A new loss is a part of its own (`big_retrieval.config.Loss`) in a file of its o
 knows which losses there are.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -111,14 +112,29 @@ class Objective:
             prefix = self._prefix(name)
             own = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
             yield from loss.warnings(own)
+            if name in self.constraints:
+                yield from constraint.warnings(self.constraints[name], name, own)
 
     def _prefix(self, name: str) -> str:
         """Prefix of the names of a loss's metrics; empty where it is the only loss."""
         return f"{name}/" if len(self.losses) > 1 or name in self.constraints else ""
 
 
-def make_objective(config: Config) -> Objective:
-    """The training loss of a checked config."""
+def with_vocabulary(config: Config, vocab_size: int) -> Config:
+    """The config that losses are built with: it says how many ids the tokenizer has."""
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
+    return dataclasses.replace(config, tokenizer=tokenizer)
+
+
+def make_objective(config: Config, vocab_size: int | None = None) -> Objective:
+    """The training loss of a checked config.
+
+    Args:
+      config: checked.
+      vocab_size: of the tokenizer; None: that of the config.
+    """
+    if vocab_size is not None:
+        config = with_vocabulary(config, vocab_size)
     bounded = {name: loss.constraint for name, loss in config.losses.items()}
     return Objective(
         {name: loss.build(config, name) for name, loss in config.losses.items()},

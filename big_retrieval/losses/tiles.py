@@ -59,6 +59,8 @@ class Tile:
       rows: int32 [R], a number for each local row that no other of its side has: that of its
         pair in the global batch, or of an extra negative a number below 0.
       columns: int32 [T], the same of the rotating rows.
+      row_weight: [R] or None, the weight of each local row's pair, see `Labels.weight`.
+      column_weight: [T] or None, the same of the rotating rows.
       share: [R, T] or None; weights of the false negatives that count as positives, 0
         elsewhere.
     """
@@ -67,6 +69,8 @@ class Tile:
     negative: jax.Array
     rows: jax.Array
     columns: jax.Array
+    row_weight: jax.Array | None = None
+    column_weight: jax.Array | None = None
     share: jax.Array | None = None
 
 
@@ -80,14 +84,15 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     positive = r.index[:, None] == t.index[None, :]  # [R, T]
     counted = r.counted[:, None] & t.counted[None, :] & ~positive
     query, document = _same(r.query_id, t.query_id), _same(r.document_id, t.document_id)
+    rows = r.index, t.index, r.weight, t.weight
     if false_negatives == "keep" or (query is None and document is None):
-        return Tile(counted, counted, r.index, t.index)
+        return Tile(counted, counted, *rows)
     none = jnp.zeros((), bool)
     query, document = none if query is None else query, none if document is None else document
     false_negative = counted & (query | document)
     negative = counted & ~false_negative
     if false_negatives == "mask":
-        return Tile(negative, negative, r.index, t.index)
+        return Tile(negative, negative, *rows)
     dtype = r.embeddings.dtype
     ones = jnp.ones((), dtype)
     # The false negative (q_t, d_r) is pair r where the queries are the same, pair t where the
@@ -97,7 +102,7 @@ def classify(local: SideRows, rotating: SideRows, false_negatives: FalseNegative
     of_t = document * (ones if t.weight is None else t.weight[None, :])
     pairs = jnp.maximum(query.astype(dtype) + document, 1)
     share = jnp.where(false_negative, (of_r + of_t) / pairs, 0)
-    return Tile(counted, negative, r.index, t.index, share)
+    return Tile(counted, negative, *rows, share)
 
 
 def _same(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:

@@ -31,6 +31,7 @@ class RetrievalModel(nn.Module):
       terms: field whose lexical head is not shared -> the word pieces that are its terms.
       dtype: of the towers' computations; parameters are float32.
       keep_raw: also return raw embeddings, for losses with another topology than the run.
+      keep_vectors: fields of which to return the tower's vectors, too, for the modules of losses.
     """
 
     towers: Mapping[str, Tower]
@@ -40,6 +41,7 @@ class RetrievalModel(nn.Module):
     terms: Mapping[str, Terms] = dataclasses.field(default_factory=dict)
     dtype: Any = jnp.float32
     keep_raw: bool = False
+    keep_vectors: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         """By its dictionaries' entries, so that what is counted of a model is counted once."""
@@ -72,7 +74,7 @@ class RetrievalModel(nn.Module):
             for name, tower in self.towers.items()
         }
         heads: dict[str, Any] = {}
-        embeddings, bow, raws, passes = {}, {}, {}, {}
+        embeddings, bow, raws, passes, vectors = {}, {}, {}, {}, {}
         for name in sorted(inputs.keys() & self.fields.keys()):  # targets are read by losses only
             field, arrays = self.fields[name], inputs[name]
             tower: Any = towers[field.tower]
@@ -82,6 +84,7 @@ class RetrievalModel(nn.Module):
                 given = self.fields[of].inputs(inputs[of], self.dtype)
                 passes[of] = tower(*given, train=train, rows=rows)
             tokens = passes[of]  # [B, M, D]
+            vectors |= {name: tokens} if name in self.keep_vectors else {}
             owner = field.shares_head or name
             if owner not in heads:
                 config, terms = self.fields[owner].head, self.terms.get(owner)
@@ -93,7 +96,7 @@ class RetrievalModel(nn.Module):
             if owner in self.terms and "ids" in arrays:
                 table = jnp.asarray(self.terms[owner].table)
                 bow[name] = jnp.where(arrays["mask"], table[arrays["ids"]], -1)  # [B, L]
-        return Reps(embeddings=embeddings, bow=bow, raw=raws)
+        return Reps(embeddings=embeddings, bow=bow, raw=raws, vectors=vectors)
 
     @nn.nowrap
     def _read_by(self, tower: str) -> list[Field]:
@@ -162,6 +165,9 @@ def make_model(config: Config, vocab_size: int, words: Words | None = None) -> R
         terms=lexical_terms(config, vocab_size, words),
         dtype=DTYPES[config.dtype],
         keep_raw=any(loss.other_topology(config) for loss in config.losses.values()),
+        keep_vectors=tuple(
+            sorted({name for loss in config.losses.values() for name in loss.reads_vectors(config)})
+        ),
     )
 
 

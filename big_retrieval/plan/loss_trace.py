@@ -12,7 +12,9 @@ from big_retrieval.batch import Batch, Reps
 from big_retrieval.config import Config, negatives_field
 from big_retrieval.config.checks.fields import embedding_shape
 from big_retrieval.losses.function import Context
+from big_retrieval.losses.objective import with_vocabulary
 from big_retrieval.models.flops import inner_programs, traced_flops
+from big_retrieval.models.towers import make_model
 from big_retrieval.train.step import abstract_batch
 
 
@@ -56,7 +58,7 @@ _known: dict[str, TracedCost] = {}  # a plan asks the same of many candidates
 
 
 def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
-    function = config.losses[name].build(config, name)
+    function = config.losses[name].build(with_vocabulary(config, vocab_size), name)
     batch = abstract_batch(config, None)
     reps = _abstract_reps(config, vocab_size)
     scalars = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in function.scalars()}
@@ -67,8 +69,9 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
         params = jax.eval_shape(init, jax.random.key(0), reps, batch.fields)
 
     def loss(learned: Any, batch: Batch) -> jax.Array:
-        params, (embeddings, hard), scalars = learned
-        found: Any = reps.replace(embeddings=embeddings, raw=embeddings)  # type: ignore
+        params, (embeddings, vectors, hard), scalars = learned
+        replaced = {"embeddings": embeddings, "raw": embeddings, "vectors": vectors}
+        found: Any = reps.replace(**replaced)  # type: ignore
         if found.negatives is not None:
             found = found.replace(negatives=found.negatives.replace(embeddings=hard, raw=hard))
         if module is not None:
@@ -79,7 +82,7 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
         return function(Context(found, batch, scalars, 0))[0]
 
     hard = {} if reps.negatives is None else reps.negatives.embeddings
-    learned = params, (reps.embeddings, hard), scalars
+    learned = params, (reps.embeddings, reps.vectors, hard), scalars
     operations = traced_flops(jax.grad(loss), learned, batch)
     kept = jax.eval_shape(lambda *x: jax.vjp(functools.partial(loss, batch=x[1]), x[0])[1],
                           learned, batch)  # fmt: skip
@@ -108,7 +111,20 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     if hard:
         deep = reps([hard], config.batch_size, config.negatives.count)
         found = found.replace(negatives=deep)  # type: ignore
-    return found
+    return found.replace(vectors=_abstract_vectors(config, vocab_size))  # type: ignore
+
+
+def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """What towers give of the fields whose vectors some loss reads."""
+    model = make_model(config, vocab_size)
+    if not model.keep_vectors:
+        return {}
+    inputs = {name: model.example_inputs()[name] for name in model.keep_vectors}
+    (found, _) = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), inputs))
+    return {
+        name: jax.ShapeDtypeStruct((config.batch_size, *x.shape[1:]), x.dtype)
+        for name, x in found.vectors.items()
+    }
 
 
 def peak_bytes(function: Callable[..., Any], *args: Any) -> int:

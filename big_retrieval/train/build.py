@@ -79,7 +79,7 @@ def build_model(
     """
     _check_vocabulary(config, vocab_size)
     model = make_model(config, vocab_size, words)
-    objective = make_objective(config)
+    objective = make_objective(config, vocab_size)
     variables = abstract_variables(model, objective)
     timeline, averages = Timeline(total_steps, steps_per_epoch), config.optimizer.averaging
     updates = make_updates(config.optimizer, variables[0], timeline)

@@ -65,6 +65,7 @@ def make_loss(
                 mine = params["losses"][name], of_losses.get(name, {})
                 extra[name], found = apply(module, *mine, reps, fields, rows=rows)
                 averages |= {name: found} if found else {}
+            reps = reps.replace(vectors={})  # type: ignore  # for modules only
             if negatives is not None:
                 (each,) = {x.shape[1] for x in jax.tree.leaves(negatives)}  # K
                 # Dropout is drawn by row number: a slice draws what the whole batch would, and the
@@ -74,6 +75,7 @@ def make_loss(
                 # Their batch statistics are left out: running averages are moved by the batch
                 # alone.
                 found, _ = apply(model, own, stats, flat[0], rows=flat[1])
+                found = found.replace(vectors={})
                 deep = jax.tree.map(lambda x: x.reshape(-1, each, *x.shape[1:]), found)
                 reps = reps.replace(negatives=deep)  # type: ignore
             if extra:

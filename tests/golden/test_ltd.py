@@ -1,7 +1,7 @@
 """Latent target decoding: reference values of its losses and of the multiplier of a constraint."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,32 +9,37 @@ import numpy as np
 import pytest
 
 from big_retrieval.batch import Batch, Reps
-from big_retrieval.config import Constraint
+from big_retrieval.config import Constraint, InputTarget, LatentTarget
 from big_retrieval.losses import constraint
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.ltd import InputTargetLoss, LatentTargetLoss
 from big_retrieval.losses.objective import Objective
+from big_retrieval.losses.triplet import triplet_loss
+from big_retrieval.models.decoders import TargetDecoder
 from big_retrieval.similarity import InnerProduct
-from tests.examples.helpers import example
 
 Case = Mapping[str, np.ndarray]
 
 
+Distance = Literal["cosine", "l2"]
+
+
 @pytest.mark.golden("ltd", "triplet.npz", prefixes=".")
-def test_hardest_triplets(case: Case) -> None:
+@pytest.mark.parametrize(("name", "which"), [("max", "hardest"), ("sum", "all")])
+def test_triplets(case: Case, name: str, which: Literal["hardest", "all"]) -> None:
     """The sum over the batch and both directions."""
     with jax.enable_x64(True):
 
         def loss(captions: jax.Array, images: jax.Array) -> jax.Array:
-            sides, margin = (captions[:, None], images[:, None]), float(case["max.margin"])
-            triplet = example("triplet").triplet_loss
-            return triplet(*sides, margin, topology=InnerProduct())[0]
+            sides, margin = (captions[:, None], images[:, None]), float(case[f"{name}.margin"])
+            return triplet_loss(*sides, margin, which, topology=InnerProduct())[0]
 
-        embeddings = jnp.asarray(case["max.captions"]), jnp.asarray(case["max.images"])
+        embeddings = jnp.asarray(case[f"{name}.captions"]), jnp.asarray(case[f"{name}.images"])
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(*embeddings)
-    np.testing.assert_allclose(value, case["max.loss"], rtol=1e-5)
+    np.testing.assert_allclose(value, case[f"{name}.loss"], rtol=1e-5)
     for key, grad in zip(("captions", "images"), grads, strict=True):
-        np.testing.assert_allclose(grad, case[f"max.grad_{key}"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(grad, case[f"{name}.grad_{key}"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.golden("ltd", "infonce.npz", prefixes=".")
@@ -58,27 +63,28 @@ def test_the_multiplier_of_a_constraint(case: Case) -> None:
     names = {name.rpartition(".")[0] for name in case}
     assert names
     for name in sorted(names):
-        of = {key: case[f"{name}.{key}"] for key in ("rec_loss", "eff_before", "loss", "raw_after")}
+        given = case[f"{name}.rec_loss"]
         config = Constraint(
             bound=float(case[f"{name}.bound"]), start=float(case[f"{name}.start_val"])
         )
         state, found = constraint.start(config), []
         penalty = jax.value_and_grad(lambda value, m, c=config: constraint.penalty(c, m, value))
-        for value in of["rec_loss"]:
+        for value in given:
             before = constraint.effective(config, state["raw"])
             loss, slope = penalty(jnp.asarray(value), state)
+            gradient = constraint.slope(config, jnp.asarray(value))
             state = constraint.ascend(config, state, jnp.asarray(value))
             after = constraint.effective(config, state["raw"])
-            found.append((before, loss, slope, state["raw"], after))
-        keys = ("eff_before", "loss", "dloss_drec", "raw_after", "eff_after")
+            found.append((before, loss, slope, gradient, state["raw"], after))
+        keys = ("eff_before", "loss", "dloss_drec", "dloss_draw", "raw_after", "eff_after")
         for key, values in zip(keys, np.array(found).T, strict=True):
             wanted = case[f"{name}.{key}"]
             np.testing.assert_allclose(
                 values, wanted, rtol=1e-4, atol=2e-5, err_msg=f"{name} {key}"
             )
-        above = int(np.sum(of["rec_loss"] > np.float32(config.bound)))
+        above = int(np.sum(given > np.float32(config.bound)))
         assert int(state["violations"]) == above
-        assert int(state["steps"]) == len(of["rec_loss"])
+        assert int(state["steps"]) == len(given)
 
 
 def decoder_params(case: Case, prefix: str = "param") -> dict[str, Any]:
@@ -93,9 +99,8 @@ def decoder_params(case: Case, prefix: str = "param") -> dict[str, Any]:
 
 
 def decode(params: Any, captions: jax.Array, size: int) -> jax.Array:
-    """The example's decoder."""
-    width = params["layer_0"]["bias"].shape[0]
-    module = example("latent_target").Decoder("text", width, size)
+    """Our decoder."""
+    module = TargetDecoder(LatentTarget(hidden=params["layer_0"]["bias"].shape[0]), size)
     reps = Reps(embeddings={"text": captions[:, None]})
     return module.apply({"params": params}, reps, {}, train=True, rows=None)
 
@@ -106,7 +111,7 @@ def compare(grads: Any, wanted: Any) -> None:
 
 
 @pytest.mark.golden("ltd", "target_decoder.npz")
-def test_the_decoder_of_the_example(case: Case) -> None:
+def test_the_target_decoder(case: Case) -> None:
     with jax.enable_x64(True):
         targets, captions = jnp.asarray(case["targets"]), jnp.asarray(case["z_captions"])
         params = decoder_params(case)
@@ -114,22 +119,87 @@ def test_the_decoder_of_the_example(case: Case) -> None:
         np.testing.assert_allclose(output, case["output"], rtol=1e-5, atol=1e-6)
 
         def loss(params: Any, captions: jax.Array) -> jax.Array:
-            decoded = decode(params, captions, targets.shape[1])
-            return jnp.mean(1 - example("latent_target").cosine(decoded, targets))
+            return reconstruction(decode(params, captions, targets.shape[1]), targets, "cosine")
 
         value, grads = jax.value_and_grad(loss, argnums=(0, 1))(params, captions)
         np.testing.assert_allclose(value, case["rec_loss"], rtol=1e-5)
         compare(grads, (decoder_params(case, "grad"), case["grad_z_captions"]))
 
 
+def reconstruction(decoded: jax.Array, targets: jax.Array, distance: Distance) -> jax.Array:
+    """The loss of what a decoder has made, with padding at the end of the batch."""
+    rows, size = targets.shape
+    loss = LatentTargetLoss(LatentTarget(distance=distance), "name", False, size)
+    padded = [jnp.concatenate([x, jnp.ones((1, size))]) for x in (decoded, targets)]
+    fields = {"text": {}, "target": {"values": padded[1]}}
+    valid = jnp.arange(rows + 1) < rows
+    batch = Batch(fields=fields, valid=valid, document_id=jnp.arange(rows + 1))
+    return loss(Context(Reps(embeddings={}, extra={"name": padded[0]}), batch))[0]
+
+
 @pytest.mark.golden("ltd", "target_reconstruction.npz", prefixes=".")
-def test_reconstruction(case: Case) -> None:
+@pytest.mark.parametrize("distance", ["cosine", "l2"])
+def test_reconstruction(case: Case, distance: Distance) -> None:
     with jax.enable_x64(True):
-        sides = [jnp.asarray(case[f"cosine.{name}"]) for name in ("reconstructions", "targets")]
-        cosine = example("latent_target").cosine
-        value, grad = jax.value_and_grad(lambda a, b: jnp.mean(1 - cosine(a, b)))(*sides)
-    np.testing.assert_allclose(value, case["cosine.loss"], rtol=1e-5)
-    np.testing.assert_allclose(grad, case["cosine.grad_reconstructions"], rtol=1e-5, atol=1e-6)
+        names = (f"{distance}.reconstructions", f"{distance}.targets")
+        sides = [jnp.asarray(case[name]) for name in names]
+        value, grad = jax.value_and_grad(reconstruction)(*sides, distance)
+    np.testing.assert_allclose(value, case[f"{distance}.loss"], rtol=1e-5)
+    wanted = case[f"{distance}.grad_reconstructions"]
+    np.testing.assert_allclose(grad, wanted, rtol=1e-5, atol=1e-6)
+
+
+def input_decoder_params(case: Case) -> dict[str, Any]:
+    """An input decoder's arrays in our layout, from PyTorch's."""
+
+    def gate(kind: str, number: int) -> dict[str, np.ndarray]:
+        width = case["z_captions"].shape[1]
+        part = slice(number * width, (number + 1) * width)
+        weight, bias = (
+            np.asarray(case[f"param.gru.{key}_{kind}h_l0"][part], np.float64)
+            for key in ("weight", "bias")
+        )
+        return {"kernel": weight.T, "bias": bias}
+
+    gates = {f"{kind}{x}": gate(kind, n) for kind in "ih" for n, x in enumerate("rzn")}
+    for name in "rz":  # one bias of two
+        gates[f"i{name}"]["bias"] = gates[f"i{name}"]["bias"] + gates[f"h{name}"].pop("bias")
+    last = {key: case[f"param.token_prediction_layer.{key}"] for key in ("weight", "bias")}
+    predict = {"kernel": last["weight"].T, "bias": last["bias"]}
+    return {"words": case["param.embed.weight"], "gru": gates, "predict": predict}
+
+
+FORMS = {"time": "loss_as_released", "vocabulary": "loss_vocab_softmax"}
+
+
+@pytest.mark.golden("ltd", "itd_input_decoder.npz")
+@pytest.mark.parametrize("over", FORMS)
+def test_the_input_decoder(case: Case, over: Literal["time", "vocabulary"]) -> None:
+    """With the softmax over time also its gradient, which the authors' code gives."""
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), input_decoder_params(case))
+        rows, vocabulary = len(case["tokens"]), len(case["param.token_prediction_layer.bias"])
+        part = InputTarget(words=case["param.embed.weight"].shape[1], softmax_over=over)
+        loss = InputTargetLoss(part, "name", False, vocabulary)
+        ids, mask = jnp.asarray(case["tokens"]), jnp.asarray(case["mask"], bool)
+        fields = {"text": {"ids": ids, "mask": mask}}
+        batch = Batch(fields=fields, valid=jnp.ones(rows, bool), document_id=jnp.arange(rows))
+        module: Any = loss.module()
+
+        def value(captions: jax.Array, params: Any) -> tuple[jax.Array, jax.Array]:
+            reps, how = Reps(embeddings={"text": captions[:, None]}), {"params": params}
+            logits = module.apply(how, reps, fields, method="logits")
+            made = module.apply(how, reps, fields, train=True, rows=None)
+            reps = reps.replace(extra={"name": made})  # type: ignore
+            return loss(Context(reps, batch))[0], logits
+
+        run = jax.value_and_grad(value, has_aux=True)
+        (found, logits), grad = run(jnp.asarray(case["z_captions"]), params)
+    np.testing.assert_allclose(found, case[FORMS[over]], rtol=1e-5)
+    np.testing.assert_allclose(logits, case["logits"], rtol=1e-5, atol=1e-6)
+    if over == "time":
+        wanted = case["grad_z_captions_as_released"]
+        np.testing.assert_allclose(grad, wanted, rtol=1e-5, atol=1e-6)
 
 
 class OfEmbeddings(LossFunction):
@@ -142,7 +212,7 @@ class OfEmbeddings(LossFunction):
         """InfoNCE with a temperature of 0.05, or triplets with a margin of 0.2."""
         sides = context.reps.embeddings["text"], context.reps.embeddings["image"]
         if self.triplet:
-            return example("triplet").triplet_loss(*sides, 0.2, topology=InnerProduct())
+            return triplet_loss(*sides, 0.2, topology=InnerProduct())
         return contrastive_loss(*sides, topology=InnerProduct(), logit_scale=20.0)
 
 
@@ -158,8 +228,8 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
     losses: dict[str, LossFunction] = {"main": OfEmbeddings(name.endswith("triplet"))}
     constraints, multipliers = {}, {}
     if "targets" in of:
-        part = example("latent_target").LatentTarget()
-        losses["target"] = example("latent_target").Decoding(part, "target", of["targets"].shape[1])
+        size = of["targets"].shape[1]
+        losses["target"] = LatentTargetLoss(LatentTarget(), "target", False, size)
     if "bound" in of:
         constraints["target"] = Constraint(bound=float(of["bound"]), start=float(of["multiplier"]))
         multipliers["target"] = constraint.start(constraints["target"])
@@ -190,3 +260,7 @@ def test_the_total_by_the_objective(case: Case, name: str) -> None:
             np.testing.assert_allclose(a, b, **tolerance)
         rebuilt = of["reconstruction_loss"]
         np.testing.assert_allclose(metrics["target/loss"], rebuilt, **tolerance)
+        np.testing.assert_allclose(metrics["main/loss"], of["contrastive_loss"], **tolerance)
+    if "bound" in of:
+        by_lambda = constraint.slope(constraints["target"], np.asarray(metrics["target/loss"]))
+        np.testing.assert_allclose(by_lambda, of["grad_multiplier"][0], **tolerance)

@@ -51,7 +51,7 @@ def test_hard_negatives_are_there_as_in_a_step() -> None:
 
 
 def test_a_decoder_is_counted_with_its_loss() -> None:
-    latent = example("latent_target").LatentTarget(width=8)
+    latent = configs.LatentTarget(hidden=8)
     target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
     config = sized(latent, fields__target=target)
     found, kept, _ = traced_cost(config, "main", 128)

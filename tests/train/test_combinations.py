@@ -17,7 +17,6 @@ from big_retrieval.data.build import make_readers, make_source, make_tokenizer
 from big_retrieval.data.order import Order
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
-from tests.examples.helpers import example
 from tests.helpers import rows, tiny
 from tests.train.test_graded_training import graded
 from tests.train.test_vdr_training import pictures, texts
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_model")
 def decoder(target: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """A target field and the loss that decodes it, as changes of a config."""
     field = recipe.entry(configs.ArrayField(), shape=(6,), generated=True, **target)
-    latent = recipe.entry(example("latent_target").LatentTarget(), width=8, **keys)
+    latent = recipe.entry(configs.LatentTarget(), hidden=8, **keys)
     return {"fields__target": field, "losses__target": latent}
 
 
@@ -53,7 +52,7 @@ def oblique_decoder() -> Config:
 
 def geodesic_triplet() -> Config:
     """Hardest negatives of one topology beside a contrastive loss of another."""
-    triplet = recipe.entry(example("triplet").Triplet(), topology="oblique", weight=0.3)
+    triplet = recipe.entry(configs.Triplet(), topology="oblique", weight=0.3)
     return tiny(total_steps=3, topology="geodesic", losses__hardest=triplet)
 
 

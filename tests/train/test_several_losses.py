@@ -18,6 +18,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.inference import load
 from big_retrieval.losses.function import Context, LossFunction, Result
+from big_retrieval.losses.objective import make_objective
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
 
@@ -85,7 +86,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def multipliers(workdir: Path, rate: float) -> Iterator[dict[str, float]]:
     """What a run should have logged, from its losses and the recursion in numpy."""
-    raw, momentum, above = 1.0, 0.0, 0
+    raw, momentum, above, in_a_row = 1.0, 0.0, 0, 0
     for number, row in enumerate((row for row in rows(workdir) if "loss" in row), start=1):
         value = row["decode/loss"]
         effective = max(0.0, min(100.0, raw))
@@ -94,11 +95,13 @@ def multipliers(workdir: Path, rate: float) -> Iterator[dict[str, float]]:
         momentum = gradient if number == 1 else 0.9 * momentum + 0.1 * gradient
         raw += rate * momentum
         above += value > BOUND
+        in_a_row = in_a_row + 1 if value > BOUND else 0
         yield {
             "loss": total,
             "decode/multiplier_raw": raw,
             "decode/multiplier": max(0.0, min(100.0, raw)),
             "decode/violations": above / number,
+            "decode/violated_for": in_a_row,
         }
 
 
@@ -119,6 +122,24 @@ def test_the_module_learns_and_is_not_part_of_the_model(single: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(model.weights), saved)
     assert np.isfinite(model.encode_texts(["a small red circle"])).all()
     assert json.loads((single / "config.json").read_text())["losses"]["decode"]["width"] == 8
+
+
+def test_a_bound_that_is_not_reached_is_told_and_what_to_change() -> None:
+    limits = {"bound": 0.2, "warn_after": 50, "max": 5.0}
+    entry = recipe.entry(Decode(), constraint=configs.Constraint(**limits))
+    objective = make_objective(tiny(losses__decode=entry))
+
+    def told(steps: int, multiplier: float) -> list[str]:
+        found = {"loss": 0.512, "violated_for": steps, "multiplier": multiplier}
+        return list(objective.warnings({f"decode/{key}": x for key, x in found.items()}))
+
+    assert not told(49, 4.9)
+    assert not told(0, 5.0)  # within the bound again; lambda has only to come down
+    (sentence,) = told(50, 4.9)
+    assert "the loss 'decode' is 0.512 and was above its bound 0.2 in the last 50 steps" in sentence
+    assert "with a multiplier of 4.9: raise config.losses.decode.constraint.bound" in sentence
+    (sentence,) = told(7, 5.0)
+    assert "with a multiplier of 5, its ceiling: raise" in sentence
 
 
 RING = {"mesh__data": 4, "mesh__fsdp": 2, "losses__main__exchange": "ring"}

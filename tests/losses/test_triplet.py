@@ -1,8 +1,7 @@
-"""examples/triplet.py: hardest negatives by tiles against a matrix of all scores."""
+"""The triplet loss: hardest or all negatives by tiles against a matrix of all scores."""
 
 import functools
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from big_retrieval.losses.pairwise import Execution, Negatives
+from big_retrieval.losses.triplet import triplet_loss
 from big_retrieval.similarity import TOPOLOGIES
-from tests.examples.helpers import SHALLOW, copied, example, trained
-from tests.helpers import losses, rows
 
+Which = Literal["hardest", "all"]
 ROWS, EXTRA, MARGIN = 24, 2, 0.3
 VALID = np.arange(ROWS) % 11 != 4
 
@@ -30,7 +29,7 @@ def inputs() -> dict[str, np.ndarray]:
 WEIGHT = np.linspace(0.5, 2.0, ROWS)
 
 
-def dense(name: str, x: dict[str, jax.Array], extra: bool) -> jax.Array:
+def dense(name: str, x: dict[str, jax.Array], extra: bool, which: Which) -> jax.Array:
     """The definition, over all scores at once, without the rows that are padding."""
     topology = TOPOLOGIES[name]
     query, document = topology.project(x["query"])[VALID], topology.project(x["document"])[VALID]
@@ -40,25 +39,28 @@ def dense(name: str, x: dict[str, jax.Array], extra: bool) -> jax.Array:
     if extra:
         more = topology.project(x["extra"])[VALID].reshape(-1, 3, 4)
         rivals = jnp.concatenate([others, topology.score(query, more)], axis=1)
-    hinges = jax.nn.relu(MARGIN + rivals.max(1) - positive) + jax.nn.relu(
-        MARGIN + others.max(0) - positive
+    reduced = jnp.max if which == "hardest" else jnp.sum
+    hinges = reduced(jax.nn.relu(MARGIN + rivals - positive[:, None]), axis=1) + reduced(
+        jax.nn.relu(MARGIN + others - positive[None, :]), axis=0
     )
     return jnp.sum(WEIGHT[VALID] * hinges)
 
 
 @functools.cache
-def reference(name: str, extra: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
+def reference(name: str, extra: bool, which: Which) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Value and gradients of the definition, in float64."""
     with jax.enable_x64(True):
         wide = {key: jnp.asarray(value) for key, value in inputs().items()}
-        return jax.jit(jax.value_and_grad(lambda x: dense(name, x, extra)))(wide)
+        return jax.jit(jax.value_and_grad(lambda x: dense(name, x, extra, which)))(wide)
 
 
-def blockwise(name: str, x: dict[str, jax.Array], extra: bool, how: Execution) -> jax.Array:
+def blockwise(
+    name: str, x: dict[str, jax.Array], extra: bool, which: Which, how: Execution
+) -> jax.Array:
     topology = TOPOLOGIES[name]
     embeddings = {key: topology.project(value) for key, value in x.items()}
-    loss, _ = example("triplet").triplet_loss(
-        embeddings["query"], embeddings["document"], MARGIN, topology=topology,
+    loss, _ = triplet_loss(
+        embeddings["query"], embeddings["document"], MARGIN, which, topology=topology,
         valid=jnp.asarray(VALID), weight=jnp.asarray(WEIGHT),
         negatives=Negatives(embeddings["extra"]) if extra else None, execution=how,
     )  # fmt: skip
@@ -67,18 +69,19 @@ def blockwise(name: str, x: dict[str, jax.Array], extra: bool, how: Execution) -
 
 FORMS = [(1, "gather", 7), (2, "ring", 4), (4, "gather", 5), (8, "gather", 2), (8, "ring", 3)]
 # Every form with one topology, every topology with a form: the loss asks nothing of a topology.
-CASES = [("oblique", form) for form in FORMS]
-CASES += [(name, FORMS[i % 5]) for i, name in enumerate(TOPOLOGIES) if name != "oblique"]
+CASES: list[tuple[str, Which, Any]] = [("oblique", "hardest", form) for form in FORMS]
+CASES += [(name, "hardest", FORMS[i % 5]) for i, name in enumerate(TOPOLOGIES) if name != "oblique"]
+CASES += [("oblique", "all", FORMS[0]), ("sphere", "all", FORMS[3]), ("geodesic", "all", FORMS[4])]
 
 
-@pytest.mark.parametrize(("name", "form"), CASES)
+@pytest.mark.parametrize(("name", "which", "form"), CASES)
 def test_value_and_gradients_are_those_of_the_definition(
-    name: str, form: tuple[int, Any, int]
+    name: str, which: Which, form: tuple[int, Any, int]
 ) -> None:
     """Also on 8 devices, gathered and around a ring, with hard negatives and padding."""
     devices, exchange, block = form
     extra = devices != 4
-    value, grads = reference(name, extra)
+    value, grads = reference(name, extra, which)
     mesh = jax.make_mesh(
         (devices, 1), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:devices]
     )
@@ -86,7 +89,7 @@ def test_value_and_gradients_are_those_of_the_definition(
     with jax.set_mesh(mesh):
         rows_of = NamedSharding(mesh, P(("data", "fsdp")))
         x = {k: jax.device_put(v.astype(np.float32), rows_of) for k, v in inputs().items()}
-        found = jax.jit(jax.value_and_grad(lambda x: blockwise(name, x, extra, how)))(x)
+        found = jax.jit(jax.value_and_grad(lambda x: blockwise(name, x, extra, which, how)))(x)
     np.testing.assert_allclose(found[0], value, rtol=1e-5)
     for key, grad in grads.items():
         np.testing.assert_allclose(
@@ -101,7 +104,7 @@ def test_of_equal_scores_one_negative_is_pulled() -> None:
 
     def loss(document: jax.Array, block: int) -> jax.Array:
         topology = TOPOLOGIES["inner"]
-        return example("triplet").triplet_loss(
+        return triplet_loss(
             jnp.asarray(same["query"]), document, MARGIN, topology=topology,
             execution=Execution(block=block),
         )[0]  # fmt: skip
@@ -111,18 +114,3 @@ def test_of_equal_scores_one_negative_is_pulled() -> None:
     expected = np.array([5.0 + 1, 1 + 1, 1, 1, 1, 1]) - 2
     for grad in grads:
         np.testing.assert_allclose(grad, expected, atol=1e-6)
-
-
-def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
-    config = copied("triplet", tmp_path, "triplet")
-    flags = ["--config.losses.hardest.margin=0.1", "--config.log_every=1", SHALLOW]
-    done = trained(config, tmp_path / "run", *flags)
-    assert done.returncode == 0, done.stderr
-    for row in (row for row in rows(tmp_path / "run") if "loss" in row):
-        total = row["main/loss"] + 0.5 * row["hardest/loss"]
-        assert row["loss"] == pytest.approx(total, rel=1e-6)
-        assert "main/logit_scale" in row
-    assert len(losses(tmp_path / "run")) == 2
-    wrong = trained(config, tmp_path / "other", "--config.losses.hardest.margin=-1.0")
-    assert wrong.returncode == 2
-    assert "config.losses.hardest.margin is -1.0; it must be 0 or more." in wrong.stderr

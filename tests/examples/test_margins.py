@@ -1,0 +1,62 @@
+"""examples/margins.py: by tiles against a matrix of all scores."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from big_retrieval.losses.pairwise import Execution
+from big_retrieval.similarity import TOPOLOGIES
+from tests.examples.helpers import SHALLOW, copied, example, trained
+from tests.helpers import losses, rows
+
+VALID, WEIGHT = np.arange(16) % 11 != 4, np.linspace(0.5, 2.0, 16)
+SPHERE = TOPOLOGIES["sphere"]
+
+
+def dense(x: jax.Array) -> jax.Array:
+    """The definition, over all scores at once, without the rows that are padding."""
+    query, document = (SPHERE.project(side)[VALID] for side in x)
+    scores, weight = SPHERE.score(query, document), WEIGHT[VALID]
+    pull = jnp.square(jax.nn.relu(0.6 - jnp.diag(scores)))
+    push = jnp.square(jax.nn.relu(scores - 0.1)) * (1 - jnp.eye(len(scores)))
+    return jnp.sum(weight * (pull + push.sum(1))) / jnp.sum(weight)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "ring"])
+def test_value_and_gradients_are_those_of_the_definition(exchange: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 16, 1, 4)).astype(np.float32)
+    value, grads = jax.value_and_grad(dense)(jnp.asarray(x))
+
+    def blockwise(x: jax.Array) -> jax.Array:
+        given: dict[str, Any] = {"valid": jnp.asarray(VALID), "weight": jnp.asarray(WEIGHT)}
+        sides, how = map(SPHERE.project, x), Execution(exchange, 3)
+        loss = example("margins").margins_loss
+        return loss(*sides, 0.6, 0.1, topology=SPHERE, execution=how, **given)[0]
+
+    mesh = jax.make_mesh((2, 2), ("data", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
+    with jax.set_mesh(mesh):
+        sharded = jax.device_put(x, NamedSharding(mesh, P(None, ("data", "fsdp"))))
+        found = jax.jit(jax.value_and_grad(blockwise))(sharded)
+    np.testing.assert_allclose(found[0], value, rtol=1e-5)
+    np.testing.assert_allclose(found[1], grads, rtol=0, atol=1e-5 * np.abs(grads).max())
+
+
+def test_it_trains_beside_another_loss_from_any_folder(tmp_path: Path) -> None:
+    config = copied("margins", tmp_path, "margins")
+    flags = ["--config.losses.margins.negative=0.1", "--config.log_every=1", SHALLOW]
+    done = trained(config, tmp_path / "run", *flags)
+    assert done.returncode == 0, done.stderr
+    for row in (row for row in rows(tmp_path / "run") if "loss" in row):
+        total = row["main/loss"] + 0.1 * row["margins/loss"]
+        assert row["loss"] == pytest.approx(total, rel=1e-6)
+        assert "main/logit_scale" in row
+    assert len(losses(tmp_path / "run")) == 2
+    wrong = trained(config, tmp_path / "other", "--config.losses.margins.positive=0.1")
+    assert wrong.returncode == 2
+    assert "config.losses.margins.positive is 0.1; it must be above config" in wrong.stderr
