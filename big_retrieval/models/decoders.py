@@ -1,17 +1,18 @@
 """Decoders of embeddings: networks that losses own, which exist in training only (LTD)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint
 from jax.nn import initializers
 
 from big_retrieval.batch import Reps
 from big_retrieval.config import InputTarget, LatentTarget
 from big_retrieval.models.class_tokens import mean_of_positions
 from big_retrieval.models.layers import Dense, parameter, uniform, wide
+from big_retrieval.models.recurrent import GruLayer
 
 Fields = Mapping[str, Mapping[str, jax.Array]]
 
@@ -71,9 +72,7 @@ class InputDecoder(nn.Module):
     """A GRU that predicts each token of a text from its embedding and the tokens before (Eq. 4).
 
     The embedding is the GRU's first state; where the GRU is of another width, a linear map
-    (`first_state`) of the embedding is. It starts as PyTorch's layers do. The gates are PyTorch's:
-    reset, update, and n = tanh(W x + b + reset * (U h + c)); the two biases that PyTorch adds in
-    each of the other gates are one.
+    (`first_state`) of the embedding is. All layers start as PyTorch's do.
 
     Attributes:
       spec: of the loss that owns the decoder.
@@ -109,12 +108,12 @@ class InputDecoder(nn.Module):
             state = Dense(hidden, axes, start, start, dtype=state.dtype, name="first_state")(state)
         shape, axes = (self.vocab_size, self.spec.words), ("vocab", "embed")
         table = parameter(self, "words", initializers.normal(1.0), shape, axes, jnp.float32)
-        start = uniform(hidden**-0.5)
-        inits: Any = {"kernel_init": start, "recurrent_kernel_init": start, "bias_init": start}
-        cell = nn.GRUCell(hidden, **inits, name="gru")
-        states: Any = nn.RNN(cell)(table[ids], initial_carry=state)  # [b, L, hidden]
-        states = states * mask[..., None]
-        axes = ("embed", "vocab")
+        table = with_logical_constraint(table, (None, None))  # whole for the look-up, as BERT's
+        states, _ = GruLayer(hidden, dtype=state.dtype, name="gru")(
+            jnp.take(table, ids, axis=0), mask, state
+        )
+        states = states * mask[..., None]  # [b, L, hidden]
+        axes, start = ("embed", "vocab"), uniform(hidden**-0.5)
         return Dense(self.vocab_size, axes, start, start, dtype=states.dtype, name="predict")(
             states
         )

@@ -151,22 +151,12 @@ def test_reconstruction(case: Case, distance: Distance) -> None:
 
 def input_decoder_params(case: Case) -> dict[str, Any]:
     """An input decoder's arrays in our layout, from PyTorch's."""
-
-    def gate(kind: str, number: int) -> dict[str, np.ndarray]:
-        width = case["z_captions"].shape[1]
-        part = slice(number * width, (number + 1) * width)
-        weight, bias = (
-            np.asarray(case[f"param.gru.{key}_{kind}h_l0"][part], np.float64)
-            for key in ("weight", "bias")
-        )
-        return {"kernel": weight.T, "bias": bias}
-
-    gates = {f"{kind}{x}": gate(kind, n) for kind in "ih" for n, x in enumerate("rzn")}
-    for name in "rz":  # one bias of two
-        gates[f"i{name}"]["bias"] = gates[f"i{name}"]["bias"] + gates[f"h{name}"].pop("bias")
+    kinds = {"input": "ih", "hidden": "hh"}
+    gru = {f"{ours}_bias": case[f"param.gru.bias_{name}_l0"] for ours, name in kinds.items()}
+    gru |= {f"{ours}_kernel": case[f"param.gru.weight_{x}_l0"].T for ours, x in kinds.items()}
     last = {key: case[f"param.token_prediction_layer.{key}"] for key in ("weight", "bias")}
     predict = {"kernel": last["weight"].T, "bias": last["bias"]}
-    return {"words": case["param.embed.weight"], "gru": gates, "predict": predict}
+    return {"words": case["param.embed.weight"], "gru": gru, "predict": predict}
 
 
 FORMS = {"time": "loss_as_released", "vocabulary": "loss_vocab_softmax"}
