@@ -61,12 +61,12 @@ def own(workdir: Path, process: int, processes: int) -> locks.Lock:
     lock = locks.Lock(
         locks.in_folder(workdir), of=workdir, flag="--workdir", wait=cli.WAIT.value, lost=cli.fail
     )
-    agree = distributed.broadcast if processes > 1 else str
+    broadcast = distributed.broadcast if processes > 1 else str
     try:
         if process == 0:
-            lock.acquire(agree)
+            lock.acquire(broadcast)
         else:
-            locks.follow(agree)
+            locks.follow(broadcast)
     except UserError:
         if process == 0 and processes > 1:
             time.sleep(2)  # the others need this process to end with a sentence of their own

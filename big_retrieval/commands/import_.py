@@ -37,8 +37,8 @@ HEAD = flags.DEFINE_enum(
 def main() -> None:
     """Imports the model and writes it."""
     if not FROM.value or not OUT.value:
-        lost = "--from" if not FROM.value else "--out"
-        raise UserError(f"{lost} is missing: --from=PATH is read and --out=FOLDER written.")
+        missing = "--from" if not FROM.value else "--out"
+        raise UserError(f"{missing} is missing: --from=PATH is read and --out=FOLDER written.")
     out = Path(OUT.value)
     with cli.owning(locks.beside(out), out):
         _import(out)

@@ -149,10 +149,15 @@ class Retrieval(Evaluator):
 
     def metric_names(self, config: "Config") -> Sequence[str]:
         """`image_to_text/R@1`, ..., `rsum`; `words@5` of lexical models of images and texts."""
-        ways = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
+        directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
         metrics = (*self.search_metrics, "R-precision", "mean_rank", "median_rank")
         modes = ("", *(f"{mode}/" for mode in self.modes))
-        found = [f"{mode}{way}/{metric}" for mode in modes for way in ways for metric in metrics]
+        found = [
+            f"{mode}{direction}/{metric}"
+            for mode in modes
+            for direction in directions
+            for metric in metrics
+        ]
         found += [f"{mode}rsum" for mode in modes]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(field.head.lexical for field in fields)

@@ -144,9 +144,11 @@ def _check_siblings(group: Any, path: str, text: str) -> None:
         given = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return  # ml_collections finds the words for that
-    lost = [key for key in group if key not in given] if isinstance(given, dict) and given else ()
-    if lost:
-        raise UserError(schema.lost_keys(path, lost, next(iter(given))))
+    if not isinstance(given, dict) or not given:
+        return
+    missing = [key for key in group if key not in given]
+    if missing:
+        raise UserError(schema.missing_keys(path, missing, next(iter(given))))
 
 
 def chain(problem: BaseException | None) -> Iterator[BaseException]:

@@ -129,7 +129,7 @@ def load(raw: Any) -> Config:
     """The typed form of a ConfigDict.
 
     Raises:
-      UserError: an unknown or lost key or a wrong type, named by its path.
+      UserError: an unknown or missing key or a wrong type, named by its path.
     """
     config = schema.parse(Config, raw)
     for sentence in check_topology(config.topology, "config.topology"):

@@ -76,7 +76,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
       path: the name of this part, for messages.
 
     Raises:
-      UserError: an unknown key (with the nearest right name), a lost key, or a wrong type.
+      UserError: an unknown key (with the nearest right name), a missing key, or a wrong type.
     """
     if isinstance(raw, ml_collections.ConfigDict):
         raw = raw.to_dict()
@@ -86,9 +86,9 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     for key in raw:
         if key not in hints:
             raise UserError(unknown_key(path, str(key), hints))
-    lost = [key for key in hints if key not in raw]
-    if lost:
-        raise UserError(lost_keys(path, lost, next(iter(raw), lost[0])))
+    missing = [key for key in hints if key not in raw]
+    if missing:
+        raise UserError(missing_keys(path, missing, next(iter(raw), missing[0])))
     values = {key: _value(hint, raw[key], f"{path}.{key}") for key, hint in hints.items()}
     return cls(**values)
 
@@ -97,7 +97,7 @@ def parse_part(kind: type[T], raw: Any, path: str) -> T:
     """The part of a kind that a group of keys is; `kind` is the base class of its parts.
 
     Raises:
-      UserError: an unknown type or key, a lost key, or a wrong type of a value.
+      UserError: an unknown type or key, a missing key, or a wrong type of a value.
     """
     return _value(kind, raw, path)
 
@@ -156,10 +156,10 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
     return f"{path}.{key} is not a key of the configuration; {hint}"
 
 
-def lost_keys(path: str, lost: Sequence[str], example: str) -> str:
+def missing_keys(path: str, missing: Sequence[str], example: str) -> str:
     """The sentence for a group that was replaced by a part of itself."""
     return (
-        f"{path} has lost its {'keys' if len(lost) > 1 else 'key'} {', '.join(lost)}: change "
+        f"{path} has lost its {'keys' if len(missing) > 1 else 'key'} {', '.join(missing)}: change "
         f"single keys ({path}.{example}=...) instead of replacing the group."
     )
 

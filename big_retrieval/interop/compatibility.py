@@ -159,14 +159,18 @@ def same_names(
     """
     missing = sorted(set(wanted) - set(fitted))
     anew = [name for name in missing if _fits(name, fresh)]
-    lost = [name for name in missing if name not in anew]
+    lacking = [name for name in missing if name not in anew]
     extra = sorted(set(fitted) - set(wanted))
     other = [
         f"{name} ({list(fitted[name].shape)} instead of {list(wanted[name])})"
         for name in sorted(set(fitted) & set(wanted))
         if fitted[name].shape != wanted[name]
     ]
-    for what, found in (("lacks", lost), ("has too much", extra), ("has another shape of", other)):
+    for what, found in (
+        ("lacks", lacking),
+        ("has too much", extra),
+        ("has another shape of", other),
+    ):
         if found:
             raise UserError(f"{origin} {what}: {_some(found)}.")
     return anew

@@ -104,9 +104,9 @@ def _from_index(path: Path) -> Arrays:
         if Path(name).name != name:
             raise UserError(f"{path} names {name!r}, which is not in its folder; not opened.")
         found |= read_arrays(path.parent / name)
-    lost = sorted(set(shards) - set(found))
-    if lost:
-        raise UserError(f"{path}: its files lack {lost[0]!r} ({len(lost)} names in all).")
+    missing = sorted(set(shards) - set(found))
+    if missing:
+        raise UserError(f"{path}: its files lack {missing[0]!r} ({len(missing)} names in all).")
     return found
 
 

@@ -29,10 +29,10 @@ def as_lexical(source: CheckpointContents, activation: Any = "log1p_relu") -> Ch
             return source
         if not part.masked:
             continue
-        lost = [path for path in WHOLE if path not in part.masked]
-        if lost:
+        missing = [path for path in WHOLE if path not in part.masked]
+        if missing:
             raise UserError(
-                f"{source.origin}: the masked-language head lacks {', '.join(lost)}; restore it."
+                f"{source.origin}: the masked-language head lacks {', '.join(missing)}; restore it."
             )
         left = [each for each in source.unused if each not in part.masked_names]
         parts = source.parts | {name: _with_head(part, activation)}

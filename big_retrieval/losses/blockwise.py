@@ -134,9 +134,7 @@ def forward(
         def add_tile(j: Any, found: tuple[Stats, Stats]) -> tuple[Stats, Stats]:
             of_rows, of_columns = found
             t = columns.side(rotating, j)
-            scores = summed(
-                _scores(sweep, r.embeddings, t.embeddings, t.columns), sweep.feature_axis
-            )
+            scores = summed(_scores(sweep, r.embeddings, t.embeddings, t.terms), sweep.feature_axis)
             logits, tile = _tile(sweep, scores, r, t, logit_scale, bias)
             new_rows, new_columns = reduction.read(logits, tile)
             merged = reduction.merge(columns.take(of_columns, j), new_columns)
@@ -153,26 +151,26 @@ def forward(
 
 
 def _scores(
-    sweep: SweepSettings, local: jax.Array, rotating: jax.Array, columns: jax.Array | None
+    sweep: SweepSettings, local: jax.Array, rotating: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """Scores [R, T]; sparse rotating rows are made dense for this tile only."""
-    if columns is not None:
+    if terms is not None:
         width = local.shape[-1]
-        columns = terms_here(columns, width, sweep.feature_axis)
-        rotating = dense_locally(rotating, columns, width)
+        terms = terms_here(terms, width, sweep.feature_axis)
+        rotating = dense_locally(rotating, terms, width)
     return sweep.topology.score(local, rotating)
 
 
 def paired_scores(
-    sweep: SweepSettings, documents: jax.Array, queries: jax.Array, columns: jax.Array | None
+    sweep: SweepSettings, documents: jax.Array, queries: jax.Array, terms: jax.Array | None
 ) -> jax.Array:
     """`Similarity.paired`, also of sparse queries [n, K] with documents [n, V]."""
-    if columns is None:
+    if terms is None:
         return sweep.topology.paired(documents, queries)
-    columns = terms_here(columns, documents.shape[-1], sweep.feature_axis)
+    terms = terms_here(terms, documents.shape[-1], sweep.feature_axis)
     # terms_here gives -1 where a term lies on another device; its product is made 0 below.
-    met = jnp.take_along_axis(documents, jnp.maximum(columns, 0), axis=1)  # [n, K]
-    return jnp.sum(jnp.where(columns >= 0, met * queries, 0), axis=1)
+    met = jnp.take_along_axis(documents, jnp.maximum(terms, 0), axis=1)  # [n, K]
+    return jnp.sum(jnp.where(terms >= 0, met * queries, 0), axis=1)
 
 
 def _tile(
@@ -217,7 +215,7 @@ def backward(
         def add_tile(j: Any, found: Any) -> Any:
             of_rows, of_columns, of_scale, of_bias = found
             t = columns.side(rotating, j)
-            function = functools.partial(_scores, sweep, columns=t.columns)
+            function = functools.partial(_scores, sweep, terms=t.terms)
             # With the features sharded, `partial` is this device's part of the scores. The sum over
             # devices stands outside of the derivative, so that no collective is transposed.
             partial, pull = jax.vjp(function, r.embeddings, t.embeddings)

@@ -52,7 +52,7 @@ class Labels:
       document_id: int32 [B] or None.
       negatives_id: int32 [B, K] or None, document ids of the extra negatives.
       weight: [B] or None, weights of the pairs.
-      query_columns: int32 [B, K] of sparse queries, or None.
+      query_terms: int32 [B, K] of sparse queries, or None.
     """
 
     valid: jax.Array
@@ -63,7 +63,7 @@ class Labels:
     document_id: jax.Array | None = None
     negatives_id: jax.Array | None = None
     weight: jax.Array | None = None
-    query_columns: jax.Array | None = None
+    query_terms: jax.Array | None = None
 
     def queries_counted(self) -> jax.Array:
         """bool [B]: which queries are anchors and negatives."""
@@ -108,7 +108,7 @@ class BlockwiseCore:
         """How inputs and their gradients are laid out; sparse queries are whole on each device."""
         spec = jax.tree.map(lambda x: self.embeddings_spec(x.ndim) if x.ndim else P(), inputs)
         # A sparse query's terms may lie on any device, so its values [b, K] are not cut by terms.
-        return spec if labels.query_columns is None else spec.replace(queries=P(self.axes or None))
+        return spec if labels.query_terms is None else spec.replace(queries=P(self.axes or None))
 
     def everyone_spec(self, inputs: BlockwiseInputs, labels: Labels) -> SideRows | None:
         """How the gathered queries are laid out, where they are."""
@@ -116,9 +116,9 @@ class BlockwiseCore:
             return None
         # Only the structure counts here: `valid` stands for two arrays that are always there.
         queries = SideRows(inputs.queries, labels.valid, labels.valid, labels.query_id,
-                       labels.document_id, labels.weight, labels.query_columns)  # fmt: skip
+                       labels.document_id, labels.weight, labels.query_terms)  # fmt: skip
         whole: Any = jax.tree.map(lambda x: P(), queries)
-        if labels.query_columns is not None:
+        if labels.query_terms is not None:
             return whole
         return whole.replace(embeddings=self.embeddings_spec(inputs.queries.ndim, sharded=False))
 

@@ -77,7 +77,7 @@ def _sides(
         documents,
         embeddings=inputs.queries,
         counted=labels.queries_counted(),
-        columns=labels.query_columns,
+        terms=labels.query_terms,
     )
     if inputs.negatives is None:
         return documents, queries
@@ -115,7 +115,7 @@ def _positive(
     def positive(documents: jax.Array, queries: jax.Array) -> jax.Array:
         # Rows without a pair may hold NaN, which even times 0 would reach the gradients.
         sides = jnp.where(mask, documents, 0), jnp.where(mask, queries, 0)
-        return blockwise.paired_scores(core.sweep, *sides, labels.query_columns)
+        return blockwise.paired_scores(core.sweep, *sides, labels.query_terms)
 
     return positive
 
@@ -211,7 +211,7 @@ def _local_backward(
         (d_local, d_scale, d_bias), _, _, d_queries = _around(
             core, hop, (found, queries, of_queries, d_queries)
         )
-    if labels.query_columns is not None:  # each device knows its own columns of them
+    if labels.query_terms is not None:  # each device knows its own terms of them
         d_queries = blockwise.summed(d_queries, core.sweep.feature_axis)
     if core.devices > 1:
         d_scale, d_bias = jax.lax.psum((d_scale, d_bias), core.axes)

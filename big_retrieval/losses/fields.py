@@ -86,19 +86,19 @@ class QueryAndDocumentFields:
             return self.embedding(reps, fields[0]), present[0]
         embeddings = [self.embedding(reps, name) for name in fields]
         rows = embeddings[0].shape[0]
-        shares = jnp.stack(
+        weights = jnp.stack(
             [
                 jnp.full(rows, self.weights[name], embeddings[0].dtype)
                 * (1 if mask is None else mask)
                 for name, mask in zip(fields, present, strict=True)
             ]
         )  # [F, B]
-        average = self.topology.combine(embeddings, shares)  # [B, M, N]
+        average = self.topology.combine(embeddings, weights)  # [B, M, N]
         if self.renormalise:
             average = self.topology.project(average)
         if any(mask is None for mask in present):  # a field that every row has
             return average, None
-        return average, jnp.sum(shares, axis=0) > 0
+        return average, jnp.sum(weights, axis=0) > 0
 
 
 def make_sides(config: Config, loss: PairLoss) -> QueryAndDocumentFields:

@@ -114,7 +114,7 @@ class PairBatch:
             document_id=None if keep else self.document_id,
             negatives_id=None if negatives is None or keep else negatives.document_id,
             weight=None if weight is None else jax.lax.stop_gradient(jnp.asarray(weight)),
-            query_columns=self.query.terms if isinstance(self.query, SparseRows) else None,
+            query_terms=self.query.terms if isinstance(self.query, SparseRows) else None,
         )
 
     def statistics(self, reduction: Reduction) -> tuple[dict[str, Any], jax.Array]:

@@ -37,7 +37,7 @@ class SideRows:
       query_id: int32 [n] or None; a negative number is no id.
       document_id: int32 [n] or None; a negative number is no id.
       weight: [n] or None, the weight of the row's pair.
-      columns: int32 [n, K] of sparse rows, see `gate.SparseRows`; else None.
+      terms: int32 [n, K] of sparse rows, see `gate.SparseRows`; else None.
     """
 
     embeddings: jax.Array
@@ -46,7 +46,7 @@ class SideRows:
     query_id: jax.Array | None = None
     document_id: jax.Array | None = None
     weight: jax.Array | None = None
-    columns: jax.Array | None = None
+    terms: jax.Array | None = None
 
 
 @flax.struct.dataclass

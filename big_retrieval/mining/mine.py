@@ -48,7 +48,7 @@ def mine(
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
     log.info(f"{len(asked):,} queries, {len(task.documents):,} documents")
     determines = {
-        "searcher": searcher.identity,
+        "searcher": searcher.fingerprint,
         "config": schema.to_plain(config),
         "data": data_sha256(task, asked),
         "depth": depth,

@@ -30,10 +30,10 @@ class CandidateSearcher(Protocol):
     """Finds documents; best score first.
 
     Attributes:
-      identity: the same for what finds the same.
+      fingerprint: the same for what finds the same.
     """
 
-    identity: str
+    fingerprint: str
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The best documents of some queries of the task.
@@ -60,7 +60,7 @@ class WordSearcher:
 
     def __init__(self, task: Task, columns: Mapping[str, Sequence[str]]):
         self._task, self._columns = task, columns
-        self.identity = f"bm25 {json.dumps({name: list(columns[name]) for name in columns})}"
+        self.fingerprint = f"bm25 {json.dumps({name: list(columns[name]) for name in columns})}"
         self._index = Bm25(side_texts(task.documents, columns["document"]))
 
     def search(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -93,7 +93,7 @@ class ModelSearcher:
     ):
         self._task = task
         self._topology = similarity.topology(config.topology)
-        self.identity = params_sha256(weights)
+        self.fingerprint = params_sha256(weights)
 
         def side(name: str, source: Any) -> tuple[Embeddings, np.ndarray]:
             weighting = {n: f.weight for n, f in config.fields.items() if f.side == name}

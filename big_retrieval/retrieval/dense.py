@@ -21,7 +21,7 @@ from big_retrieval.evals.ranks import best_of
 from big_retrieval.evals.top_k import check_depth
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
-from big_retrieval.retrieval.folder import AGAIN, DENSE, About
+from big_retrieval.retrieval.folder import DENSE, REBUILD, About
 
 CHUNK = 256  # queries at a time
 SCORES = 2**24  # numbers that a block of scores may hold
@@ -86,7 +86,7 @@ class DenseIndex:
         self.embeddings = open_array(folder / "embeddings.npy", np.float32, 3)
         self._topology = similarity.topology(about.topology)
         if len(self.embeddings) != about.documents or len(self.ids) != about.documents:
-            raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
+            raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
         if engine not in ENGINES:
             raise UserError(f"the engine {engine!r} is unknown; known: {', '.join(ENGINES)}.")
         self._faiss: Any = self._make_faiss() if engine == "faiss" else None

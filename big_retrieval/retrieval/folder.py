@@ -26,7 +26,7 @@ MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 3  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
-AGAIN = "build it again with big-retrieval index"
+REBUILD = "build it again with big-retrieval index"
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,14 @@ def open_folder(folder: Path, *, verify: bool = False) -> About:
       UserError: it is no index, damaged, or of another version.
     """
     if not folder.is_dir():
-        raise UserError(f"there is no index {folder}; {AGAIN}, or check the path.")
+        raise UserError(f"there is no index {folder}; {REBUILD}, or check the path.")
     if not (folder / manifest.MANIFEST).is_file() or not (folder / ABOUT).is_file():
-        raise UserError(f"{folder} is no index: it lacks {manifest.MANIFEST} or {ABOUT}; {AGAIN}.")
+        raise UserError(
+            f"{folder} is no index: it lacks {manifest.MANIFEST} or {ABOUT}; {REBUILD}."
+        )
     problem = manifest.damage(folder, checksums_up_to=None if verify else SMALL)
     if problem is not None:
-        raise UserError(f"the index {folder} is damaged ({problem}); {AGAIN}.")
+        raise UserError(f"the index {folder} is damaged ({problem}); {REBUILD}.")
     try:
         content = json.loads((folder / ABOUT).read_bytes())
         version = content["version"]
@@ -162,8 +164,8 @@ def open_folder(folder: Path, *, verify: bool = False) -> About:
     if version != VERSION:
         raise UserError(
             f"the index {folder} has format {version}, and this version of big_retrieval reads "
-            f"{VERSION}; {AGAIN}."
+            f"{VERSION}; {REBUILD}."
         )
     if about is None or about.kind not in (INVERTED, DENSE):
-        raise UserError(f"{folder / ABOUT} does not describe an index; {AGAIN}.")
+        raise UserError(f"{folder / ABOUT} does not describe an index; {REBUILD}.")
     return about

@@ -18,7 +18,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.evals.top_k import check_depth, top
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
-from big_retrieval.retrieval.folder import AGAIN, INVERTED, About
+from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
 from big_retrieval.retrieval.runs import Runs, checked
 
 MEMORY = 512 * 2**20  # bytes that building works with
@@ -108,7 +108,7 @@ class InvertedIndex:
         stored = entries if self._values is None else len(self._values)
         sizes = (len(self._pointers), self._pointers[-1], stored, entries, len(self.ids))
         if sizes != (about.terms + 1, about.entries, about.entries, about.entries, len(self)):
-            raise UserError(f"the files of the index {folder} do not fit together; {AGAIN}.")
+            raise UserError(f"the files of the index {folder} do not fit together; {REBUILD}.")
         self._local = threading.local()
 
     def __len__(self) -> int:
@@ -203,7 +203,7 @@ class InvertedIndex:
         except BaseException as problem:
             self._local.scores = None  # they may hold half a query
             if isinstance(problem, IndexError):
-                raise UserError(f"the index {self.folder} is damaged; {AGAIN}.") from None
+                raise UserError(f"the index {self.folder} is damaged; {REBUILD}.") from None
             raise
         return best[0].astype(np.int64), best[1]
 

@@ -19,7 +19,7 @@ from big_retrieval.evals.trec import TAG, RunWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import StoredTexts
-from big_retrieval.retrieval.folder import AGAIN, About
+from big_retrieval.retrieval.folder import REBUILD, About
 from big_retrieval.retrieval.inverted import InvertedIndex
 from big_retrieval.retrieval.vocabulary import BagOfWordsEncoder
 
@@ -207,7 +207,7 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
         raise UserError(f"--mode=bag needs texts, and field {about.query_field!r} reads images.")
     words = BagOfWordsEncoder.load(index.folder)
     if words.fingerprint() != about.terms_sha256:
-        raise UserError(f"the tokenizer or terms of {index.folder} are not its own; {AGAIN}.")
+        raise UserError(f"the tokenizer or terms of {index.folder} are not its own; {REBUILD}.")
 
     def encode(texts: Sequence[Any]) -> Any:
         return words.bag(texts, about.query_length)

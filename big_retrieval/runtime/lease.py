@@ -41,7 +41,7 @@ class Owner:
         one with the same process id.
       command: how it was started.
       since: when it took the lease, in seconds since 1970.
-      beat: how often it has renewed the lease.
+      heartbeats: how often it has renewed the lease.
       time: when it did last, in seconds since 1970.
     """
 
@@ -53,7 +53,7 @@ class Owner:
     began: str
     command: str
     since: float
-    beat: int = 0
+    heartbeats: int = 0
     time: float = 0.0
 
     def encode(self) -> bytes:
@@ -238,7 +238,7 @@ class Lease:
         The file is written in place: renaming a new one over it would overwrite the lease of a
         process that took it over in the same moment.
         """
-        renewed = replace(self.owner, beat=self.owner.beat + 1, time=time.time())
+        renewed = replace(self.owner, heartbeats=self.owner.heartbeats + 1, time=time.time())
         try:
             with self.path.open("r+b") as file:
                 found = parse(file.read())

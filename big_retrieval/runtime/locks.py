@@ -25,7 +25,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.runtime import lease
 from big_retrieval.runtime.lease import LEASE, LOOK, Lease, Observer, Owner
 
-BEAT = 5.0  # seconds between two heartbeats
+HEARTBEAT = 5.0  # seconds between two heartbeats
 TICK = 1.0  # seconds after which an owner that was suspended notices that it was, at the latest
 HELD = "held"
 # Unlike the monotonic clock this one goes on while the machine is suspended; Linux has it.
@@ -87,12 +87,12 @@ class Lock:
         self._renewed = 0.0
         self._problem: UserError | None = None
 
-    def acquire(self, agree: Callable[[str], str] = lambda word: word) -> None:
+    def acquire(self, broadcast: Callable[[str], str] = lambda word: word) -> None:
         """Takes the lock, at once or after waiting.
 
         Args:
-          agree: broadcasts the outcome of each attempt to the other processes of a run, which
-            call `follow`.
+          broadcast: tells the outcome of each attempt to the other processes of a run, which call
+            `follow`.
 
         Raises:
           UserError: another process is the owner, or the folder cannot be written.
@@ -108,7 +108,7 @@ class Lock:
                 self._renewed = time.clock_gettime(_AWAKE)
                 threading.Thread(target=self._keep, daemon=True).start()
                 _held.append(self)
-            word = agree(word)
+            word = broadcast(word)
             if word == HELD:
                 return
             if word:
@@ -182,7 +182,7 @@ class Lock:
     def _keep(self) -> None:
         """Renews the lease until the lock is released or lost."""
         while not self._closed.wait(TICK):
-            if time.clock_gettime(_AWAKE) - self._renewed >= BEAT:
+            if time.clock_gettime(_AWAKE) - self._renewed >= HEARTBEAT:
                 self._verify(renew=True)
 
     def check(self) -> None:
@@ -271,17 +271,16 @@ def holding(
         lock.release()
 
 
-def follow(agree: Callable[[str], str]) -> None:
+def follow(broadcast: Callable[[str], str]) -> None:
     """Waits until the first process of a run has the lock or is refused.
 
     Args:
-      agree: broadcasts the first process's word to all processes, which all call `agree` equally
-        often.
+      broadcast: gives the first process's word to all processes, which all call it equally often.
 
     Raises:
       UserError: the first process was refused.
     """
-    while not (word := agree("")):
+    while not (word := broadcast("")):
         pass
     if word != HELD:
         raise UserError(word)

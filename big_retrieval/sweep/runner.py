@@ -57,23 +57,23 @@ def run_all(runs: Sequence[SweepRun], tables: Callable[[], str]) -> int:
                 break
             head, done = f"[{place}/{len(runs)}] {run.name}", read_results(run)
             if done is not None:
-                screen.say(f"{head}  finished already")
+                screen.log(f"{head}  finished already")
             else:
                 after = len(_unfinished(runs[place:]))
                 outcomes[run.name] = _run(run, head, after, screen, stop)
                 tables()
                 done = read_results(run)
             screen.finished((done or {}).get("seconds"))
-        screen.say("\n" + tables())
+        screen.log("\n" + tables())
     left = _unfinished(runs)
     if not left:
         return 0
     if stop.first is not None:
-        screen.say("stopped; to go on, repeat the same command")
+        screen.log("stopped; to go on, repeat the same command")
         return 128 + stop.first
     told = [f"{outcomes[run.name]}: {run.name}" for run in left]
     told.append(f"{len(left)} of {len(runs)} runs are not finished; repeat the same command")
-    screen.say("\n".join(told), logging.WARNING)
+    screen.log("\n".join(told), logging.WARNING)
     return MISTAKE if {outcomes[run.name] for run in left} == {"refused"} else 1
 
 
@@ -85,7 +85,7 @@ def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Signals) ->
     """One run, from its start to its end; `after` more are to come."""
     run.folder.mkdir(parents=True, exist_ok=True)
     if _in_use(run, head, screen, stop, PATIENCE):
-        screen.say(f"{head}  {ELSEWHERE}")
+        screen.log(f"{head}  {ELSEWHERE}")
         return "elsewhere"
     if read_results(run) is not None:  # by the process that was waited for
         return "finished"
@@ -98,7 +98,7 @@ def _run(run: SweepRun, head: str, after: int, screen: Screen, stop: Signals) ->
         with suppress(subprocess.TimeoutExpired):
             process.process.wait(LOOK)
     if process.process.returncode == MISTAKE and _in_use(run, head, screen, stop, 0.0):
-        screen.say(f"{head}  {ELSEWHERE}")  # it was quicker; the child was refused
+        screen.log(f"{head}  {ELSEWHERE}")  # it was quicker; the child was refused
         return "elsewhere"
     return process.outcome(screen, head)
 
@@ -160,20 +160,20 @@ class RunProcess:
             self.process.kill()
         elif self._told == "no":
             self._told = "stop"
-            screen.say(f"{head}  saving and stopping; once more ends it without saving")
+            screen.log(f"{head}  saving and stopping; once more ends it without saving")
             self.process.terminate()
 
     def outcome(self, screen: Screen, head: str) -> Outcome:
         """What became of it, said to the user as well."""
         status, took, lines = self.process.returncode, duration(self.elapsed()), self.lines()
         if read_results(self._run) is not None:
-            screen.say(f"{head}  finished in {took}")
+            screen.log(f"{head}  finished in {took}")
             return "finished"
         if status == 0 or self._told != "no":
-            screen.say(f"{head}  {lines[-1] if status == 0 and lines else 'stopped'}")
+            screen.log(f"{head}  {lines[-1] if status == 0 and lines else 'stopped'}")
             return "stopped"
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         ends = lines[-1:] if status == MISTAKE else lines[-SHOWN:]
         told = [f"{head}  failed {how} after {took}; {self.log} ends with", *ends]
-        screen.say("\n    ".join(told), logging.WARNING)
+        screen.log("\n    ".join(told), logging.WARNING)
         return "refused" if status == MISTAKE else "failed"

@@ -43,7 +43,7 @@ class Screen:
         if isinstance(seconds, int | float):
             self._known.append(float(seconds))
 
-    def say(self, text: str, level: int = logging.INFO) -> None:
+    def log(self, text: str, level: int = logging.INFO) -> None:
         """A line that stays.
 
         Args:
@@ -57,7 +57,7 @@ class Screen:
     def begin(self, text: str) -> None:
         """What is said when a run begins; on a terminal its progress follows at once."""
         if not self._terminal:
-            self.say(text)
+            self.log(text)
 
     def progress(self, head: str, lines: Sequence[str], elapsed: float, after: int) -> None:
         """Shows how far a run is: at once on a terminal, else once a minute.
@@ -76,7 +76,7 @@ class Screen:
             print("\r" + text.ljust(self._shown), end="", flush=True)
             self._shown = len(text)
         elif text != self._last[0] and time.monotonic() - self._last[1] >= QUIET:
-            self.say(text)
+            self.log(text)
             self._last = (text, time.monotonic())
 
     def left(self, lines: Sequence[str], elapsed: float, after: int) -> float | None:

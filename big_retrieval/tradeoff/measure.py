@@ -258,9 +258,9 @@ def named(checkpoints: Sequence[str]) -> list[str]:
     paths = [path.parent.parent if path.parent.name == "checkpoints" else path for path in paths]
     count = Counter(path.name for path in paths)
     names = [f"{p.parent.name}/{p.name}" if count[p.name] > 1 else p.name for p in paths]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"--run names {twice} twice; give each model once.")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UserError(f"--run names {repeated} twice; give each model once.")
     return names
 
 

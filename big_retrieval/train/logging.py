@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Says a warning when it begins to hold, and again while it does every `AGAIN` logged steps."""
+    """Says a warning when it begins to hold, and then after every `REPEAT` logged steps."""
 
-    AGAIN = 50
+    REPEAT = 50
 
     def __init__(self) -> None:
         """Nothing was said yet."""
@@ -49,7 +49,7 @@ class Alarms:
         now = {re.sub(r"\d[\d.,]*", "#", text): text for text in warnings}
         self._held = {kind: self._held.get(kind, -1) + 1 for kind in now}
         for kind, times in self._held.items():
-            if times % self.AGAIN == 0:
+            if times % self.REPEAT == 0:
                 log.warning(now[kind])
 
 

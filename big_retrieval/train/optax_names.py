@@ -73,10 +73,10 @@ def by_name(name: str, arguments: Mapping[str, Any], path: str) -> optax.Gradien
             names = ", ".join(x for x in accepted if x != "learning_rate")
             hint = f"did you mean {near[0]!r}?" if near else f"known: {names}."
             raise UserError(f"{path}.arguments.{key} is no argument of optax's {name}; {hint}")
-    lost = [key for key, x in accepted.items() if x.default is x.empty]
-    lost = [key for key in lost if key not in given and key != "learning_rate"]
-    if lost:
-        raise UserError(f"{path}.arguments lack {', '.join(lost)}, which optax's {name} needs.")
+    missing = [key for key, x in accepted.items() if x.default is x.empty]
+    missing = [key for key in missing if key not in given and key != "learning_rate"]
+    if missing:
+        raise UserError(f"{path}.arguments lack {', '.join(missing)}, which optax's {name} needs.")
     if "weight_decay" in accepted:
         given.setdefault("weight_decay", 0.0)  # decay is config.optimizer.weight_decay's business
     try:

@@ -20,6 +20,8 @@ def get_sweep(arg: str = "") -> Sweep:
     args = recipe.parse_arg(arg, steps=250, seeds=3)
     own = "runlocal" if args.runlocal else f"steps={args.steps}"
     runs = [Entry(name, f"configs/scenes_vdr.py:{what},{own}") for name, what in RUNS.items()]
-    ways = ("image_to_text/R@1", "text_to_image/R@1")
-    metrics = [f"retrieval/test/{mode}{way}" for mode in ("", "bag/") for way in ways]
+    directions = ("image_to_text/R@1", "text_to_image/R@1")
+    metrics = [
+        f"retrieval/test/{mode}{direction}" for mode in ("", "bag/") for direction in directions
+    ]
     return Sweep(runs=runs, seeds=range(args.seeds), metrics=(*metrics, "retrieval/test/words@5"))

@@ -119,14 +119,14 @@ def expected(table: dict[str, np.ndarray], weights: dict[str, float]) -> dict[st
 def test_the_same_as_loops(devices: int) -> None:
     encoder = Preset(devices)
     found = evaluator(encoder, documents=("title", "image=0.1,title=0.9")).run({})
-    ways = {
+    weightings = {
         "": {"image": 0.7, "title": 0.3},
         "title/": {"title": 1.0},
         "image=0.1,title=0.9/": {"image": 0.1, "title": 0.9},
     }
     wanted = {
         f"{way}{name}": value
-        for way, weights in ways.items()
+        for way, weights in weightings.items()
         for name, value in expected(encoder.table, weights).items()
     }
     assert found.keys() == wanted.keys()

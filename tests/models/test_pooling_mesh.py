@@ -111,13 +111,13 @@ def test_what_travels() -> None:
     with jax.set_mesh(mesh):
         run = jax.jit(step(maximum(block=64)), out_shardings=tuple(outs))
         program = run.lower(*arrays).compile()
-    travelling = [(c.kind, c.bytes, c.trips) for c in collectives(program.as_text())]
+    exchanged = [(c.kind, c.bytes, c.trips) for c in collectives(program.as_text())]
     kernel, hidden, bias = (
         columns // 2 * width * 4,
         rows // 4 * length * width * 4,
         columns // 2 * 4,
     )
-    assert sorted(travelling) == sorted(
+    assert sorted(exchanged) == sorted(
         [
             ("all-gather", kernel, 1),  # over fsdp, as it enters
             ("reduce-scatter", kernel // 2, 1),  # its gradient over fsdp

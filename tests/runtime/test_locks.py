@@ -150,7 +150,7 @@ def test_another_machines_owner_that_renews_is_refused_at_once(
 
     def beat() -> None:
         if clock.now == 1005:
-            path.write_bytes(replace(owner, beat=1).encode())
+            path.write_bytes(replace(owner, heartbeats=1).encode())
 
     clock.meanwhile = beat
     with pytest.raises(UserError, match="in use by process"):
@@ -209,7 +209,7 @@ def test_waiting_for_another_machine_ends_when_it_dies(
 
     def beat() -> None:
         if clock.now <= 1100 and clock.now % 5 == 0:
-            path.write_bytes(replace(owner, beat=int(clock.now)).encode())
+            path.write_bytes(replace(owner, heartbeats=int(clock.now)).encode())
 
     clock.meanwhile = beat
     taken = lock(path, clock, wait=True)
@@ -265,7 +265,7 @@ def test_a_lock_that_is_renewed_while_it_is_removed_is_put_back(
 ) -> None:
     path = tmp_path / "x.lock"
     stale = write(path)
-    live, rename = replace(stale, beat=1).encode(), Path.rename
+    live, rename = replace(stale, heartbeats=1).encode(), Path.rename
 
     def renewed(self: Path, target: Path) -> Path:
         self.write_bytes(live)
@@ -308,7 +308,7 @@ def test_the_heartbeat_notices_a_lost_lock_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "TICK", 0.01)
-    monkeypatch.setattr(locks, "BEAT", 0.02)
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.02)
     path, told = tmp_path / "x.lock", threading.Event()
     mine = lock(path, lost=lambda problem: told.set())
     mine.acquire()
@@ -442,7 +442,7 @@ def test_a_long_command_with_odd_characters_still_fits(
 
 
 class Group:
-    """What `agree` does between two processes, here two threads."""
+    """What `broadcast` does between two processes, here two threads."""
 
     def __init__(self) -> None:
         self.barrier, self.word = threading.Barrier(2), ""

@@ -268,14 +268,14 @@ def test_the_command(tmp_path: Path) -> None:
     known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())
     exact = found["points"][-2]["metrics"]
     assert exact == pytest.approx({n: known[f"ranking/test/{n}"] for n in exact}, abs=1e-3)
-    by_words = found["points"][-1]
-    assert by_words["encoding_ms"] == found["models"]["BM25"]["words_ms"] > 0
+    bm25 = found["points"][-1]
+    assert bm25["encoding_ms"] == found["models"]["BM25"]["words_ms"] > 0
     config = read_config(find(str(tmp_path / "dpr")))
     ((_, evaluator),) = make_bm25_evaluators(
         config, {"test": make_source(config.evals["test"].data)}
     )[0].items()
     for name, value in evaluator.run().items():  # there ties do not count against it
-        assert 0 < by_words["metrics"][name] <= value + 1e-6
+        assert 0 < bm25["metrics"][name] <= value + 1e-6
     again = subprocess.run(
         command("tradeoff", both, f"--out={tmp_path / 'out'}"), cwd=ROOT, env=environment(),
         capture_output=True, text=True,

@@ -39,9 +39,11 @@ def metrics_of_all(c: Config) -> list[str]:
     ranked: list[Any] = [ev for ev in c.evals.values() if ev.traffic > 0]
     if not ranked:
         return found
-    ways = [w for w in ("", *ranked[0].documents) if all(w in ("", *e.documents) for e in ranked)]
+    prefixes = [""]  # of the documents' field weightings that all of them have
+    for name in ranked[0].documents:
+        prefixes += [f"{name}/"] if all(name in ev.documents for ev in ranked) else []
     common = [m for m in ranked[0].metrics if all(m in ev.metrics for ev in ranked)]
-    return found + [f"ranking/traffic/{way}{'/' if way else ''}{m}" for way in ways for m in common]
+    return found + [f"ranking/traffic/{prefix}{m}" for prefix in prefixes for m in common]
 
 
 def metrics_of(c: Config, name: str) -> list[str]:

@@ -185,8 +185,8 @@ def _load(path: Path) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Python would take the last one
         found = dict(pairs)
         if len(found) < len(pairs):
-            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise UserError(f"{path}: the key {twice!r} is there twice.")
+            repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise UserError(f"{path}: the key {repeated!r} is there twice.")
         return found
 
     try:

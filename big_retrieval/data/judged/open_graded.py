@@ -102,8 +102,8 @@ def _names(
     ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
     document = documents.columns if documents else frozenset()
-    place, there = (documents.table.name, document) if documents else (config.path, columns)
-    check_known(place, there, image)
+    place, found = (documents.table.name, document) if documents else (config.path, columns)
+    check_known(place, found, image)
     pair = columns - ids - (frozenset() if documents else image)
     taken, shown = ids | ({IMAGE} if image else set()), document - image
     both = taken | (query & shown)
