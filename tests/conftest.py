@@ -81,6 +81,15 @@ def said() -> Iterator[list[str]]:
     handler.removeFilter(keep)
 
 
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The words that stand for `python` where a process need not be started, see tests/warm.py."""
+    from tests import warm
+
+    with warm.server(tmp_path_factory.mktemp("warm")) as words:
+        yield words
+
+
 @pytest.fixture(scope="module")
 def one_model() -> Iterator[None]:
     """Runs of a module that compute the same step share it: to trace one anew takes seconds.

@@ -9,7 +9,8 @@ what happens to it:
 
 All other blocks of a page are run in their order in one folder, which holds what `_files` writes. A
 Python block whose first line is a comment with a file name becomes that file. A Python block that
-changes a config `c` is executed by itself. Training is cut to a few steps.
+changes a config `c` is executed by itself. Training is cut to a few steps. Commands are forks of a
+process that has imported the package (tests/warm.py), but for those of one page.
 """
 
 import functools
@@ -41,6 +42,7 @@ LONGEST = 150  # lines of README.md
 MODULES = ("benchmarks.", "tests.", "big_retrieval.data.builders.", "big_retrieval")
 # A training that a page shows is cut to this.
 SHORT = ["--config.total_steps=4", "--config.batch_size=16"]
+STARTED = "docs/CONFIGS.md"  # the commands of this page are started as a user's are
 ASSIGNMENT = re.compile(r"^\w+=\S*$")
 
 
@@ -230,11 +232,15 @@ def test_fragments(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PLAYED)
-def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """All blocks of a page that are not marked, one after the other, in one folder."""
     folder = tmp_path / "here"
     _files(folder)
-    path = _programs(tmp_path / "bin")
+    started = page == STARTED
+    python = [sys.executable] if started else request.getfixturevalue("warm_python")
+    path = _programs(tmp_path / "bin", python)
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "__main__", "big_retrieval": big_retrieval}
     for block in blocks(page):
@@ -263,11 +269,16 @@ def _play(block: Block, path: str) -> None:
     assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
 
 
-def _programs(folder: Path) -> Path:
-    """A folder with `big-retrieval` and `python` of this interpreter, and no `make`."""
+def _programs(folder: Path, python: list[str]) -> Path:
+    """A folder with `big-retrieval` and `python`, and no `make`.
+
+    Args:
+      folder: to be made.
+      python: the words that stand for `python`.
+    """
     folder.mkdir()
     for name, command in (("python", ""), ("big-retrieval", "-m big_retrieval")):
-        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(python)} {command} "$@"\n')
         (folder / name).chmod(0o755)
     (folder / "make").write_text("#!/bin/sh\nexit 0\n")  # both targets are what CI runs
     (folder / "make").chmod(0o755)
