@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.heads import Head, Lexical, Projection
-from big_retrieval.config.ranges import AtLeast1, NotNegative, Positive, Share
+from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Share
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
@@ -273,6 +273,20 @@ class ForeignTarget(Field):
 class Tokenizer:
     """From text to ids; one for all text fields."""
 
-    type: Literal["wordpiece", "clip", "auto"] = "wordpiece"
-    path: str = ""  # file, folder or hub name; empty: learned from the training captions
-    vocab_size: int = 8192  # of a learned vocabulary, at most
+    # words: whole words of English captions, lower-cased and split as by nltk
+    type: Literal["wordpiece", "clip", "auto", "words"] = "wordpiece"
+    path: str = ""  # file, folder or hub name; empty: learned from captions
+    vocab_size: int = 8192  # of learned word pieces, at most
+    threshold: AtLeast0 = 0  # of learned words: those that occur less often are <unk>
+    # whose captions the vocabulary is learned from: "data" (training), "evals.NAME"
+    sources: tuple[str, ...] = ("data",)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the vocabulary comes from the run's captions, not from a file."""
+        return not self.path and self.type in ("wordpiece", "words")
+
+    def runlocal(self) -> "Tokenizer":
+        """One of the same kind, as far as generated captions can teach it."""
+        kind = "words" if self.type == "words" else "wordpiece"
+        return Tokenizer(type=kind, vocab_size=512)

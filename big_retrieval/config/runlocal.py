@@ -32,7 +32,8 @@ def runlocal(c: Editable) -> Editable:
     c.microbatch = 32 if c.microbatch else None
     c.dtype, c.best_metric = "float32", ""
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
-    c.tokenizer = schema.to_config_dict(Tokenizer(vocab_size=512))
+    tokenizer = schema.parse(Tokenizer, c.tokenizer, "config.tokenizer")
+    c.tokenizer = schema.to_config_dict(tokenizer.runlocal())
     for name, group in list(c.towers.items()):
         small = schema.parse_part(Tower, group, f"config.towers.{name}").runlocal()
         c.towers[name] = schema.to_config_dict(small)

@@ -1,6 +1,7 @@
 """From the configuration to sources, tokenizer and readers of fields."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 from big_retrieval.config import Config, PairLabels, negatives_field
@@ -18,6 +19,7 @@ from big_retrieval.data.text.tokenizers import (
     wordpiece_tokenizer,
 )
 from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.data.text.words import learn_words, words_tokenizer
 from big_retrieval.errors import UserError
 
 REQUIRED = ("name", "classes", "prompts", "captions", "__len__", "__getitem__")  # of a source
@@ -58,7 +60,11 @@ def make_reading(loader: Loader, file: Path | None = None) -> Reading:
 
 
 def make_tokenizer(config: Config, source: RecordSource) -> FixedLengthTokenizer:
-    """The tokenizer of a run: loaded, or learned from the training captions.
+    """The tokenizer of a run: loaded, or learned from captions.
+
+    Args:
+      config: of the run.
+      source: the training records.
 
     Raises:
       UserError: a file that is missing or cannot be read, or a CLIP tokenizer without a path.
@@ -66,12 +72,17 @@ def make_tokenizer(config: Config, source: RecordSource) -> FixedLengthTokenizer
     c = config.tokenizer
     if c.path:
         return load_tokenizer(c.type, c.path)
-    if c.type != "wordpiece":
+    if not c.learned:
         raise UserError(
             f"config.tokenizer.type {c.type!r} needs config.tokenizer.path (a file, folder or hub "
-            "name); only 'wordpiece' can be learned from the captions."
+            "name); only 'wordpiece' and 'words' can be learned from the captions."
         )
-    return wordpiece_tokenizer(learn_wordpiece(source.captions(), c.vocab_size))
+    evals = {f"evals.{name}": each.data for name, each in config.evals.items()}
+    of = (source if x == "data" else make_source(evals[x]) for x in c.sources)
+    texts = itertools.chain.from_iterable(each.captions() for each in of)
+    if c.type == "words":
+        return words_tokenizer(learn_words(texts, c.threshold))
+    return wordpiece_tokenizer(learn_wordpiece(texts, c.vocab_size))
 
 
 def make_readers(

@@ -14,11 +14,17 @@ def data(c: Config) -> Iterator[str]:
             yield from ev.data.check(f"config.evals.{name}.data")
     yield from c.data.check_training(c)
     t = c.tokenizer
-    if not t.path and t.type != "wordpiece":
+    if not t.path and not t.learned:
         yield (
             f"config.tokenizer.type {t.type!r} needs config.tokenizer.path (a file, folder or hub "
-            "name); only 'wordpiece' can be learned from the captions."
+            "name); only 'wordpiece' and 'words' can be learned from the captions."
         )
+    known = ["data", *(f"evals.{name}" for name, ev in sorted(c.evals.items()) if ev.data)]
+    for name in t.sources:
+        if name not in known:
+            yield f"config.tokenizer.sources has {name!r}; it can have {', '.join(known)}."
+    if not t.sources:
+        yield "config.tokenizer.sources is empty; name at least 'data'."
     if not t.path and t.vocab_size < 6:
         yield f"config.tokenizer.vocab_size is {t.vocab_size}; a learned one needs at least 6."
 

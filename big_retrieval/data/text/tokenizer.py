@@ -11,6 +11,7 @@ import ftfy
 import numpy as np
 import tokenizers
 
+from big_retrieval.data.text.split_words import clean_words, join_words, words_of
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
 
@@ -25,7 +26,7 @@ def clip_text(text: str) -> str:
     return text.lower() if "\u03a3" in text else text  # a sigma at the end of a word is another
 
 
-CLEANERS: dict[str, Callable[[str], str]] = {"clip": clip_text}
+CLEANERS: dict[str, Callable[[str], str]] = {"clip": clip_text, "words": clean_words}
 
 
 class FixedLengthTokenizer:
@@ -77,6 +78,26 @@ class FixedLengthTokenizer:
         own = {number for number in self._standalone.values() if number is not None}
         padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
         return frozenset(special | own | padding | {*self._before, *self._after})
+
+    @property
+    def unknown_token(self) -> str:
+        """What stands for an unknown word, also where a text has it as a word; "": nothing.
+
+        CLIP's end token, which its files name as unknown, is none.
+        """
+        name = getattr(self._inner.model, "unk_token", None)
+        number = None if name is None else self._inner.token_to_id(name)
+        if name is None or number is None or number in (*self._before, *self._after):
+            return ""
+        return name if self._bodies([self.joined([name])]) == [[number]] else ""
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text: what stands between white space, or whole tokens."""
+        return words_of(text) if self._clean == "words" else text.split()
+
+    def joined(self, words: Sequence[str]) -> str:
+        """A text of words, such as some of those of `words`, and the unknown token."""
+        return join_words(words) if self._clean == "words" else " ".join(words)
 
     def id_to_token(self, number: int) -> str:
         """The string of an id.

@@ -124,20 +124,26 @@ def load_tokenizer(kind: str, path: str) -> FixedLengthTokenizer:
     """The tokenizer of a file, a folder or a name on the hub.
 
     Args:
-      kind: "wordpiece", "clip" or "auto", which takes what it finds.
+      kind: "wordpiece", "clip", "words" (a `tokenizer.json` of a run), or "auto", which takes what
+        it finds.
       path: a `vocab.txt`, `tokenizer.json` or merges file (`.txt.gz`); a folder with
         `tokenizer.json`, `vocab.txt` or `merges.txt` and `vocab.json`; or a name on the hub.
 
     Raises:
       UserError: an unknown kind, an empty path, or nothing usable there.
     """
-    if kind not in ("wordpiece", "clip", "auto"):
-        raise UserError(f"config.tokenizer.type is {kind!r}; known: wordpiece, clip, auto.")
+    if kind not in ("wordpiece", "clip", "auto", "words"):
+        raise UserError(f"config.tokenizer.type is {kind!r}; known: wordpiece, clip, auto, words.")
     if not path:
         raise UserError("config.tokenizer.path is empty; give a file, a folder or a hub name.")
     place = Path(path)
     if place.exists():
         check_regular(place, folders=True)
+    if kind == "words" and not (place.is_file() and place.suffix == ".json"):
+        raise UserError(
+            f"config.tokenizer.path is {path}, but a tokenizer of the type 'words' is the "
+            "tokenizer.json of a run; give such a file, or '' to learn the words from the captions."
+        )
     if place.is_file():
         return _load_file(kind, place)
     if not place.is_dir():

@@ -1,0 +1,135 @@
+"""Whole words as tokens. The cases of splitting are what nltk 3.9's word_tokenize gives."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import Tokenizer, recipe
+from big_retrieval.config.checks.data import data as check_data
+from big_retrieval.data.build import make_source, make_tokenizer
+from big_retrieval.data.text.split_words import join_words, words_of
+from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
+from big_retrieval.data.text.words import SPECIALS, learn_words, words_tokenizer
+from big_retrieval.errors import UserError
+from big_retrieval.interop.word_vectors import ids_of_words
+from tests.helpers import raw_config, tiny
+
+SPLIT = [
+    ("A dog's ball isn't here.", "a dog 's ball is n't here ."),
+    ("Two men, one in a T-shirt, at 10:30", "two men , one in a t-shirt , at 10:30"),
+    ("in a car (at 9 a.m.)", "in a car ( at 9 a.m . )"),
+    ("A dog runs. It jumps! Does it? Yes", "a dog runs . it jumps ! does it ? yes"),
+    ("Mr. Smith and St. Paul in the U.S. today.", "mr. smith and st. paul in the u.s. today ."),
+    ('He says "stop." Then "go"', "he says `` stop . '' then `` go ''"),
+    ("'hello' she can't, you've, they'll, I'd", "' hello ' she ca n't , you 've , they 'll , i 'd"),
+    ("cannot gonna wanna go", "can not gon na wan na go"),
+    ("the dogs' bowls; a 5% cut: $3.50", "the dogs ' bowls ; a 5 % cut : $ 3.50"),
+    ("#1 & more...", "# 1 & more ..."),
+    ("\u201cgood\u201d -- well\u2014done", "\u201c good \u201d -- well \u2014 done"),
+    ("[sic] a/b <start>", "[ sic ] a/b < start >"),
+    ("rock 'n' roll o'clock  \n caf\u00e9", "rock 'n ' roll o'clock caf\u00e9"),
+    ("no. 3. a dog", "no . 3. a dog"),
+    ("", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), SPLIT)
+def test_words_are_split_as_nltk_splits_them(text: str, words: str) -> None:
+    assert " ".join(words_of(text)) == words
+    assert words_of("It's" + join_words(words.split())) == ["it", "'s", *words.split()]
+
+
+TEXTS = ["A dog and a cat.", "The dog's ball", "a cat"]
+VOCABULARY = [*SPECIALS, "a", "dog", "and", "cat", ".", "the", "'s", "ball"]
+
+
+def test_ids_are_given_by_first_occurrence() -> None:
+    assert learn_words(TEXTS) == VOCABULARY
+    assert learn_words(TEXTS, threshold=2) == [*SPECIALS, "a", "dog", "cat"]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_texts_begin_end_and_are_cut(tmp_path: Path, saved: bool) -> None:
+    words = words_tokenizer(VOCABULARY)
+    if saved:
+        words.save(tmp_path / "tokenizer.json")
+        words = pickle.loads(
+            pickle.dumps(load_tokenizer("words", str(tmp_path / "tokenizer.json")))
+        )
+        assert words.to_json() == words_tokenizer(VOCABULARY).to_json()
+    ids, mask = words.encode(
+        ["The dog's BIRD.", words.joined(["a", "<unk>"]), "a dog and a cat", ""], 6
+    )
+    np.testing.assert_array_equal(
+        ids, [[1, 9, 5, 10, 3, 2], [1, 4, 3, 2, 0, 0], [1, 4, 5, 6, 4, 2], [1, 2, 0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(mask.sum(axis=1), [6, 4, 6, 2])
+    assert (words.vocab_size, words.pad_id, words.special_ids) == (12, 0, {0, 1, 2, 3})
+    assert words.unknown_token == "<unk>"
+    assert words.words("The dog's") == ["the", "dog", "'s"]
+    assert ids_of_words(words)["dog"] == [5]
+    assert ids_of_words(words).keys() == set(VOCABULARY[4:])
+    titled, _ = words.encode(["a cat"], 6, ["the dog"])
+    np.testing.assert_array_equal(titled, [[1, 9, 5, 4, 7, 2]])
+
+
+def test_the_unknown_token_of_other_tokenizers() -> None:
+    pieces = wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"])
+    assert (pieces.unknown_token, pieces.words("It's a")) == ("[UNK]", ["It's", "a"])
+
+
+def changed(**keys: Any) -> configs.Config:
+    return configs.load(raw_config(tokenizer=recipe.entry(Tokenizer(), **keys)))
+
+
+def test_learned_from_the_training_captions_or_from_those_of_evaluators(tmp_path: Path) -> None:
+    for name, text in (("train", "a dog"), ("test", "a cat")):
+        (tmp_path / f"{name}.csv").write_text(f"captions\n{text}\n")
+    test = configs.Retrieval(data=configs.Pairs(path=str(tmp_path / "test.csv"), image=""))
+    config = tiny(
+        data=recipe.entry(configs.Pairs(), path=str(tmp_path / "train.csv"), image=""),
+        evals={"test": recipe.entry(test)},
+        tokenizer=recipe.entry(Tokenizer(), type="words"),
+    )
+    of = make_source(config.data)
+    assert make_tokenizer(config, of).vocab_size == 6
+    both = recipe.entry(Tokenizer(), type="words", sources=("data", "evals.test"))
+    config = tiny(
+        data=recipe.entry(config.data), evals={"test": recipe.entry(test)}, tokenizer=both
+    )
+    words = make_tokenizer(config, of)
+    assert [words.id_to_token(n) for n in (4, 5, 6)] == ["a", "dog", "cat"]
+    assert not list(check_data(config))
+
+
+CHECKS = [
+    ({"type": "clip"}, "only 'wordpiece' and 'words' can be learned from the captions"),
+    ({"sources": ("data", "evals.x")}, "config.tokenizer.sources has 'evals.x'; it can have data."),
+    ({"sources": ()}, "config.tokenizer.sources is empty"),
+]
+
+
+@pytest.mark.parametrize(("keys", "words"), CHECKS)
+def test_keys_are_checked(keys: dict[str, Any], words: str) -> None:
+    assert any(words in sentence for sentence in check_data(changed(**keys)))
+
+
+def test_other_files_are_none_of_words(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\n")
+    for path in (tmp_path, tmp_path / "vocab.txt"):
+        with pytest.raises(UserError, match=r"is the tokenizer\.json of a run"):
+            load_tokenizer("words", str(path))
+    with pytest.raises(UserError, match=r"is the tokenizer\.json"):
+        load_tokenizer("words", str(tmp_path / "none"))
+
+
+def test_runlocal_keeps_whole_words() -> None:
+    small = Tokenizer(type="words", sources=("data", "evals.test"), path="x").runlocal()
+    assert small == Tokenizer(type="words", vocab_size=512)
+    assert Tokenizer(type="clip", path="x").runlocal() == Tokenizer(vocab_size=512)
+    words = make_tokenizer(changed(type="words"), make_source(tiny().data))
+    assert words.unknown_token == "<unk>"
