@@ -41,6 +41,7 @@ class Init:
     head: bool = True  # the head behind it, too, where the checkpoint has one of the kind
     fresh: tuple[str, ...] = ()  # our parameters (patterns such as ln_final/*) that it may lack
     skip: tuple[str, ...] = ()  # its parameters (patterns) that are not wanted
+    first_layers: bool = False  # of more layers than the tower has, only the first ones
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,13 @@ def same_tower(
     if keys:
         flags = " ".join(f"--{path}.{key}={getattr(part.tower, key)}" for key in keys)
         have = ", ".join(f"{key} {getattr(tower, key)}" for key in keys)
+        cut = ""
+        if keys == ["depth"] and tower.depth < part.tower.depth and tower.at_depth(1) is not None:
+            key = f"--config.init.{path.rpartition('.')[2]}.first_layers=True"
+            cut = f", or {key} for its first {tower.depth} layers"
         raise UserError(
-            f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}."
+            f"{path} is not the model of {origin} ({part.kind.name}): it has {have}; give {flags}"
+            f"{cut}."
         )
 
 

@@ -4,8 +4,10 @@ Nothing is left out in silence: what was changed on purpose is returned as notes
 that does not fit is an error that names it.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -97,6 +99,24 @@ def fit_text(part: CheckpointTower, tower: Bert, length: int, key: int = 0) -> F
         table = np.concatenate([table, more + _noise(more, table.std(), rng)])
     params["position_embedding"] = table
     return Fitted(params, notes)
+
+
+def first_layers(part: CheckpointTower, tower: Any) -> CheckpointTower:
+    """A checkpoint's tower with only as many of its layers, from the first on, as one of ours has.
+
+    Args:
+      part: of the checkpoint.
+      tower: as configured.
+
+    Returns:
+      The same where it has no more layers than that, or no equal ones.
+    """
+    cut = part.tower.at_depth(tower.depth)
+    if cut is None or part.tower.depth <= tower.depth:
+        return part
+    beyond = tuple(f"layers_{i}/" for i in range(tower.depth, part.tower.depth))
+    params = {path: x for path, x in part.params.items() if not path.startswith(beyond)}
+    return dataclasses.replace(part, tower=cut, params=params)
 
 
 def _said(old: int, new: int, what: str = "the class token") -> str:

@@ -107,6 +107,7 @@ def _ours(folder: Path) -> CheckpointContents:
             names={path: path for path in own},
             lexical=head if head.lexical else None,
             stats=below(params, f"batch_stats/{name}/"),
+            head_stats=below(params, f"batch_stats/{field}_head/"),
         )
     return CheckpointContents(
         origin=str(found),

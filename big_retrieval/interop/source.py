@@ -35,6 +35,7 @@ class CheckpointTower:
       masked: path below a lexical head -> array, of a masked-language head that is not in use.
       masked_names: its names in the checkpoint.
       stats: path below the tower -> running average of a batch norm.
+      head_stats: the same below the head.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class CheckpointTower:
     masked: Flat = field(default_factory=dict)
     masked_names: tuple[str, ...] = ()
     stats: Flat = field(default_factory=dict)
+    head_stats: Flat = field(default_factory=dict)
 
     @property
     def head_config(self) -> Head:

@@ -12,6 +12,7 @@ from big_retrieval.config import Config, Init, Tower
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import compatibility
+from big_retrieval.interop.fit import first_layers
 from big_retrieval.interop.lexical import as_lexical, fit_head
 from big_retrieval.interop.read import read
 from big_retrieval.interop.source import (
@@ -79,6 +80,8 @@ def start(
         part = _part(config.towers[name], source, init, f"config.init.{name}")
         compatibility.no_surprise(source, init.skip)
         tower = config.towers[name]
+        if init.first_layers and (whole := part) is not (part := first_layers(whole, tower)):
+            notes.append(f"{name}: the first {tower.depth} of {whole.tower.depth} layers")
         compatibility.same_tower(f"config.towers.{name}", tower, part, source.origin, init.fresh)
         compatibility.same_inputs(config, name, part, source, shapes)
         if tokenizer is not None and tower.modality == "text":
@@ -96,7 +99,7 @@ def start(
         notes.append(f"{name}: {part.kind.name} of {source.origin}, {_count(fitted.params)}")
         notes += [f"{name}: {note}" for note in fitted.notes]
         notes += [f"{name}: {', '.join(anew)} start anew"] if anew else []
-        notes += _heads(config, name, init, part, shapes, params, source.origin)
+        notes += _heads(config, name, init, part, shapes, params, averages, source.origin)
         if source.unused:
             notes.append(f"{name}: of no use here: {', '.join(source.unused)}")
     if WHOLE in config.init:
@@ -139,6 +142,7 @@ def _heads(
     part: CheckpointTower,
     shapes: Mapping[str, tuple[int, ...]],
     params: Flat,
+    averages: Flat,
     origin: str,
 ) -> list[str]:
     """Adds the heads of the fields that read with a tower; returns what is to be said."""
@@ -148,7 +152,10 @@ def _heads(
         wanted = below(shapes, head)
         if each.tower != tower or not wanted:
             continue
-        same = each.head.lexical == (part.lexical is not None)
+        if each.head.lexical:
+            same = part.lexical is not None
+        else:
+            same = part.lexical is None and set(part.head) == set(wanted)
         if not (init.head and part.head and same):
             notes.append(f"{path if set(wanted) == {'kernel'} else head[:-1]} starts anew")
             continue
@@ -157,14 +164,16 @@ def _heads(
             params |= {head + p: array for p, array in fitted.items()}
             notes.append(f"{head[:-1]}: the lexical head of {origin}, {_count(fitted)}")
             continue
-        kernel = part.head["kernel"]
-        if kernel.shape != shapes[path]:
+        kernel = part.head.get("kernel")
+        if kernel is not None and kernel.shape != shapes[path]:
             raise UserError(
                 f"config.fields.{field}.head.dim is {shapes[path][1]}, but the projection of "
                 f"{origin} has {kernel.shape[1]}: set it to that, or let the projection start anew "
                 f"with config.init.{tower}.head=False."
             )
-        params[path] = kernel
+        compatibility.same_names(origin, part.head, wanted)
+        params |= {head + p: array for p, array in part.head.items()}
+        averages |= {head + p: array for p, array in part.head_stats.items()}
     return notes
 
 

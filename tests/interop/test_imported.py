@@ -167,6 +167,22 @@ def test_parameters_that_may_be_missing() -> None:
     assert "text: ln_final/bias, ln_final/scale start anew" in found.notes
 
 
+def test_the_first_layers_of_more() -> None:
+    """As TERN takes six of BERT's twelve."""
+    config, path = clip_config(), str(DATA / "bert")
+    whole = read(path).parts["text"]
+    bert = dataclasses.replace(whole.tower, depth=1, vocab_size=None)
+    config = dataclasses.replace(config, towers={**config.towers, "text": bert})
+    with pytest.raises(UserError, match=r"depth=2, or --config.init.text.first_layers=True for it"):
+        start(towers(config, text=configs.Init(path=path)))
+    found = start(towers(config, text=configs.Init(path=path, first_layers=True)))
+    assert "text: the first 1 of 2 layers" in found.notes
+    assert any("layers_0" in name for name in found.params)
+    assert not any("layers_1" in name for name in found.params)
+    first = "layers_0/mlp/fc1/kernel"
+    np.testing.assert_array_equal(found.params[f"text/{first}"], whole.params[first])
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

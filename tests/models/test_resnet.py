@@ -258,5 +258,18 @@ def test_published_parameter_counts(depth: int) -> None:
     assert sum(x.size for x in jax.tree.leaves(drawn["batch_stats"])) == norms
 
 
+def test_the_last_map_of_a_photograph() -> None:
+    """ResNet-50 at 224 pixels: 7 x 7 of 2048 channels, whose average is the vector."""
+    blocks, bottleneck = RESNET_SIZES[50]
+    tower = built(ResNet, blocks=blocks, bottleneck=bottleneck)
+
+    def run(key: jax.Array, x: jax.Array) -> Any:
+        out, trees = tower.init_with_output(key, x, mutable=True)
+        return out, trees["intermediates"]["layer_outputs"][-1]
+
+    out, last = jax.eval_shape(run, jax.random.key(0), jnp.zeros((2, 224, 224, 3)))
+    assert (last.shape, out.shape) == ((2, 7, 7, 2048), (2, 1, 2048))
+
+
 def flat_shapes(tree: Any) -> dict[str, Any]:
     return traverse_util.flatten_dict(tree, sep="/")

@@ -1,0 +1,205 @@
+"""LTD's families of models in the trainer: batch norms of heads, slices, devices, phases, plans."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval import parallel
+from big_retrieval.config import recipe
+from big_retrieval.config.checks import check
+from big_retrieval.errors import UserError
+from big_retrieval.plan import plan
+from big_retrieval.train import imported, resume
+from big_retrieval.train.build import build_model
+from big_retrieval.train.loop import train
+from big_retrieval.train.optimizer import names_of
+from big_retrieval.train.step import abstract_batch, compile_step
+from tests.helpers import tiny
+from tests.train.test_batch_stats import flat, moved, same, stats
+from tests.train.test_phases import resnet
+
+pytestmark = pytest.mark.usefixtures("one_model")
+
+ONE = jax.devices()[:1]
+VOCAB = 50
+EIGHT = {f"mesh__{axis}": 2 for axis in ("data", "fsdp", "tensor")}
+
+
+def words(norm: bool = True, **head: Any) -> dict[str, Any]:
+    """The base model's captions, beside the tiny config's images."""
+    head = {"dim": 4, "batch_norm": norm, **head}
+    return {
+        "towers__text": recipe.entry(configs.Gru(), width=8, words=6),
+        "towers__image__class_tokens": 1,
+        "fields__text__head": recipe.entry(configs.Mlp(), **head),
+    }
+
+
+def regions(tower: Any, head: Any, text: Any, **more: Any) -> dict[str, Any]:
+    """Captions and generated regions, behind heads of their own."""
+    fields: Any = {
+        "image": configs.RegionField(regions=5, dim=6, generated=True, boxes="boxes", head=head),
+        "text": configs.TextField(length=12, head=text),
+    }
+    found = {f"fields__{name}": recipe.entry(field) for name, field in fields.items()}
+    return {**found, "towers__regions": recipe.entry(tower), **more}
+
+
+def vsrn(frozen: bool = False, norm: bool = True) -> dict[str, Any]:
+    tower = configs.RegionGraph(width=8, depth=1, frozen_stats=frozen)
+    text = configs.Mlp(dim=8, batch_norm=norm)
+    return words(norm) | regions(tower, configs.Projection(dim=None), text)
+
+
+def tern() -> dict[str, Any]:
+    sizes: Any = {"heads": 2, "mlp": 16, "depth": 1, "dropout": 0.1}
+    head = configs.SharedTransformer(dim=8, **sizes)
+    bert = recipe.entry(configs.Bert(), width=12, pool="none", final_norm=False, **sizes)
+    found = regions(configs.RegionTransformer(width=16, **sizes), head, head, towers__text=bert)
+    return {**found, "fields__text__shares_head": "image"}
+
+
+def alone(changes: dict[str, Any]) -> configs.Config:
+    """The tiny config with some fields; a tower that none reads any more goes."""
+    config = tiny(**changes)
+    used = {field.tower for field in config.encoded.values()}
+    towers = {name: tower for name, tower in config.towers.items() if name in used}
+    return dataclasses.replace(config, towers=towers)
+
+
+def prepare(config: configs.Config, devices: Any = ONE) -> tuple[Any, Any, Any]:
+    """(compiled step, fresh state, a random batch)."""
+    check(config)
+    mesh = parallel.make_mesh(config, devices)
+    parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
+    rng = np.random.default_rng(0)
+
+    def draw(x: Any) -> jax.Array:
+        value = rng.integers(0, VOCAB, x.shape)
+        if x.dtype == jnp.float32:
+            value = rng.random(x.shape)
+        elif x.dtype == bool:  # the first tokens of texts; all rows are valid
+            ends = 3 + value[..., :1] % 5
+            value = np.arange(x.shape[-1]) < ends if x.ndim > 1 else np.ones(x.shape)
+        return jax.device_put(value.astype(x.dtype), x.sharding)
+
+    batch = abstract_batch(config, mesh)
+    step = compile_step(parts.step, parts.abstract, batch, mesh)
+    return step, parts.draw(), jax.tree.map(draw, batch)
+
+
+def steps(config: configs.Config, devices: Any = ONE) -> tuple[list[float], Any]:
+    """(losses of three steps on one random batch, the state afterwards)."""
+    step, state, batch = prepare(config, devices)
+    found = []
+    for _ in range(3):
+        state, out = step(state, batch)
+        found.append(float(out["loss"]))
+    assert int(state.first_bad_step) == -1
+    assert len(set(found)) > 1
+    return found, state
+
+
+def test_frozen_convolutions_in_training_mode_and_the_batch_norm_of_a_head() -> None:
+    """LTD's first phase: the network is not trained, but its batch norms go by the batch."""
+    phases = {"heads": recipe.phase(start_step=0, trainable=".*_head/.*", batch_stats="update")}
+    more: dict[str, Any] = {"optimizer__phases": phases, "optimizer__schedule__warmup_steps": 0}
+    captions = {key: x for key, x in words().items() if not key.startswith("towers__image")}
+    config = resnet("update", **captions, **more)
+    step, state, batch = prepare(config)
+    before = {name: np.asarray(x) for name, x in names_of(state.params).items()}
+    _, expected = moved(config, state, batch.fields)
+    assert {"text_head/bn/mean", "image/bn1/var"} < set(flat(expected))
+    state, _ = step(state, batch)
+    same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
+    for name, x in names_of(state.params).items():
+        assert np.array_equal(x, before[name]) == ("_head/" not in name), name
+
+
+def test_a_heads_batch_norm_under_slices_must_be_asked_for() -> None:
+    with pytest.raises(UserError, match=r"config.microbatch 4: .*config.fields.text.head need"):
+        check(tiny(microbatch=4, **words()))
+    check(tiny(microbatch=4, **words(batch_stats="slice")))
+    check(tiny(microbatch=4, **words(frozen_stats=True)))
+    check(tiny(microbatch=4, **words(norm=False)))
+    phases = {"late": recipe.phase(start_step=1, batch_stats="running")}
+    check(tiny(optimizer__phases=phases, **words()))
+    with pytest.raises(UserError, match="no tower or head has batch norms"):
+        check(tiny(optimizer__phases=phases, **words(norm=False)))
+    phases = {"late": recipe.phase(start_step=1, batch_stats="update")}
+    with pytest.raises(UserError, match=r"set config.fields.text.head.batch_stats to 'slice'"):
+        check(tiny(microbatch=4, optimizer__phases=phases, **words(frozen_stats=True)))
+    for how, free in (("batch", True), ("slice", False)):
+        config = tiny(**words(batch_stats=how))
+        assert resume._free("config.microbatch", config) == free
+
+
+FAMILIES = pytest.mark.parametrize("family", [vsrn, tern])
+
+
+@pytest.mark.slow
+@FAMILIES
+def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
+    """Slices without batch statistics, but with dropout, whose bits belong to the rows."""
+    one, state = steps(alone(family()))
+    many, other = steps(alone({**family(), **EIGHT}), jax.devices())
+    np.testing.assert_allclose(many, one, rtol=1e-5)
+    same(other.batch_stats, state.batch_stats, rtol=1e-3, atol=1e-4)
+    by_row = family() if family is tern else family(frozen=True, norm=False)
+    if family is vsrn:
+        one, _ = steps(alone(by_row))
+    sliced, _ = steps(alone({**by_row, "microbatch": 8}))
+    np.testing.assert_allclose(sliced, one, rtol=1e-5)
+
+
+def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
+    changes = {**words(), "total_steps": 2, "checkpoint_every": 2}
+    train(tiny(**changes), tmp_path, ONE)
+    init = {"text": recipe.entry(configs.Init(), path=str(tmp_path))}
+    config = tiny(**changes, init=init)
+    parts = build_model(config, parallel.make_mesh(config, ONE), vocab_size=128, total_steps=2)
+    trees = (parts.abstract.params, parts.abstract.batch_stats)
+    sizes = [{name: x.shape for name, x in names_of(tree).items()} for tree in trees]
+    table = imported.read(str(tmp_path)).parts["text"].params["token_embedding"]
+    found = imported.start(config, sizes[0] | {"text/token_embedding": table.shape}, sizes[1])
+    heads = {name for name in found.params if name.startswith("text_head/")}
+    assert heads == {f"text_head/{x}" for x in ("fc1/kernel", "fc2/kernel", "bn/scale", "bn/bias")}
+    wanted = flat(stats(tmp_path, 2))
+    assert found.stats.keys() == wanted.keys() == {"text_head/bn/mean", "text_head/bn/var"}
+    for name, x in wanted.items():
+        np.testing.assert_array_equal(found.stats[name], x)
+
+
+@FAMILIES
+def test_plans_are_made_by_tracing(family: Any) -> None:
+    found = plan.make(alone(family()), plan.target(None), compiling=False)
+    assert found["flops_by_part"]["towers"] > 0
+    assert found["per_device_bytes"]["activations"] > 0
+
+
+def test_a_shared_head_has_a_projection_for_each_field() -> None:
+    config = alone(tern())
+    parts = build_model(config, parallel.make_mesh(config, ONE), vocab_size=VOCAB, total_steps=2)
+    shapes = {name: x.shape for name, x in names_of(parts.abstract.params).items()}
+    assert shapes["image_head/image_projection/kernel"] == (16, 8)
+    assert shapes["image_head/text_projection/kernel"] == (12, 8)
+    assert not any(name.startswith("text_head/") for name in shapes)
+    other = {**tern(), "fields__text__head": recipe.entry(configs.SharedTransformer(), dim=16)}
+    with pytest.raises(UserError, match=r"config.fields.text.shares_head: a head can be shared"):
+        check(alone(other))
+
+
+def test_published_sizes_shrink() -> None:
+    towers = (configs.Gru(), configs.RegionGraph(), configs.RegionTransformer())
+    for tower in towers:
+        assert tower.runlocal().width == 64
+    for head in (configs.Mlp(batch_norm=True), configs.SharedTransformer()):
+        assert head.runlocal().dim == 64
+    with pytest.raises(UserError, match=r"config.towers.text.width is 7; it must be even"):
+        check(tiny(**{**words(), "towers__text__width": 7}))
