@@ -212,7 +212,8 @@ def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
     """`LossCost.memory` of all losses, and the traced memory of others; bytes on one device."""
     known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
     others = [name for name, each in config.losses.items() if each.cost(config, 1) is None]
-    return known + sum(traced_cost(config, name, 0).memory(rows_over) for name in others)
+    size = config.tokenizer.vocab_size
+    return known + sum(traced_cost(config, name, size).memory(rows_over) for name in others)
 
 
 def exchange_mode(config: Config, tensor: int = 1) -> str:

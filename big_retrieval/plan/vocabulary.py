@@ -8,6 +8,7 @@ from typing import NamedTuple
 from big_retrieval.config import Config
 from big_retrieval.data.build import make_source, make_tokenizer
 from big_retrieval.data.text.tokenizers import load_tokenizer
+from big_retrieval.losses.objective import with_vocabulary
 
 PUBLISHED = (  # pattern of a name on the hub -> ids of its tokenizer
     (r"xlm-roberta", 250_002),
@@ -28,12 +29,12 @@ class VocabularySize(NamedTuple):
 
 
 def with_words(config: Config, size: int) -> Config:
-    """The config with the tokenizer's size written where a text tower leaves it open.
+    """The config with the tokenizer's size, also where a text tower leaves it open.
 
     Embeddings of lexical heads are as large as the word table; formulas read that from the config.
     """
     towers = {name: tower.with_vocabulary(size) for name, tower in config.towers.items()}
-    return dataclasses.replace(config, towers=towers)
+    return with_vocabulary(dataclasses.replace(config, towers=towers), size)
 
 
 def vocabulary(config: Config) -> VocabularySize:

@@ -18,6 +18,7 @@ from big_retrieval.losses.objective import Objective
 from big_retrieval.losses.triplet import triplet_loss
 from big_retrieval.models.decoders import TargetDecoder
 from big_retrieval.similarity import InnerProduct
+from tests.golden.test_ltd_models import gru
 
 Case = Mapping[str, np.ndarray]
 
@@ -151,12 +152,9 @@ def test_reconstruction(case: Case, distance: Distance) -> None:
 
 def input_decoder_params(case: Case) -> dict[str, Any]:
     """An input decoder's arrays in our layout, from PyTorch's."""
-    kinds = {"input": "ih", "hidden": "hh"}
-    gru = {f"{ours}_bias": case[f"param.gru.bias_{name}_l0"] for ours, name in kinds.items()}
-    gru |= {f"{ours}_kernel": case[f"param.gru.weight_{x}_l0"].T for ours, x in kinds.items()}
     last = {key: case[f"param.token_prediction_layer.{key}"] for key in ("weight", "bias")}
     predict = {"kernel": last["weight"].T, "bias": last["bias"]}
-    return {"words": case["param.embed.weight"], "gru": gru, "predict": predict}
+    return {"words": case["param.embed.weight"], "gru": gru(case, "param.gru"), "predict": predict}
 
 
 FORMS = {"time": "loss_as_released", "vocabulary": "loss_vocab_softmax"}

@@ -13,7 +13,7 @@ from big_retrieval.plan import loss_cost
 from big_retrieval.plan.loss_trace import _abstract_reps, peak_bytes, traced_cost
 from big_retrieval.train.step import abstract_batch
 from tests.examples.helpers import example
-from tests.helpers import tiny
+from tests.helpers import lexical_texts, tiny
 
 
 def sized(loss: Any, **changes: Any) -> configs.Config:
@@ -59,6 +59,20 @@ def test_a_decoder_is_counted_with_its_loss() -> None:
     products = inputs * 8 + 8 * 8 + 8 * 6
     assert found == 64 * 2 * (3 * products)
     assert kept >= 64 * 4 * (8 + 8 + 6)
+    words = configs.InputTarget(words=5)  # a GRU of the width of the inputs, and the words
+    products = 20 * (3 * inputs * 5 + 3 * inputs * inputs + inputs * 128)
+    found, kept, _ = traced_cost(sized(words), "main", 128)
+    assert found == 64 * 2 * (3 * products)
+    assert kept >= 64 * 4 * 20 * 128
+
+
+def test_a_decoder_of_a_lexical_field_reads_its_tower() -> None:
+    target = recipe.entry(configs.ArrayField(), shape=(6,), generated=True)
+    changes = lexical_texts() | {"fields__target": target, "batch_size": 64}
+    latent = recipe.entry(configs.LatentTarget(), hidden=8, field="query")
+    found = traced_cost(tiny(**changes, losses__latent=latent), "latent", 128).operations
+    pooled = 3 * (16 * 8 + 8 * 8 + 8 * 6) + 2 * 20 * 16  # and the mean over 20 positions, twice
+    assert found == pytest.approx(64 * 2 * pooled, rel=0.05)
 
 
 def test_the_fullest_moment_by_hand() -> None:

@@ -17,7 +17,7 @@ from big_retrieval.data.build import make_readers, make_source, make_tokenizer
 from big_retrieval.data.order import Order
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
-from tests.helpers import rows, tiny
+from tests.helpers import results, rows, tiny
 from tests.train.test_graded_training import graded
 from tests.train.test_vdr_training import pictures, texts
 
@@ -31,7 +31,7 @@ def decoder(target: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return {"fields__target": field, "losses__target": latent}
 
 
-BOUND = {"constraint": configs.Constraint(bound=0.5)}
+BOUND = {"constraint": configs.Constraint(bound=0.5, rate=0.5)}
 
 
 def oblique_graded() -> Config:
@@ -40,13 +40,14 @@ def oblique_graded() -> Config:
 
 
 def fields_constrained() -> Config:
-    """Two document fields whose decoder is held to a bound."""
-    return graded(total_steps=3, **decoder({}, field="query", **BOUND))
+    """Queries beside two document fields; a decoder of their words is held to a bound."""
+    words = recipe.entry(configs.InputTarget(), field="query", words=8, hidden=6, **BOUND)
+    return graded(total_steps=3, losses__words=words)
 
 
 def oblique_decoder() -> Config:
-    """All class tokens are decoded, by weight; the batch in slices."""
-    changes = decoder({"aligned_with": "text"}, weight=0.5)
+    """All class tokens are decoded, with a bound; the batch in slices."""
+    changes = decoder({"aligned_with": "text"}, **BOUND)
     return tiny(total_steps=3, topology="oblique", microbatch=8, **changes)
 
 
@@ -57,7 +58,7 @@ def geodesic_triplet() -> Config:
 
 
 def lexical_decoder() -> Config:
-    """VDR's loss over images and texts; the text's dense vocabulary vector is decoded."""
+    """VDR's loss over images and texts; the mean of the text's positions is decoded."""
     return pictures(total_steps=3, **decoder({"aligned_with": "text"}, **BOUND))
 
 
@@ -92,6 +93,9 @@ CASES: list[Callable[[], Config]] = [
     oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
     lexical_decoder, negatives_sigmoid,
 ]  # fmt: skip
+
+
+DECODERS = (oblique_decoder, fields_constrained, lexical_decoder)
 
 
 def test_two_heads_share_a_value_and_a_pass_of_their_tower() -> None:
@@ -140,12 +144,24 @@ def test_what_cannot_share_an_input(keys: dict[str, Any], words: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_one_device_is_eight(case: Callable[[], Config], tmp_path: Path) -> None:
-    train(case(), tmp_path / "one", jax.devices()[:1])
-    train(case(), tmp_path / "eight", jax.devices())
-    found = [
-        [[value for key, value in sorted(row.items()) if key.split("/")[-1] == "loss"]
-         for row in rows(tmp_path / name) if "loss" in row]
-        for name in ("one", "eight")
-    ]  # fmt: skip
-    assert len(found[0]) == 3
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    """A run with a decoder also goes on bit for bit, with its multiplier."""
+
+    def run(name: str, devices: Any, **stops: int) -> list[list[float]]:
+        for stop in (stops, {}) if stops else ({},):
+            train(dataclasses.replace(case(), **stop), tmp_path / name, devices)  # type: ignore
+        ends = ("loss", "multiplier_raw")
+        of = [
+            [value for key, value in sorted(row.items()) if key.split("/")[-1] in ends]
+            for row in rows(tmp_path / name)
+        ]
+        assert len(of) == 3
+        return of
+
+    one = run("one", jax.devices()[:1])
+    np.testing.assert_allclose(run("eight", jax.devices()), one, rtol=1e-5)
+    if case in DECODERS:
+        assert run("resumed", jax.devices()[:1], stop_after=2) == one
+        assert (
+            results(tmp_path / "resumed")["params_sha256"]
+            == (results(tmp_path / "one")["params_sha256"])
+        )
