@@ -15,16 +15,16 @@ _SPLITTER = pre_tokenizers.Split(_WORDS, "removed", invert=True)  # type: ignore
 
 @dataclass(frozen=True)
 class MiningOptions:
-    """What is wanted.
+    """How the hard negatives of a query are chosen.
 
     Attributes:
-      count: negatives of a query at most; 0: all that are left.
-      skip: ranks that are left out, from the first one on, right documents and the query itself
-        not counted.
-      margin: a negative scores at least so much less than the best right document; None: any score.
-      share: a negative scores at most this share of the best right document's; None: any score.
-      draw: draw the negatives among all that are left, instead of taking the best.
-      seed: of the draw.
+      count: negatives of a query at most; 0: no limit.
+      skip: how many of the best ranks are left out; right documents and the query itself do not
+        count.
+      margin: a negative's score is at least this far below the best right document's; None: any.
+      share: a negative's score is at most this share of the best right document's; None: any.
+      draw: whether negatives are drawn at random among the remaining documents.
+      seed: of the random draw.
     """
 
     count: int = 10
@@ -37,14 +37,15 @@ class MiningOptions:
 
 @dataclass(frozen=True)
 class QueryResults:
-    """What was found for a query.
+    """The documents that a search found for a query.
 
     Attributes:
       query: its number.
       documents: their numbers, best first, [n].
       scores: of these, [n].
       right: the numbers of its right documents.
-      best_right: the best score of a right document, found or not; NaN where none has one.
+      best_right: the best score of a right document, found or not; NaN if no right document has a
+        score.
     """
 
     query: int
@@ -73,15 +74,15 @@ def choose(
 ) -> list[Chosen]:
     """The hard negatives of a query, best first.
 
-    A right document, the query itself, one with the text of a right one or of an earlier negative,
-    one that scores too near to the best right one (or above it), and one that has an answer (as
-    DPR's evaluation tells) are none.
+    Left out are: right documents, the query itself, documents with the text of a right document or
+    of an earlier negative, documents whose scores are too near to the best right document's or
+    above it, and documents that contain an answer (as DPR's evaluation decides).
 
     Args:
       found: the ranking.
-      options: what is wanted.
+      options: how negatives are chosen.
       text_of: title and text of a document.
-      answers: to the query; (): none is known.
+      answers: known answers to the query.
       dropped: counts what was left out, by reason.
       itself: whether a document is the query.
     """
@@ -114,10 +115,10 @@ def choose(
 
 
 def ceiling(right: float, options: MiningOptions) -> float:
-    """The highest score of a negative; infinite where any score will do.
+    """The highest score that a negative may have; infinite without a limit.
 
     Args:
-      right: the best score of a right document; NaN: it is unknown, and so any score will do.
+      right: the best score of a right document; NaN: unknown, and then there is no limit.
       options: has the margins.
     """
     limits = [np.inf]
@@ -129,7 +130,7 @@ def ceiling(right: float, options: MiningOptions) -> float:
 
 
 def _drawn(left: list[Chosen], query: int, options: MiningOptions) -> list[Chosen]:
-    """Some of them by the seed and the query's number, best first."""
+    """Draws some of the negatives by the seed and the query's number; best first."""
     if not options.count or len(left) <= options.count:
         return left
     rng = np.random.default_rng([options.seed, query])
@@ -144,11 +145,11 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def has_answer(text: str, answers: Sequence[tuple[str, ...]]) -> bool:
-    """Whether the words of one of the answers stand in the text, one behind the other.
+    """Whether the text contains all words of an answer, one behind the other.
 
     Args:
       text: of a passage.
-      answers: the words of each (`words_of`); one without words is in no text.
+      answers: the words of each answer (`words_of`); an answer without words is in no text.
     """
     wanted = [answer for answer in answers if answer]
     if not wanted:

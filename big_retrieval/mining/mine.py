@@ -1,4 +1,4 @@
-"""Mines hard negatives into a file; a run that was stopped goes on where it was."""
+"""Mines hard negatives into a file; a command that was stopped resumes when repeated."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
 
 log = logging.getLogger(__name__)
-QUERIES = 1024  # that are searched at a time
+QUERIES = 1024  # searched at a time
 LOOKED_AT = 1000  # documents by which `data_sha256` tells data apart
 
 
@@ -35,14 +35,14 @@ def mine(
     depth: int,
     out: Path,
 ) -> None:
-    """Writes the hard negatives of all queries that have a right document.
+    """Writes the hard negatives of every query that has a right document.
 
     Args:
       task: queries and documents.
       searcher: finds documents.
       config: has the fields.
-      options: which of those found become negatives.
-      depth: documents that are found for a query.
+      options: which of the found documents become negatives.
+      depth: how many documents are searched for a query.
       out: the file, in DPR's form.
     """
     asked = np.array([n for n, right in enumerate(task.right) if right], np.int64)
@@ -74,10 +74,10 @@ def mine(
 
 
 def training(config: Config, out: Path) -> list[str]:
-    """The flags with which a config trains on what was written.
+    """The flags that make a config train on the written file.
 
     Args:
-      config: whose fields read other data, perhaps.
+      config: of the training; its fields may read other columns.
       out: the file.
     """
     names = ["type=dpr", f"path={out}"]
@@ -98,7 +98,7 @@ def _rows(
     depth: int,
     dropped: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """What is written of some queries, a query at a time; `dropped` counts what is left out."""
+    """Yields the rows of some queries; `dropped` counts what is left out, by reason."""
     found, scores, best_right = searcher.search(asked, min(depth, len(task.documents)))
     for place, number in enumerate(asked.tolist()):
         question, answers = task.question(number), task.answers(number)
@@ -134,20 +134,19 @@ def _passage(task: Task, document: int) -> dict[str, Any]:
 
 
 class Output:
-    """Writes rows, those of some queries at a time.
+    """Writes the rows of some queries at a time.
 
-    `<file>.partial` has the rows until all are there, and `<file>.partial.json` how far they go and
-    what they were made of.
+    Until all rows are written, they are in `<file>.partial`; `<file>.partial.json` says how many
+    queries are done and from what the rows were made.
 
     Args:
       path: the file.
-      determines: everything that determines the rows, for JSON; compared on resume: where it is the
-        same, rows of further queries are written behind those that are there, else the file begins
-        anew.
+      determines: everything that determines the rows, for JSON. If an interrupted file was made
+        from the same, its rows stay and others are added; else the file begins anew.
 
     Attributes:
-      done: queries whose rows are there.
-      counts: number of negatives -> queries that have so many.
+      done: queries whose rows are written.
+      counts: number of negatives -> how many queries have it.
       dropped: what was left out, by reason.
     """
 
@@ -165,7 +164,7 @@ class Output:
         self._file.seek(0, os.SEEK_END)
 
     def _known(self) -> dict[str, Any]:
-        """What is known of the rows that are there; {}: there are none, or others are asked for."""
+        """The state of an interrupted file; {}: none, or one that was made from something else."""
         try:
             known = json.loads(self._state.read_bytes())
             size = self._partial.stat().st_size
@@ -175,11 +174,11 @@ class Output:
         return known if same else {}
 
     def add(self, rows: Iterable[Mapping[str, Any]], queries: int) -> None:
-        """Writes rows, and then notes that they are there.
+        """Writes rows, and then notes how far the file goes.
 
         Args:
           rows: in DPR's form.
-          queries: from which they come; there may be fewer rows.
+          queries: how many queries the rows are of; a query may have no row.
         """
         locks.check()
         for row in rows:

@@ -1,4 +1,4 @@
-"""What finds documents for queries: a model, exactly, or BM25."""
+"""Searchers that find documents for queries: a model, by exact search, or BM25."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class CandidateSearcher(Protocol):
     """Finds documents; best score first.
 
     Attributes:
-      fingerprint: the same for what finds the same.
+      fingerprint: equal for searchers that find the same documents.
     """
 
     fingerprint: str
@@ -43,9 +43,9 @@ class CandidateSearcher(Protocol):
           depth: documents of a query at most.
 
         Returns:
-          Numbers of documents [q, depth], -1 behind the last one (by words: that shares a word with
-          the query); their scores [q, depth]; and the best score of each query's right documents
-          [q], NaN where none can be scored.
+          Numbers of documents [q, depth], -1 behind the last one (BM25 and lexical models find only
+          documents that share a word with the query); their scores [q, depth]; and the best score
+          of each query's right documents [q], NaN if no right document has a score.
         """
         ...
 

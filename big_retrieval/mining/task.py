@@ -1,4 +1,4 @@
-"""What is mined: queries, all documents, and which of these are right for which query."""
+"""What is mined: queries, documents, and which documents are right for which query."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ class Task:
     """Queries and documents.
 
     Attributes:
-      queries: one a record.
-      documents: one a record.
+      queries: a record for each.
+      documents: a record for each.
       right: the numbers of the right documents of each query, best first.
       query: how the queries' texts are read.
       document: how the documents' texts are read.
@@ -67,7 +67,7 @@ class Task:
         return found if isinstance(found, str) else " ".join(filter(None, found))
 
     def answers(self, number: int) -> tuple[str, ...]:
-        """What is known as an answer to a query."""
+        """The known answers to a query."""
         return _answers(self.queries, number)
 
     def document_id(self, number: int) -> str:

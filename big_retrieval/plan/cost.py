@@ -1,8 +1,8 @@
 """Operations and seconds of a training step.
 
-Operations count a multiplication and an addition as two. Model operations are what forward and
-backward pass of the towers need (3 forward passes), the usual base of MFU; executed ones add what
-is computed twice and the loss.
+A multiplication and an addition count as two operations. Model operations are those of the towers'
+forward and backward passes (3 forward passes), the usual base of MFU. Executed operations add the
+loss and what is computed twice.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ def flops(config: Config, vocab_size: int) -> dict[str, int]:
     """Operations of one step over all devices.
 
     Returns:
-      `towers`, forward and backward, of hard negatives, too; `recomputation`, by remat and
-      micro-batches; `loss`, of all losses and the networks that they own.
+      `towers`: forward and backward passes, also of hard negatives; `recomputation`: by remat and
+      micro-batches; `loss`: all losses and the networks that they own.
     """
     sliced = config.microbatch is not None and config.microbatch < config.batch_size
     model = make_model(config, vocab_size)
@@ -50,16 +50,17 @@ def _computed_again(model: RetrievalModel, name: str) -> int:
 def seconds(
     config: Config, chip: Chip, devices: int, operations: dict[str, int], wire: float
 ) -> dict[str, float | None]:
-    """How long a step should take. Arithmetic on data sheets, not a measurement.
+    """How long a step should take: arithmetic on data sheets, not a measurement.
 
-    Computation at `ACHIEVABLE` of the peak of the towers' type, the loss at that of float32; plus
-    the traffic that `HIDING` of the computation cannot hide. Loading data counts nothing.
+    The towers compute at the share `ACHIEVABLE` of their type's peak, the loss at that share of
+    float32's peak. To this is added the traffic that the share `HIDING` of the computation cannot
+    hide. Loading data is not counted.
 
     Args:
       config: of the run.
       chip: its nominal figures.
       devices: how many.
-      operations: of `flops`.
+      operations: from `flops`.
       wire: bytes received per device.
 
     Returns:

@@ -14,11 +14,11 @@ _COUNT = "xla_force_host_platform_device_count"
 
 
 def prepare(chip: Chip, count: int) -> None:
-    """Leaves the machine's devices where they are the asked ones; else sets up virtual CPUs.
+    """Keeps the machine's devices if they are the requested ones; else sets up virtual CPUs.
 
     Args:
-      chip: asked for.
-      count: how many.
+      chip: the requested kind of device.
+      count: how many devices.
     """
     if chip.platform != "cpu" and available(chip, count):
         return

@@ -1,4 +1,4 @@
-"""The smallest change to a config that makes it fit, found on the formulas."""
+"""The smallest change to a config that makes it fit into memory, found by the formulas."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -35,19 +35,19 @@ def smallest_change(
     limit: float,
     offset: float = 0.0,
 ) -> Change | None:
-    """The first that fits of: a micro-batch, remat, fsdp, ring; then of their combinations.
+    """The first change that fits, of: a micro-batch, remat, fsdp, ring; then combinations of them.
 
-    Micro-batches are the largest power of two that fits; everything else is on or off.
+    A micro-batch is the largest power of two that fits; each other change is on or off.
 
     Args:
       parts: of the config that does not fit.
       rebuild: builds the model of a config on the mesh that it asks for.
       platform: "gpu", "tpu" or "cpu".
       limit: bytes of a device.
-      offset: bytes to add to the formulas' total, where the compiler knows better.
+      offset: bytes to add to the formulas' total, to match the compiler's figure.
 
     Returns:
-      None if nothing of this fits.
+      None if no such change fits.
     """
     built = {False: (parts, memory.state_bytes(parts))}
 
@@ -125,7 +125,7 @@ def _sharded(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
 
 
 def _ring(base: _Candidate, parts: BuiltModel) -> _Candidate | None:
-    """The loss with one side passed around."""
+    """Losses that pass one side around a ring of the devices."""
     tensor = parts.mesh.shape["tensor"]
     if memory.groups(parts) == 1 or loss_cost.exchange_mode(base.config, tensor) == "ring":
         return None

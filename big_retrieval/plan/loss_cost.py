@@ -1,4 +1,4 @@
-"""What losses hold, by formulas; of several fields, all terms."""
+"""Memory and traffic of losses, by formulas."""
 
 import dataclasses
 import math
@@ -16,13 +16,13 @@ from big_retrieval.plan.loss_trace import traced_cost
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """What of a query goes to the documents of all devices for one term, bytes a row.
+    """Bytes of a query that every device receives, for one term of a loss.
 
     Attributes:
-      name: which queries; terms with the same ones gather them once.
-      embeddings: of the embeddings, by which "auto" chooses how they are sent.
-      terms: of the terms of sparse embeddings; 0 of others.
-      gradient: that comes back; 0 where there is none.
+      name: names the queries; terms with the same queries gather them once.
+      embeddings: bytes of the embeddings; by these "auto" chooses how queries are sent.
+      terms: bytes of the term ids of sparse embeddings; 0 for dense ones.
+      gradient: bytes of the gradient that comes back; 0 without a gradient.
     """
 
     name: str
@@ -42,8 +42,8 @@ class LossCost:
 
     Attributes:
       config: of the run, checked.
-      loss: one of its losses.
-      tensor: devices along the mesh's axis of that name, over which terms of lexical fields lie.
+      loss: one of the config's losses.
+      tensor: devices of the mesh's axis `tensor`, over which the terms of lexical fields lie.
     """
 
     config: Config
@@ -52,13 +52,13 @@ class LossCost:
 
     @property
     def topology(self) -> str:
-        """By which it scores."""
+        """The topology that the loss scores with."""
         own = self.config.topology_of(*self.loss.compares(self.config))
         return self.loss.topology or own
 
     @property
     def lexical(self) -> bool:
-        """Whether it compares lexical representations."""
+        """Whether the loss compares lexical representations."""
         return self.loss.lexical(self.config)
 
     def terms(self) -> Sequence[Term]:
@@ -67,7 +67,7 @@ class LossCost:
         return make_sides(self.config, self.loss).terms(which)
 
     def whole_shape(self) -> tuple[int, int]:
-        """[M, N] of what it compares."""
+        """[M, N] of the compared embeddings."""
         return embedding_shape(self.config, self.loss.fields(self.config, "query")[0])
 
     def shape(self) -> tuple[int, int]:
@@ -76,12 +76,12 @@ class LossCost:
         return m, -(-dim // (self.tensor if self.lexical else 1))
 
     def transfers(self) -> list[Transfer]:
-        """What is sent for each term."""
+        """The transfer of each term."""
         size = 4 * math.prod(self.shape())
         return [Transfer("+".join(term.query), size, 0, size) for term in self.terms()]
 
     def split(self) -> tuple[list[Transfer], list[Transfer]]:
-        """What goes around a ring, and what is gathered, as `losses/core.py` chooses."""
+        """The transfers by a ring and those by gathering, as `losses/core.py` chooses."""
         found: dict[str, list[Transfer]] = {"ring": [], "gather": []}
         for each in self.transfers():
             size = self.config.batch_size * each.embeddings
@@ -89,18 +89,18 @@ class LossCost:
         return found["ring"], found["gather"]
 
     def dense_copies(self) -> int:
-        """Arrays of one device's rows that the terms make of its embeddings."""
+        """How many arrays of the size of a device's embeddings the terms make."""
         return 0
 
     def memory(self, rows_over: int, platform: str) -> int:
         """What the loss holds besides the representations, bytes on one device.
 
-        A sweep holds 3 arrays of what scores are made of and 3 of scores for a tile, and 5 numbers
-        a row; a tile of sparse queries is made dense, as is its gradient. What terms make of the
-        embeddings stays until the backward pass. Gathering: all queries too, and the partial
-        gradients for all of them. Ring: the rotating queries and gradients. Terms are
-        computed one after the other, but what is gathered of their queries, and their statistics,
-        stay until the backward pass.
+        A sweep holds 3 arrays of operands and 3 of scores for a tile, and 5 numbers for a row. The
+        sparse queries of a tile are made dense, and so is their gradient. Arrays that terms make
+        of the embeddings stay until the backward pass. Gathering adds all queries, and a partial
+        gradient of all queries; a ring adds the rotating queries and gradients. Terms are computed
+        one after the other, but their gathered queries and their statistics stay until the
+        backward pass.
 
         Args:
           rows_over: devices that rows are sharded over.
@@ -142,8 +142,8 @@ class VdrCost(LossCost):
     def transfers(self) -> list[Transfer]:
         """The terms of `losses/vdr.py`, in its order.
 
-        Sparse queries are values and terms, with a mask those that it gives to a row, too; bags
-        have no gradient.
+        A sparse query has values and terms, with a mask also those that the mask gives to its row.
+        Bags of words have no gradient.
         """
         dense = 4 * math.prod(self.shape())  # of a device's terms of a row
         bow, width = self.bow("query"), self.whole_shape()[1]
@@ -170,24 +170,23 @@ class VdrCost(LossCost):
         return self.loss.mask.apply in (term, "both")
 
     def bow(self, side: str) -> int:
-        """Words of a row's query or document at most."""
+        """The most words that a row's query or document can have."""
         texts: Any = [self.config.fields[name] for name in self.config.side(side, "text")]
         return sum(field.length for field in texts)
 
     def dense_copies(self) -> int:
-        """What a mask leaves of the positives, and the documents of the four-term variant; two
-        terms without a mask make none."""
+        """Copies of masked positives, and of the documents of the four-term variant."""
         first = self._masked("gated") + (self.loss.bag and self._masked("bag"))
         return first + self.loss.symmetric * (1 + self.loss.bag * (1 + self._masked("bag")))
 
 
 def _kept(top_k: int | None, width: int) -> int:
-    """Columns of `width` that a gate leaves."""
+    """How many of `width` terms a gate leaves."""
     return width if top_k is None else min(top_k, width)
 
 
 def costs(config: Config, tensor: int = 1) -> list[LossCost]:
-    """The formulas of all losses of a config that have some."""
+    """The formulas of all losses of a config that have formulas."""
     found = (loss.cost(config, tensor) for loss in config.losses.values())
     return [cost for cost in found if cost is not None]
 
@@ -209,7 +208,7 @@ def local_shape(config: Config, name: str, tensor: int = 1) -> tuple[int, int]:
 
 
 def loss(config: Config, rows_over: int, platform: str, tensor: int = 1) -> int:
-    """`LossCost.memory` of all losses, and the traced memory of others; bytes on one device."""
+    """Bytes on one device: `LossCost.memory`, and the traced memory of losses without formulas."""
     known = sum(cost.memory(rows_over, platform) for cost in costs(config, tensor))
     others = [name for name, each in config.losses.items() if each.cost(config, 1) is None]
     size = config.tokenizer.vocab_size

@@ -1,4 +1,4 @@
-"""What a loss computes and, where it has no formulas, holds: by tracing it on abstract arrays."""
+"""A loss's operations, and its memory if it has no formulas: by tracing on abstract arrays."""
 
 import functools
 import math
@@ -19,12 +19,12 @@ from big_retrieval.train.step import abstract_batch
 
 
 class TracedCost(NamedTuple):
-    """What a loss takes, with the network that it owns.
+    """What a loss costs, with the network that it owns.
 
     Attributes:
       operations: of a step, over all devices.
-      kept: bytes that the backward pass needs, over all rows.
-      passing: bytes on top, at the fullest moment, such as tiles of scores (see `peak_bytes`).
+      kept: bytes that stay until the backward pass, over all rows.
+      passing: further bytes at the fullest moment, such as tiles of scores (see `peak_bytes`).
     """
 
     operations: int
@@ -32,14 +32,14 @@ class TracedCost(NamedTuple):
     passing: int
 
     def memory(self, rows_over: int) -> int:
-        """Bytes on one of so many devices; tiles may be as large on each as on one alone."""
+        """Bytes on one of several devices; tiles can be as large on each as on a single device."""
         return self.kept // rows_over + self.passing
 
 
 def traced_cost(config: Config, name: str, vocab_size: int) -> TracedCost:
     """The cost of a loss.
 
-    Traced as on one device, so that nothing is known of what it would send to others.
+    The loss is traced as on one device, so traffic between devices is not counted.
 
     Args:
       config: of the run, checked.
@@ -94,7 +94,7 @@ def _trace(config: Config, name: str, vocab_size: int) -> TracedCost:
 def _abstract_reps(config: Config, vocab_size: int) -> Reps:
     """The embeddings of all fields and of hard negatives, as the step makes them.
 
-    Words stay concrete, as nothing is differentiated by them.
+    Term ids stay concrete arrays, as nothing is differentiated by them.
     """
 
     def reps(fields: Iterable[str], *rows: int) -> Reps:
@@ -115,7 +115,7 @@ def _abstract_reps(config: Config, vocab_size: int) -> Reps:
 
 
 def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """What towers give of the fields whose vectors some loss reads."""
+    """The towers' vectors of those fields whose vectors some loss reads."""
     model = make_model(config, vocab_size)
     if not model.keep_vectors:
         return {}
@@ -128,11 +128,11 @@ def _abstract_vectors(config: Config, vocab_size: int) -> dict[str, jax.ShapeDty
 
 
 def peak_bytes(function: Callable[..., Any], *args: Any) -> int:
-    """Bytes of the intermediate and final arrays that live at the same time, at the most.
+    """The most bytes of intermediate and final arrays that live at the same time.
 
-    An array lives from the operation that makes it to the last one that reads it; arguments do not
-    count. A compiler fuses operations and mostly holds less; where it runs them in another order,
-    it can hold more.
+    An array lives from the operation that makes it to the last operation that reads it; arguments
+    do not count. A compiler mostly needs less, as it fuses operations, and can need more if it
+    reorders them.
 
     Args:
       function: traced by jax.

@@ -1,13 +1,13 @@
 """Bytes of a training step on one device, by formulas; nothing is compiled or allocated.
 
 * parameters, optimiser (and averages), batch: exact, from shapes and shardings.
-* activations: what automatic differentiation keeps of the towers for the backward pass. It is
-  traced on abstract arrays, so that every tower, type and `remat` is counted as it is written: for
-  one and two layers and scaled to the depth where a tower has equal layers (`Tower.at_depth`), else
-  whole. On top: one layer's backward pass, the gradients, and the copies of parameters that loops
-  and meshes make.
+* activations: the arrays that automatic differentiation keeps of the towers for the backward pass.
+  They are found by tracing on abstract arrays, so any tower, type and `remat` is counted. A tower
+  with equal layers (`Tower.at_depth`) is traced with one and two layers and scaled to its depth,
+  other towers are traced whole. Added are one layer's backward pass, the gradients, and the copies
+  of parameters that loops and meshes make.
 * representations: embeddings of both sides and their gradients, of all rows of the device.
-* loss: what is sent and the tiles of scores.
+* loss: the rows that are sent, and the tiles of scores.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ class SavedBytes:
     Attributes:
       base: per row, kept outside the layers.
       layer: per row and layer, kept.
-      inside: per row, on top of that within one layer during its backward pass.
-      casts: parameters in another type, of one layer.
+      inside: per row, in addition during the backward pass of one layer.
+      casts: copies of one layer's parameters in another type.
     """
 
     base: int
@@ -87,7 +87,7 @@ def per_device(
       platform: "gpu", "tpu" or "cpu".
       config: differs from that of `parts` only in how it is computed: `microbatch`, the losses, the
         towers' `remat` and `scan`; None: that of `parts`.
-      state: of `state_bytes`, where it is there already.
+      state: from `state_bytes`, if it is known already.
     """
     config = with_words(config or parts.config, parts.model.vocab_size)
     found = {
@@ -100,7 +100,7 @@ def per_device(
 
 
 def activations(parts: BuiltModel, config: Config, platform: str) -> dict[str, int]:
-    """What the towers hold at the height of a step, by kind, bytes on one device.
+    """Bytes that the towers hold on one device at the fullest moment of a step, by kind.
 
     `kept` for the backward pass; `layer`, the largest backward pass of one layer or lexical head,
     less what it takes over from the loss; `gradients` of the parameters; `copies` of parameters
@@ -143,7 +143,7 @@ def _effective(tower: Any, platform: str) -> Any:
 
 
 class _Alone(NamedTuple):
-    """What one field's tower is traced in: a model of this field and nothing else."""
+    """A model of one field and nothing else, to trace the field's tower in."""
 
     field: Any
     topology: str
@@ -166,7 +166,7 @@ class _Alone(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _of_layers(tower: Any, alone: _Alone) -> SavedBytes:
-    """A tower of equal layers: what the second of two layers adds holds for every further one."""
+    """A tower of equal layers: each further layer adds what the second of two layers adds."""
 
     def kept(depth: int, **changes: Any) -> tuple[int, int]:
         return alone.kept(dataclasses.replace(tower.at_depth(depth), **changes))
@@ -242,7 +242,7 @@ def _residuals(model: RetrievalModel, name: str) -> tuple[int, int]:
 
 
 def _blocks(name: str, rows: int, parts: BuiltModel, platform: str) -> int:
-    """What a head holds at a time for the rows of one device, see `Head.block_bytes`."""
+    """Bytes that a head holds at a time for the rows of one device; see `Head.block_bytes`."""
     field = parts.model.fields[name]
     terms = parts.model.terms.get(field.shares_head or name, ())
     terms_here = -(-len(terms) // parts.mesh.shape["tensor"])

@@ -1,12 +1,12 @@
-"""What a run will need and cost, before anything of it is allocated.
+"""What a run will need and cost, before any of its arrays is allocated.
 
     python -m big_retrieval.main --config=... --plan [--topology=h200-1]
 
-The step is compiled ahead of time with abstract arrays. On the asked devices the compiler's figures
-are the plan. Elsewhere (virtual CPU devices stand in for the asked ones) the plan is made of
-formulas, fitted to the compiler's accounting on CPUs in float32, and the compiler's figures are
-noted besides: CPUs widen bfloat16, which no accelerator does. `sources` says where each part of the
-memory comes from.
+The step is compiled ahead of time with abstract arrays. If this machine has the requested devices,
+the plan consists of the compiler's figures. Otherwise virtual CPU devices stand in for them, and
+the plan consists of formulas, which were fitted to the compiler's accounting on CPUs in float32;
+the compiler's figures are noted, too, but CPUs widen bfloat16, which no accelerator does.
+`sources` says where each part of the memory comes from.
 """
 
 import dataclasses
@@ -39,9 +39,9 @@ class Target:
     """Where a step is to run.
 
     Attributes:
-      chip: what kind of device, or None where the table does not have it.
-      devices: jax's devices, the asked ones or virtual CPUs in their place.
-      native: whether they are the asked ones.
+      chip: the kind of device; None if the table of chips lacks it.
+      devices: jax's devices: the requested ones, or virtual CPUs in their place.
+      native: whether `devices` are the requested ones.
     """
 
     chip: Chip | None
@@ -55,7 +55,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """As --topology has it."""
+        """The name that --topology takes."""
         kind = self.devices[0].device_kind if self.chip is None else self.chip.name
         return f"{kind}-{len(self.devices)}"
 
@@ -86,7 +86,7 @@ def run(config: Config, workdir: Path, topology: tuple[Chip, int] | None) -> dic
     Args:
       config: checked.
       workdir: the run folder; made where it is missing.
-      topology: of `chips.parse`; None: all visible devices.
+      topology: from `chips.parse`; None: all visible devices.
 
     Raises:
       UserError: the mesh does not fit the devices or the batch.
@@ -105,7 +105,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
     Args:
       config: checked.
       where: the devices.
-      compiling: False leaves the compiler out; what devices send is not counted then.
+      compiling: whether the step is compiled; if not, traffic between devices is not counted.
     """
     words = vocabulary(config)
     config = with_words(config, words.size)
@@ -142,7 +142,7 @@ def make(config: Config, where: Target, *, compiling: bool = True) -> dict[str, 
 def _about(
     config: Config, where: Target, parts: BuiltModel, words: VocabularySize
 ) -> dict[str, Any]:
-    """What the plan is of."""
+    """The entries that say what was planned."""
     chip = where.chip
     return {
         "topology": where.name,
@@ -172,7 +172,7 @@ def _sources(native: bool, platform: str) -> dict[str, str]:
 
 
 def _by_compiler(formulas: dict[str, int], compiler: dict[str, Any]) -> dict[str, int]:
-    """The formulas' parts with activations as what is left of the compiler's temporary memory."""
+    """The formulas' parts, but activations are the rest of the compiler's temporary memory."""
     found, left = dict(formulas), compiler["temp_bytes"]
     for name in ("representations", "loss"):
         found[name] = min(found[name], left)

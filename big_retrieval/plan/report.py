@@ -8,7 +8,7 @@ JAX_SHARE = 0.75  # of a GPU's memory that jax takes by default
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, or MiB where that is little."""
+    """Bytes in GiB; small numbers in MiB."""
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
 
 
@@ -26,7 +26,7 @@ def brief(per_device: dict[str, int], usable: float | None) -> dict[str, str]:
 
     Args:
       per_device: parts of the memory and their total, by formulas.
-      usable: bytes of a device that a program can count on; None where not known.
+      usable: bytes of a device that a program can use; None: unknown.
     """
     p = per_device
     limit = "" if usable is None else f" of {gib(usable)} usable"

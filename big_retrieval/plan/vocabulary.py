@@ -1,4 +1,4 @@
-"""How many words a plan counts on, without data and without the network."""
+"""The size of the vocabulary that a plan assumes, without data and without the network."""
 
 import dataclasses
 import re
@@ -38,10 +38,10 @@ def with_words(config: Config, size: int) -> Config:
 
 
 def vocabulary(config: Config) -> VocabularySize:
-    """Ids of the tokenizer, as far as they can be known here.
+    """How many ids the tokenizer has, as far as that is known before a run.
 
-    From the tokenizer itself where its file is here, or where it is learned from generated data;
-    else from the tower, from the published size of a known name, or from the config's limit.
+    It is known from the tokenizer's file, or by learning the tokenizer if the data are generated;
+    else it is the tower's size, the published size of a known name, or the config's limit.
 
     Raises:
       UserError: a tokenizer file that cannot be read.

@@ -27,7 +27,7 @@ def open_index(
     Args:
       folder: what `big-retrieval index` wrote.
       verify: also recompute the checksum of every file, which reads all of them.
-      engine: "exact", or, of dense indexes, "faiss" with the extra of this name.
+      engine: "exact", or, for a dense index, "faiss" (the extra `faiss` installs it).
 
     Raises:
       UserError: it is no index, damaged, of another version, was replaced while it was opened, or

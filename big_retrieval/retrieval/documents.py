@@ -1,4 +1,4 @@
-"""Documents and queries of files: what is encoded, and what is shown of it."""
+"""Documents and queries of files: what is encoded, and the text that results show."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that are kept to be shown
-TRIES = 100  # records, none of which can be read, after which it is no use
+TRIES = 100  # unreadable records at the start of the files after which reading ends
 IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
 TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
 HEADERLESS = ("id", TEXT, "title")  # cells of MS MARCO's files, which have no header line
@@ -38,8 +38,8 @@ class DocumentReader:
       show: the column that is kept to be shown; "": the first text, or the path of an image.
       id: the column of ids; "": one of `IDS` where there is one, else the file's name and a number.
       join: between the columns of a text.
-      own: the columns of texts are those of the model's fields, and not what a user named; files
-        may then call the only one of them `TEXT`.
+      own: whether the columns of texts come from the model's fields, not from the user. The only
+        column of texts may then have the name `TEXT` in a file instead.
     """
 
     what: str
@@ -66,7 +66,7 @@ class DocumentRow:
       id: its id.
       values: field -> a text, a pair of title and text where the field has titles, or an image as
         `encode_images` takes it; None where the record has none.
-      shown: what is kept to be shown, such as the beginning of the text.
+      shown: what a search result shows, such as the beginning of the text.
     """
 
     id: str
@@ -106,7 +106,7 @@ def open_records(
 
 
 def _open(path: Path, reader: DocumentReader) -> Table:
-    """The rows of a file; of a .tsv without a header line, as MS MARCO's are, `HEADERLESS` ones."""
+    """The rows of a file; a .tsv without a header line, such as MS MARCO's, has `HEADERLESS`."""
     if path.suffix.lower() == ".tsv" and reader.own and reader.texts and not reader.id:
         check_regular(path)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
@@ -123,7 +123,7 @@ def _open(path: Path, reader: DocumentReader) -> Table:
 def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
     """A reader with the columns of texts and ids that a table has, as far as its first row tells.
 
-    The id is looked for here, as `Records` adds one where there is none.
+    The column of ids is chosen here, because `Records` adds an id to rows without one.
     """
     try:
         with record_at(table.place(0)):
@@ -147,7 +147,7 @@ def read(
     """Reads all records in order, `size` at a time; those that cannot be used are skipped.
 
     Raises:
-      UserError: none of the first ones can be used.
+      UserError: none of the first records can be used.
     """
     rows: list[DocumentRow] = []
     for index in range(len(records)):

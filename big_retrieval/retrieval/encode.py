@@ -1,4 +1,4 @@
-"""Which of the model's fields are searched, and how documents and queries of files are encoded."""
+"""The model's fields that are searched, and the encoding of documents and queries from files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
       flag: the name of the flag, for messages.
 
     Raises:
-      UserError: no such field, or several that it could be.
+      UserError: there is no such field, or several fields come into question.
     """
     if wanted:
         if wanted not in config.encoded:
@@ -62,7 +62,7 @@ def query_field(config: Config, wanted: str, flag: str = "query_field") -> str:
 
 
 def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
-    """Texts, pairs of title and text, or images through a field of the model.
+    """Encodes texts, pairs of title and text, or images by a field of the model.
 
     Returns:
       Values of a lexical field as scipy `csr_array` [n, V], embeddings of others as float32 [n, M,
@@ -81,10 +81,10 @@ def rows_of(model: "TrainedModel", items: Sequence[Any], field: str) -> Any:
 def encode_rows(
     model: "TrainedModel", rows: Sequence[DocumentRow], fields: Mapping[str, float]
 ) -> Any:
-    """Documents: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
+    """Encodes documents: `csr_array` [n, V] of a lexical field, else embeddings [n, M, N].
 
-    Of several fields, embeddings (lexical ones behind the gate of each) are averaged as in
-    evaluations; one that a document lacks has weight 0.
+    The embeddings of several fields are averaged as in evaluations, lexical ones behind their
+    gates. A field that a document lacks has weight 0.
 
     Raises:
       Damaged: an image cannot be decoded.
@@ -112,9 +112,9 @@ def encoded(
     size: int,
     encode: Callable[[Sequence[DocumentRow]], Any],
 ) -> Iterator[tuple[list[DocumentRow], Any]]:
-    """Reads and encodes all records, and shows how far it is.
+    """Reads and encodes all records, and shows the progress.
 
-    Records that cannot be read or encoded are skipped, counted, and the first of them named.
+    Records that cannot be read or encoded are skipped and counted; a message names the first.
 
     Args:
       records: documents or queries.

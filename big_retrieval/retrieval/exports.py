@@ -27,8 +27,8 @@ def write_lucene(
       folder: to write to.
       batches: ids and values of consecutive documents.
       words: of the terms, [V].
-      quantise: weights are multiplied by it and rounded to whole numbers, of which 0 is left out,
-        as impact indexes want them; None: weights as they are.
+      quantise: weights are multiplied by this number and rounded, and zeros left out, as impact
+        indexes need; None: weights stay as they are.
 
     Returns:
       The number of documents.

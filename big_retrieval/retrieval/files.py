@@ -147,5 +147,5 @@ class StoredTexts(Sequence[str]):
         return self._bytes[start : int(self._ends[number])].tobytes().decode("utf-8", "replace")
 
     def many(self, numbers: Iterable[int]) -> list[str]:
-        """The texts of some numbers; negative ones, which stand for nothing, are left out."""
+        """The texts of some numbers; negative numbers, which stand for no text, are left out."""
         return [self[number] for number in numbers if number >= 0]

@@ -8,8 +8,8 @@
     pointers.npy, documents.npy, values.npy   of inverted ones (`inverted.py`)
     embeddings.npy                       of dense ones (`dense.py`)
 
-It is written as `<folder>.partial` and renamed at the end, so that an index is there whole or not
-at all.
+An index is written as `<folder>.partial` and renamed at the end: a folder with its final name is
+complete.
 """
 
 import dataclasses
@@ -35,19 +35,20 @@ class About:
 
     Attributes:
       kind: "inverted" or "dense".
-      topology: that embeddings belong to, of dense ones.
-      values: of inverted ones: "float32", "float16", or "binary", all 1 and not stored.
+      topology: of the embeddings in a dense index.
+      values: type of the values in an inverted index: "float32", "float16", or "binary": all values
+        are 1 and not stored.
       bags: whether documents are bags of words, which no network encoded.
-      terms: V of inverted ones.
-      terms_sha256: `Terms.fingerprint()` of inverted ones.
+      terms: V of an inverted index.
+      terms_sha256: `Terms.fingerprint()` of an inverted index.
       documents: how many.
-      entries: of inverted ones, how many values.
-      field: of the model that documents were read by; several are joined by commas.
-      query_field: that queries are read by unless another is named.
-      query_column: of files that this field reads in training.
-      query_length: tokens that a query is cut to, special ones included.
+      entries: how many values an inverted index has.
+      field: the model's field that encoded the documents; several are joined by commas.
+      query_field: the field that encodes queries unless the user names another.
+      query_column: the column that this field reads in training.
+      query_length: tokens that a query is cut to, special tokens included.
       checkpoint: folder of the model that encoded the documents.
-      params_sha256: of its parameters; "": no network was run.
+      params_sha256: SHA-256 of the model's parameters; "": no network was run.
       version: of the format.
     """
 
@@ -69,7 +70,7 @@ class About:
 
 
 def stamp(folder: Path) -> bytes:
-    """What tells an index from another one in the same place: its manifest; empty without one."""
+    """The manifest, which tells this index from another at the same path; empty if missing."""
     try:
         return (folder / manifest.MANIFEST).read_bytes()
     except OSError:
@@ -77,7 +78,7 @@ def stamp(folder: Path) -> bytes:
 
 
 def check_same(folder: Path, opened: bytes) -> None:
-    """Raises where another index has taken the place of the one that was opened.
+    """Raises if another index has replaced the opened one.
 
     Args:
       folder: the index.
@@ -93,10 +94,10 @@ def check_same(folder: Path, opened: bytes) -> None:
 
 
 def begin(folder: Path) -> Path:
-    """The empty folder to write an index to before `finish` gives it its name.
+    """Makes the empty folder that an index is written to until `finish` gives it its name.
 
     Raises:
-      UserError: there is something of that name already, or of the name to write under.
+      UserError: the index's folder, or the one to write to, exists already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--out {folder} is there and not empty; give a new folder.")
@@ -113,7 +114,7 @@ def begin(folder: Path) -> Path:
 
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
-    """Writes index.json and the manifest, and gives the folder its name, all of it durably."""
+    """Writes index.json and the manifest durably, and gives the folder its name."""
     if about is not None:
         (partial / ABOUT).write_bytes(manifest.to_json(dataclasses.asdict(about)))
     (partial / MARK).unlink()  # before the manifest, which would list it
@@ -122,7 +123,7 @@ def finish(partial: Path, folder: Path, about: About | None = None) -> None:
 
 
 def give_name(partial: Path, folder: Path) -> None:
-    """As `finish`, of a folder that is no index and needs no manifest."""
+    """As `finish`, for a folder that is no index and needs no manifest."""
     (partial / MARK).unlink()
     durable.sync_tree(partial)
     _rename(partial, folder)

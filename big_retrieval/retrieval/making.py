@@ -41,24 +41,24 @@ OWN_IDS = "give each its own, or name another column with --id"
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """What is asked for; the flags of `big-retrieval index`.
+    """The flags of `big-retrieval index`.
 
     Attributes:
       checkpoint: a run or checkpoint folder.
       documents: files, separated by commas.
       out: the folder to write.
       field: of the model, see `encode.document_fields`.
-      query_field: that queries will be read by; "": see `encode.query_field`.
-      text: columns of the text, joined; empty: the field's own.
-      title: column of the titles; "": the field's own, if it has titles.
-      join: between these columns.
-      image: column of the image; "": the field's own.
+      query_field: the field that will encode queries; "": see `encode.query_field`.
+      text: columns of the text, which are joined; (): the column that the field has in training.
+      title: column of the titles; "": the column that the field has in training, if any.
+      join: what stands between the joined columns.
+      image: column of the image; "": the column that the field has in training.
       show: column that is kept to be shown with results; "": the text.
       id: column of the ids.
       binary: index bags of words, without running the model.
       values: "float32" or "float16".
       format: "index", "lucene" or "csr".
-      quantise: of the format lucene.
+      quantise: as `exports.write_lucene`; for the format "lucene".
       memory: bytes that building an inverted index works with.
       batch_size: rows encoded at a time.
     """
@@ -104,7 +104,7 @@ def make(options: IndexOptions) -> Path:
 
     Raises:
       UserError: no usable checkpoint or documents, fields that do not fit, a folder that is there
-        already, or two documents of one id.
+        already, or two documents with the same id.
     """
     work = _prepare(options)
     partial = folder.begin(options.out)
@@ -127,7 +127,7 @@ def make(options: IndexOptions) -> Path:
 
 
 def _prepare(options: IndexOptions) -> _Work:
-    """Opens the checkpoint and the documents, the cheap things first."""
+    """Opens the checkpoint and the documents; cheap checks come first."""
     found = load.find(options.checkpoint)
     config = load.read_config(found)
     fields = document_fields(config, options.field)
@@ -188,7 +188,7 @@ def _reader(options: IndexOptions, config: Config, fields: dict[str, float]) -> 
 
 
 def _encoded(work: _Work) -> Iterator[tuple[list[str], list[DocumentRow], Any]]:
-    """Ids, rows and what the model makes of them, or their bags of words; some at a time."""
+    """Yields, for some documents at a time, their ids and their encoded rows or bags of words."""
 
     def encode(rows: Sequence[DocumentRow]) -> Any:
         if work.model is not None:
@@ -244,7 +244,7 @@ def _export(partial: Path, work: _Work) -> None:
 
 
 def _about(work: _Work) -> About:
-    """What the index is, before anything is in it."""
+    """The description of the index before documents are added."""
     config, options = work.config, work.options
     asked = query_field(config, options.query_field)
     field = config.fields[asked]
@@ -273,11 +273,11 @@ def _about(work: _Work) -> About:
 
 
 def check_ids(ids: StoredTexts, hashes: np.ndarray) -> None:
-    """Raises a UserError where two documents have one id.
+    """Raises a UserError if two documents have the same id.
 
     Args:
       ids: of all documents.
-      hashes: of the ids, int64 [D]; all that is held in memory of each document.
+      hashes: of the ids, int64 [D]; only the hashes are in memory, not the ids.
     """
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])

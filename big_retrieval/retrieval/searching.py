@@ -1,8 +1,8 @@
 """From an index folder and a way to ask to a searcher: texts or images in, documents out.
 
-Three ways: "parametric", the model encodes the query; "bag", the query is the bag of its words, and
-neither model nor checkpoint is needed (VDR's nonparametric query); "binary", the mirror image: the
-model encodes the query, and the documents are bags of words.
+A search has one of three modes. "parametric": the model encodes the query. "bag": the query is the
+bag of its words, so that neither model nor checkpoint is needed (VDR's nonparametric query).
+"binary": the model encodes the query, and the documents are bags of words.
 """
 
 import functools
@@ -39,7 +39,7 @@ class SearchResult:
       id: its id.
       score: higher is better.
       shown: the beginning of its text.
-      words: of lexical indexes, what each word adds to the score, largest first.
+      words: in a lexical index, what each word adds to the score, largest first.
     """
 
     id: str
@@ -55,10 +55,10 @@ class IndexSearcher:
     Attributes:
       index: of either kind.
       mode: of `MODES`.
-      field: of the model that reads queries.
+      field: the model's field that encodes queries.
       image: whether queries are images.
-      column: of a file that holds the field's values in training.
-      encode: queries to what the index searches by.
+      column: the column that the field reads in training.
+      encode: turns queries into what `index.search` takes.
     """
 
     index: "InvertedIndex | DenseIndex"
@@ -69,11 +69,11 @@ class IndexSearcher:
     encode: Callable[[Sequence[Any]], Any]
 
     def search(self, queries: Sequence[Any], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of texts (or images): numbers and scores, as the index gives them."""
+        """The best documents for texts or images: numbers and scores, as `index.search` returns."""
         return self.index.search(self.encode(queries), depth)
 
     def ids(self, queries: Sequence[Any], depth: int) -> list[tuple[list[str], list[float]]]:
-        """For each query the ids of the best documents and their scores, as a run file has them."""
+        """For each query the ids and scores of the best documents."""
         return [
             (self.index.ids.many(found), values[found >= 0].tolist())
             for found, values in zip(*self.search(queries, depth), strict=True)
@@ -88,7 +88,8 @@ class IndexSearcher:
           files: as `documents.open_records` takes them.
           out: the run file.
           depth: documents of a query at most.
-          column: of the texts or images, of texts several ones with commas; "": the field's.
+          column: of the texts or images; several columns of texts are separated by commas; "": the
+            field's.
           id: column of the ids; "": a usual one.
           tag: name of the run.
 
@@ -113,7 +114,7 @@ class IndexSearcher:
                     run.add(row.id, found, scores)
 
     def show(self, query: Any, depth: int) -> list[SearchResult]:
-        """The best documents of one query with their texts, and with the words that led to them."""
+        """The best documents for one query, with their texts and the words that they share."""
         encoded = self.encode([query])
         numbers, scores = self.index.search(encoded, depth)
         out = []
@@ -125,7 +126,7 @@ class IndexSearcher:
 
     @functools.cached_property
     def texts(self) -> StoredTexts:
-        """What is shown of each document."""
+        """The text that a result shows, of each document."""
         texts = StoredTexts(self.index.folder, "texts")
         folders.check_same(self.index.folder, self.index.stamp)
         return texts
@@ -159,15 +160,15 @@ def open_searcher(
     Args:
       folder: the index.
       mode: of `MODES`; None: "binary" for an index of bags of words, else "parametric".
-      checkpoint: of the model; "": where the index says that it was. A "bag" needs none.
-      field: that reads queries; "": the index's.
+      checkpoint: of the model; "": the path that the index has. Mode "bag" needs no model.
+      field: the field that encodes queries; "": the one that the index names.
       engine: of dense indexes.
       verify: verify the checksums of all files.
       batch_size: queries encoded at a time.
 
     Raises:
-      UserError: the index is damaged, the mode does not fit it, there is no checkpoint, or it is
-        another model than the one of the index.
+      UserError: the index is damaged, the mode does not fit the index, or the checkpoint is missing
+        or holds another model than the one that made the index.
     """
     index = open_index(folder, verify=verify, engine=engine)
     binary = index.about.bags
@@ -192,14 +193,14 @@ def open_searcher(
 
 
 def _dense(mode: str, folder: Path) -> UserError:
-    """What is said of a mode that dense indexes do not have."""
+    """The error for a mode that dense indexes do not have."""
     return UserError(
         f"--mode={mode} is for lexical indexes, and {folder} is dense; leave --mode out."
     )
 
 
 def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
-    """A searcher by bags of words; of the files of the index alone."""
+    """A searcher by bags of words, which needs the files of the index only."""
     about = index.about
     if not isinstance(index, InvertedIndex):
         raise _dense("bag", index.folder)

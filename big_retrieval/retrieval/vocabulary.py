@@ -1,4 +1,4 @@
-"""The terms of a lexical field with their tokenizer: all that bags of words take."""
+"""The terms of a lexical field with their tokenizer: all that bags of words need."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ class BagOfWordsEncoder:
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """The token of each term as the tokenizer writes it; [id n] where it knows none."""
+        """The token of each term as the tokenizer writes it; [id n] for an id without a token."""
         known = self._tokenizer.vocab_size
         return [
             self._tokenizer.id_to_token(number) if number < known else f"[id {number}]"
@@ -57,8 +57,8 @@ class BagOfWordsEncoder:
 
         Args:
           items: n texts, or pairs of title and text.
-          length: tokens that they are cut to, special ones included.
-          normalise: bring bags to norm 1, as `normalises` says of documents.
+          length: tokens that each text is cut to, special tokens included.
+          normalise: whether bags get norm 1; see `normalises`.
 
         Returns:
           float32 [n, V].
@@ -93,7 +93,7 @@ class BagOfWordsEncoder:
 
 
 def normalises(config: Config, field: str) -> bool:
-    """Whether the embeddings of a lexical field have norm 1; documents' bags then have it, too."""
+    """Whether embeddings of a lexical field have norm 1, and so must the bags of documents."""
     head = lexical_head(config.fields, field)
     return head is not None and head.normalise
 
@@ -102,7 +102,7 @@ def vocabulary_of(config: Config, tokenizer: FixedLengthTokenizer, field: str) -
     """The vocabulary of a field with a lexical head; runs no model.
 
     Raises:
-      UserError: it has another head.
+      UserError: the field has no lexical head.
     """
     from big_retrieval.models.towers import lexical_terms
 

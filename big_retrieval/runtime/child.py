@@ -3,8 +3,8 @@
     python -m big_retrieval.runtime.child PARENT MODULE [ARGUMENTS]
 
 A sweep or launcher that is killed cannot end the processes of its run, and they would go on in the
-folder that the repeated command resumes. So each process sees to it: on Linux the kernel kills the
-process when its parent is gone; elsewhere a thread looks twice a second.
+folder that the repeated command resumes. So each process makes sure to end: on Linux the kernel
+kills the process when its parent ends; elsewhere a thread looks for the parent twice a second.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def end_with(parent: int) -> None:
     """Makes this process be killed when its parent ends.
 
     Args:
-      parent: the process id of the parent; if it is gone already, so is this process.
+      parent: the process id of the parent; if the parent has ended already, this process ends.
     """
     if not _kernel_kills():
         threading.Thread(target=watch, args=(parent,), daemon=True).start()
@@ -37,7 +37,7 @@ def end_with(parent: int) -> None:
 
 
 def _kernel_kills() -> bool:
-    """Asks the Linux kernel; False where there is none."""
+    """Asks the Linux kernel to kill this process; False on other systems."""
     if not sys.platform.startswith("linux"):
         return False
     return ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0

@@ -1,6 +1,6 @@
-"""Accelerators: what they can do according to their makers, and how they are named.
+"""Accelerators: their names, and their nominal figures.
 
-All figures are nominal, from vendors' data sheets. Nothing here imports jax, so that a command line
+All figures are from vendors' data sheets. Nothing here imports jax, so that a command line
 can be checked before it starts.
 """
 
@@ -51,7 +51,7 @@ class Chip:
         return USABLE * self.memory
 
     def speed(self, devices: int) -> float | None:
-        """Bytes/s to and from a device of so many, one direction: the slowest way among them."""
+        """Bytes/s in one direction over the slowest link among so many devices."""
         return self.link if devices <= self.node else self.network
 
 
@@ -98,7 +98,7 @@ def parse(topology: str) -> tuple[Chip, int]:
     """NAME-COUNT, e.g. `h200-1`, as a chip and a number of devices.
 
     Raises:
-      UserError: the name is unknown or the number is none.
+      UserError: the name is unknown, or the number is not positive.
     """
     name, _, number = topology.rpartition("-")
     known = {chip.name: chip for chip in CHIPS}

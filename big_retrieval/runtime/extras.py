@@ -21,7 +21,7 @@ class Extras:
         """A context for one file or folder.
 
         Args:
-          name: of what is written, for the message.
+          name: of the file or folder, for the message.
         """
         try:
             yield

@@ -1,8 +1,8 @@
-"""A count that says whether this process moves.
+"""A count that shows whether this process makes progress.
 
-The training loop beats after every step and encoding after every batch; `train/watchdog.py` looks
-whether the count moves. A beat is two assignments. All processes of a run beat at the same places,
-so whoever has the lowest count is what the others wait for.
+The training loop counts every step, and encoding counts every batch; `train/watchdog.py` looks
+whether the count grows. Counting costs two assignments. All processes of a run count at the same
+places, so the others wait for the process with the lowest count.
 """
 
 from dataclasses import dataclass

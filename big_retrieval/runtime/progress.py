@@ -1,4 +1,4 @@
-"""What is shown on standard error while many documents or queries are worked on."""
+"""Progress of long work, such as on many documents, shown on standard error."""
 
 import sys
 import time
@@ -13,9 +13,9 @@ class ProgressCounter:
     """Counts, and says how fast it goes and how long it will take.
 
     Args:
-      what: is counted, such as "documents".
+      what: the name of what is counted, such as "documents".
       total: how many there are.
-      stream: None: standard error. On a terminal one line is written again and again.
+      stream: None: standard error. On a terminal, one line is overwritten again and again.
     """
 
     def __init__(self, what: str, total: int, stream: TextIO | None = None):
@@ -28,7 +28,7 @@ class ProgressCounter:
 
         Args:
           count: how many more are done.
-          without: how many of all were left out so far, for which nobody has to wait.
+          without: how many were skipped so far; they no longer count in the total.
         """
         self._done += count
         total = self._total - without

@@ -1,7 +1,7 @@
 """Which record or file every thread is reading now, so that the watchdog can name it.
 
-A file system that hangs, or a decoder that does not come to an end, shows only as a process that
-stopped moving. Whoever reads a record therefore notes its place first:
+If a file system hangs, or a decoder never ends, all that can be seen is a process without progress.
+So code that reads a record notes the record's place first:
 
     with reading("pairs.jsonl, line 7"):
         ...
@@ -103,7 +103,7 @@ def workers() -> Iterator[Path | None]:
 
 
 def published(path: Path) -> list[Note]:
-    """What the threads of a process that publishes are reading, or were when it was killed."""
+    """What the threads of a publishing process are reading, or were reading when it was killed."""
     try:
         return [Note(*each) for each in _published(path.read_bytes())]
     except OSError:

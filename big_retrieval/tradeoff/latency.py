@@ -2,8 +2,8 @@
 
     python -m big_retrieval.tradeoff.latency FOLDER LEVEL
 
-`measure` writes a `LatencyJob` into a folder of its own, which has the indexes, too, and reads a
-`LatencyResult` from it: JSON for names and numbers, .npy and .npz files for arrays.
+`measure` writes a `LatencyJob` into a folder that also has the indexes. This process reads the job
+and writes a `LatencyResult` there: JSON for names and numbers, .npy and .npz files for arrays.
 """
 
 import json
@@ -26,7 +26,7 @@ from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.runtime import messages
 
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-CHUNK = 1024  # queries searched at a time where nothing is timed
+CHUNK = 1024  # queries of a search that is not timed
 SAMPLE = 64  # queries whose encoding is timed
 PASSES = 3  # rounds over them
 JOB, FOUND = "job.json", "found.json"
@@ -39,11 +39,12 @@ class LatencyJob:
     """What is searched and timed.
 
     Attributes:
-      settings: queries (CSR [Q, V] or embeddings [Q, M, N]) and the name of an index in the folder.
-      encodings: of each model its checkpoint ("": BM25, which has none) and its queries' samples.
+      settings: for each setting its queries (CSR [Q, V] or embeddings [Q, M, N]) and the name of an
+        index in the folder.
+      encodings: for each model its checkpoint ("" for BM25) and sample queries.
       depth: documents found for a query.
       timed: numbers of the queries whose search is timed, T.
-      rounds: how often each of them is timed; the median counts.
+      rounds: how often each query is timed; the median counts.
     """
 
     settings: Sequence[tuple[Embeddings, str]]
@@ -81,10 +82,10 @@ class LatencyResult:
     """What was found, and how long it took.
 
     Attributes:
-      found: of each setting numbers of documents and scores, [Q, depth] each.
+      found: for each setting the numbers and scores of documents, [Q, depth] each.
       seconds: of single searches, [settings, T].
-      encodings: of each model the mean seconds of a query: "network" from text to embedding,
-        "words" from text to bag of words; 0 where there is none.
+      encodings: for each model the mean seconds of a query: "network" from text to embedding,
+        "words" from text to bag of words; 0 for what a model does not have.
     """
 
     found: list[tuple[np.ndarray, np.ndarray]]
@@ -159,10 +160,10 @@ def time_in_turn(
 ) -> np.ndarray:
     """Seconds of single calls: for each query the median of the rounds.
 
-    In every round each call has its turn, so that what else the machine does falls on all alike.
+    Calls take turns within a round, so that other work of the machine disturbs all of them alike.
 
     Args:
-      calls: functions of a query's number, all of which have run before.
+      calls: functions of a query's number; each has run before, so nothing is compiled.
       queries: which queries are timed, T.
       rounds: how often.
 
@@ -183,7 +184,7 @@ def time_in_turn(
 def _searches(
     folder: Path, rows: Embeddings, depth: int
 ) -> tuple[Callable[[int], Any], Callable[[], tuple[np.ndarray, np.ndarray]]]:
-    """The search of an index for one query by its number, and for all of them."""
+    """For each setting the search for one query, by its number, and for all queries."""
     from big_retrieval.retrieval import open_index
     from big_retrieval.retrieval.inverted import InvertedIndex
 
@@ -202,7 +203,7 @@ def _searches(
 
 
 def _encoders(checkpoint: str, samples: Samples) -> list[tuple[str, Callable[[int], Any]]]:
-    """What encodes a query of a model by its number, on one device: "network" and "words"."""
+    """Functions that encode a model's query by its number, on one device: "network", "words"."""
     import jax
 
     from big_retrieval import parallel
@@ -240,7 +241,7 @@ def _encoders(checkpoint: str, samples: Samples) -> list[tuple[str, Callable[[in
 
 
 def _word_counters(samples: Samples) -> list[tuple[str, Callable[[int], Any]]]:
-    """What counts the words of a query for BM25, in the form of `_encoders`."""
+    """As `_encoders` for BM25: counts the words of a query."""
     from big_retrieval.evals.bm25 import Bm25
 
     texts = list(samples["query"] or ())

@@ -47,16 +47,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TradeoffOptions:
-    """What is asked for.
+    """The flags of `big-retrieval tradeoff`.
 
     Attributes:
-      checkpoints: of one or several models, each a run or checkpoint folder.
-      evaluator: its name in `config.evals`; "": the only one.
-      queries: gates of queries; none: the default ones.
+      checkpoints: run or checkpoint folders of the models.
+      evaluator: a name in `config.evals`; "": the only evaluator.
+      queries: gates of queries; (): default gates.
       documents: gates of documents.
-      metric: that the plot shows; "": the evaluator's first.
+      metric: what the plot shows; "": the evaluator's first.
       limit: queries that are timed at most.
-      rounds: how often each is.
+      rounds: how often each query is timed.
       bm25: measure BM25, too.
     """
 
@@ -72,14 +72,14 @@ class TradeoffOptions:
 
 @dataclass(frozen=True)
 class Setting:
-    """A gate of the queries and one of the documents of a system: a point of the plot.
+    """A system with a gate of its queries and a gate of its documents: a point of the plot.
 
     Attributes:
-      known: what the report says of it before anything is measured.
+      known: the entries of the report that are known before anything is measured.
       encoding: what turns a text into the query, "network_ms" or "words_ms".
-      scorer: of the system.
-      queries: rows of the queries.
-      index: name of the index.
+      scorer: the system's metrics.
+      queries: the encoded queries.
+      index: name of the index of the encoded documents.
     """
 
     known: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Setting:
 
 
 def check(options: TradeoffOptions) -> list[str]:
-    """The evaluator of each model, before anything is encoded.
+    """The evaluator of each model; checks the flags before anything is encoded.
 
     Raises:
       UserError: a checkpoint cannot be used; there is no such evaluator or metric; gates are asked
@@ -127,11 +127,11 @@ def measure(
     evaluators: Sequence[str],
     work: Path,
 ) -> dict[str, Any]:
-    """All numbers, as tradeoff.json has them.
+    """Measures, and returns the content of tradeoff.json.
 
     Args:
-      options: what is asked for.
-      evaluators: what `check` gave for it.
+      options: of the command.
+      evaluators: from `check`.
       work: an empty folder, for indexes.
 
     Raises:
@@ -181,7 +181,7 @@ def measure(
 
 
 def _systems(options: TradeoffOptions, evaluators: Sequence[str]) -> Iterator[tuple[str, System]]:
-    """The checkpoint of each model, and the model as a system; then BM25, which has none ("")."""
+    """Yields the checkpoint and the system of each model, then "" and the system of BM25."""
     for checkpoint, evaluator in zip(options.checkpoints, evaluators, strict=True):
         model = load(checkpoint, batch_size=BATCH)
         gates = gates_of(model.config, evaluator, options.queries, options.documents)
@@ -192,13 +192,13 @@ def _systems(options: TradeoffOptions, evaluators: Sequence[str]) -> Iterator[tu
 
 
 def settings_of(name: str, system: System, work: Path, index: str) -> list[Setting]:
-    """All pairs of gates of a system, whose indexes are built in a folder.
+    """The settings of a system: all pairs of gates, with indexes built in a folder.
 
     Args:
       name: of the system.
-      system: has the rows.
+      system: encodes queries and documents.
       work: the folder.
-      index: what the names of the indexes begin with.
+      index: prefix of the indexes' names.
     """
     queries = {gate: system.rows("query", mode) for gate, mode in system.gates["query"].items()}
     out = []
@@ -244,12 +244,12 @@ def build(out: Path, rows: Embeddings, topology: str) -> dict[str, Any]:
 
 
 def entries(rows: Embeddings) -> float:
-    """The numbers of a row on average: values of a sparse one, all of an embedding."""
+    """How many numbers a row has on average; of sparse rows only the stored values count."""
     return (rows.nnz if scipy.sparse.issparse(rows) else rows.size) / max(rows.shape[0], 1)
 
 
 def named(checkpoints: Sequence[str]) -> list[str]:
-    """What the models are called: by their run's folder, with its parent's where two are alike.
+    """Names of the models: of their run folders, with the parent's name if two are equal.
 
     Raises:
       UserError: a folder is given twice.
@@ -270,7 +270,7 @@ def _point(
     taken: np.ndarray,
     models: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
-    """All numbers of a setting: quality, latency (milliseconds, [T]), size."""
+    """The numbers of a setting: quality, latency (milliseconds, [T]), size."""
     search = {"mean": float(taken.mean())}
     search |= {f"p{percent}": float(np.percentile(taken, percent)) for percent in (50, 95)}
     encoding = models[setting.known["model"]][setting.encoding]

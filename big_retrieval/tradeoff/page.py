@@ -1,4 +1,4 @@
-"""tradeoff.json, tradeoff.md and tradeoff.html: the numbers of a measurement, to be read."""
+"""Writes the numbers of a measurement as tradeoff.json, tradeoff.md and tradeoff.html."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +30,8 @@ def write(report: Report, folder: Path) -> None:
     """Writes the three files.
 
     Args:
-      report: what `measure.measure` gave.
-      folder: for them.
+      report: from `measure.measure`.
+      folder: takes the files.
     """
     write_bytes(folder / "tradeoff.json", to_json(report))
     write_bytes(folder / "tradeoff.md", markdown(report).encode())
@@ -39,7 +39,7 @@ def write(report: Report, folder: Path) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The table of all settings, and what it was measured on."""
+    """The table of all settings, and the machine that it was measured on."""
     head, rows = table(report)
     lines = [f"# {_title(report)}", "", "\n\n".join(_notes(report)), ""]
     lines += [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]

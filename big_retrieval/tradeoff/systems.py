@@ -1,4 +1,4 @@
-"""What is measured: the queries and documents of an evaluator, as a model or BM25 has them."""
+"""The measured systems: an evaluator's queries and documents, encoded by a model or BM25."""
 
 import dataclasses
 import logging
@@ -30,22 +30,22 @@ KEPT: Mapping[Side, int] = {"query": 3, "document": 2}  # how many of them, the 
 BAGS: Mapping[Side, str] = {"query": "bag", "document": "binary"}  # bags of words, no network
 FLAGS: Mapping[Side, str] = {"query": "--queries", "document": "--documents"}
 BM25 = "bm25"  # the one gate of BM25, whose weights no model gave
-WHOLE = parse_mode("top_k=all", "")  # everything, as the model gave it
+WHOLE = parse_mode("top_k=all", "")  # no gate beyond the model's own
 Gates = Mapping[Side, Mapping[str, Mode]]  # side -> gate -> the same as a mode of search
 Scorer = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What is asked; one plot holds systems of the same.
+    """Which queries and documents are searched; all systems of a plot have the same task.
 
     Attributes:
       title: of the evaluator.
       metrics: their names.
-      depth: documents of a query that the metrics look at; one more where the document with the
+      depth: how many documents of a query the metrics look at; one more if the document with the
         query's own id is skipped.
-      queries: how many are asked.
-      documents: how many there are, found or not.
+      queries: how many queries.
+      documents: how many documents, found or not.
     """
 
     title: str = field(compare=False)
@@ -60,13 +60,13 @@ class System:
     """A model, or BM25, with an evaluator's queries and documents.
 
     Attributes:
-      task: what is asked.
+      task: which queries and documents.
       topology: of the embeddings.
-      gates: what is swept over; of a dense model "exact" alone.
-      rows: of a side in a mode, CSR [n, V] or embeddings [n, M, N]: the queries that are asked, the
+      gates: the gates to measure, by side; only "exact" for a dense model.
+      rows: encodes a side in a mode: CSR [n, V] or embeddings [n, M, N] of the queries, or of the
         documents that can be found.
-      scorer: the evaluator's metrics of numbers of documents [Q, depth], -1 where none was found,
-        and their scores.
+      scorer: gives the evaluator's metrics from the numbers of the found documents [Q, depth], -1
+        for none, and their scores.
       samples: query field -> texts of some queries; None: images.
     """
 
@@ -83,10 +83,10 @@ def choose(config: Config, name: str) -> str:
 
     Args:
       config: of the run.
-      name: as asked for; "": the only evaluator that ranks documents.
+      name: given by the user; "": the only evaluator that ranks documents.
 
     Raises:
-      UserError: there is none of this name, it ranks nothing, or there are several.
+      UserError: no evaluator has this name, it does not rank documents, or several evaluators do.
     """
     ranking = [key for key, ev in sorted(config.evals.items()) if ev.search_metrics]
     known = ", ".join(ranking) or "none"
@@ -111,8 +111,8 @@ def gates_of(config: Config, name: str, queries: Sequence[str], documents: Seque
     Args:
       config: of the model.
       name: of the evaluator.
-      queries: as the flag has them; none: the default ones. Of dense models neither is read.
-      documents: as the flag has them.
+      queries: values of the flag; (): default gates. Dense models need neither.
+      documents: values of the flag.
 
     Raises:
       UserError: gates that the model cannot have.
@@ -130,14 +130,14 @@ def side_gates(
     """The gates of a side: a number of terms that stay, "all", or bags of words.
 
     Args:
-      names: as the flag has them; none: the default ones that narrow this model's own gate.
+      names: values of the flag; (): the default gates that narrow this model's own gate.
       side: "query" or "document".
       fields: all fields of the model.
-      chosen: names of those of the side, which have lexical heads.
+      chosen: names of the side's fields, which have lexical heads.
 
     Raises:
-      UserError: an unknown or a repeated gate, bags of words of images, or more terms than the
-        model's own gate leaves.
+      UserError: a gate is unknown or repeated, asks for bags of words of images, or for more terms
+        than the model's own gate leaves.
     """
     if not names:
         top_k = own_top_k(fields, chosen)
@@ -155,7 +155,7 @@ def side_gates(
 
 
 def _gate(name: str, side: Side) -> Mode:
-    """A gate of one side as a mode of search, which leaves the other side as it is."""
+    """A gate of one side as a mode of search that leaves the other side unchanged."""
     if name == BAGS[side]:
         return parse_mode(name, "")
     if name != "all" and not (name.isdecimal() and name.isascii()):
@@ -219,7 +219,7 @@ def judged_task(name: str, judged: JudgedQueries) -> SearchTask:
 
 
 def judged_scores(judged: JudgedQueries, found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Means over the asked queries; among equal scores, lower relevance goes first.
+    """The mean of each metric; of documents with equal scores the least relevant comes first.
 
     Args:
       judged: the queries.
@@ -257,12 +257,12 @@ def paired_system(name: str, evaluator: Any, weights: Any, config: Config, gates
 
 
 def recall_scorer(recall_at: Sequence[int], queries: np.ndarray, documents: np.ndarray) -> Scorer:
-    """The share of queries that find a right document; wrong ones go first of equal scores.
+    """The share of queries that find a right document; of equal scores wrong documents come first.
 
     Args:
       recall_at: the k of R@k.
-      queries: owner of each query, [Q].
-      documents: owner of each document, [D]; right where it is that of the query.
+      queries: the record of each query, [Q].
+      documents: the record of each document, [D]; right for queries of the same record.
     """
 
     def scorer(found: np.ndarray, scores: np.ndarray) -> dict[str, float]:
@@ -285,10 +285,10 @@ def check_bm25(config: Config, name: str) -> None:
 
 
 def bm25_system(config: Config, name: str) -> System:
-    """BM25 over the texts of an evaluator that `check_bm25` lets pass.
+    """BM25 over the texts of an evaluator that passed `check_bm25`.
 
-    A query's row counts its words, a document's row has what BM25 adds to the score for each of
-    its words, so that an inverted index finds what the library bm25s finds.
+    A query's row counts the words of the query. A document's row has, for each word of the
+    document, what BM25 adds to the score. So an inverted index finds what the library bm25s finds.
 
     Raises:
       UserError: the library is not installed.
@@ -308,17 +308,17 @@ def bm25_system(config: Config, name: str) -> System:
 
 
 def ties_against(relevance: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Relevance in rank order [Q, depth]; among equal scores, lower relevance goes first."""
+    """Relevance in rank order [Q, depth]; of equal scores the lower relevance comes first."""
     return np.take_along_axis(relevance, order(scores, relevance), axis=1)
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, as far apart as they can be."""
+    """At most `most` numbers below `count`, evenly spaced."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
 
 
 def _texts(source: RecordSource, reader: FieldReader, items: Sequence[Any]) -> list[Text] | None:
-    """Texts of a field evenly chosen among (record, place) of all; None of other fields."""
+    """Evenly spaced texts of a text field; None for other fields."""
     if reader.field.modality != "text":
         return None
     chosen = [items[number] for number in evenly(len(items), SAMPLE)]

@@ -1,7 +1,7 @@
-"""What no single key of a configuration can tell: combinations that cannot work.
+"""Checks of combinations of keys that cannot work.
 
-Each check yields sentences; the first one becomes the error. They need no accelerator and no data,
-so that a mistake shows within a second and not after an hour of start-up.
+Each check yields sentences; the first sentence becomes the error. Checks need no accelerator and no
+data, so that a mistake shows within a second and not after an hour of start-up.
 """
 
 from big_retrieval.config.checks.run import check, mesh_shape

@@ -1,4 +1,4 @@
-"""Checks of all evaluators together; what an evaluator checks of itself is in `config.evals`."""
+"""Checks of all evaluators together; each evaluator's own checks are in `config/evals.py`."""
 
 import difflib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def evals(c: Config) -> Iterator[str]:
 
 
 def metrics_of_all(c: Config) -> list[str]:
-    """The names of all metrics that the evaluators of a config give together, where they tell."""
+    """The names of all metrics of a config's evaluators, as far as evaluators know them before."""
     found = [metric for name in c.evals for metric in metrics_of(c, name)]
     ranked: list[Any] = [ev for ev in c.evals.values() if ev.traffic > 0]
     if not ranked:
@@ -47,12 +47,12 @@ def metrics_of_all(c: Config) -> list[str]:
 
 
 def metrics_of(c: Config, name: str) -> list[str]:
-    """The names of the metrics of one evaluator of `config.evals`; [] where it does not tell."""
+    """The names of an evaluator's metrics; [] if the evaluator does not know them before."""
     prefix = c.evals[name].prefix(name)
     return [f"{prefix}/{metric}" for metric in c.evals[name].metric_names(c) or ()]
 
 
 def _may_be(c: Config, metric: str) -> bool:
-    """Whether a metric may be that of an evaluator that does not tell the names of its metrics."""
+    """Whether an evaluator that does not know the names of its metrics may have this metric."""
     silent = (x.prefix(name) for name, x in c.evals.items() if x.metric_names(c) is None)
     return any(metric.startswith(f"{prefix}/") for prefix in silent)

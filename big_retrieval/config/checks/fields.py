@@ -38,7 +38,7 @@ def fields(c: Config) -> Iterator[str]:
 
 
 def _same_input(c: Config, name: str) -> Iterator[str]:
-    """A field that shares the drawn value and the tower's pass of another."""
+    """Checks a field that shares the drawn value and the tower's pass of another field."""
     field, path = c.fields[name], f"config.fields.{name}.same_input_as"
     if not field.same_input_as:
         return
@@ -62,7 +62,7 @@ def _input_keys(field: Any) -> list[str]:
 
 
 def _target(path: str, field: Field) -> Iterator[str]:
-    """Keys of a target that have no meaning for it."""
+    """Checks that a target sets no key that only encoded fields have."""
     if field.tower:
         yield (
             f"{path}.tower is {field.tower!r}, but no tower reads a field of side 'target': set it "
@@ -73,7 +73,7 @@ def _target(path: str, field: Field) -> Iterator[str]:
 
 
 def _shared(c: Config, name: str) -> Iterator[str]:
-    """A head that is another field's."""
+    """Checks a field that shares the head of another field."""
     field, path = c.fields[name], f"config.fields.{name}.shares_head"
     if not field.shares_head:
         return

@@ -51,7 +51,7 @@ def check_weight(labels: PairLabels) -> Iterator[str]:
 
 
 def scores_to_try(s_max: float) -> np.ndarray:
-    """1, 2, ..., s_max, or as many in equal steps as are quick to try; s_max itself in any case."""
+    """1, 2, ..., s_max, or 100 scores in equal steps if there are too many; always with s_max."""
     if not 1 <= s_max <= TRIED:
         return np.linspace(min(1.0, s_max), s_max, 100)
     return np.append(np.arange(1.0, s_max), s_max)

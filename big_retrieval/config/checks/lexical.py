@@ -17,13 +17,13 @@ def lexical(c: Config) -> Iterator[str]:
 
 
 def compared(c: Config) -> list[set[str]]:
-    """The fields that each loss compares with each other; all of them where no loss says so."""
+    """The sets of fields that losses compare with each other; all fields if no loss says so."""
     found = [set(loss.compares(c)) & c.encoded.keys() for loss in c.losses.values()]
     return [names for names in found if names] or [set(c.encoded)]
 
 
 def _same_terms(c: Config, names: set[str]) -> Iterator[str]:
-    """Fields that are compared have the same terms."""
+    """Checks that compared fields have the same terms."""
     heads = {name: field.head for name, field in c.encoded.items() if name in names}
     lexicals = sorted(name for name, head in heads.items() if head.lexical)
     others = sorted(set(heads) - set(lexicals))

@@ -1,8 +1,8 @@
 """The four-way split of judged pairs: known and new queries times known and new documents.
 
-GCL (Section 3.2) keeps a share of the queries and a share of the documents for training. The pairs
-of both are `in_domain`, on which a model is trained; the others say how well it does on new queries
-(`novel_query`), on new documents (`novel_document`) and on both (`zero_shot`).
+GCL (Section 3.2) keeps a share of the queries and a share of the documents for training. Pairs of a
+training query and a training document are `in_domain`; a model is trained on these. The other pairs
+measure new queries (`novel_query`), new documents (`novel_document`), and both (`zero_shot`).
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class FourWaySplit:
     Attributes:
       query_trains: bool [Q].
       document_trains: bool [D].
-      query_is_dev: bool [Q], for choosing settings; the other queries are for test. A share of the
-        training queries and of the new ones.
+      query_is_dev: bool [Q], queries for choosing settings: a share of the training queries and of
+        the new queries. The other queries are for testing.
     """
 
     query_trains: np.ndarray
@@ -37,11 +37,12 @@ class SplitOptions:
     """How to split.
 
     Attributes:
-      seed: of the draw.
-      query_share: of the queries, for training.
-      document_share: of the documents, for training.
-      dev_share: of the queries of either part, for development.
-      group_column: of the documents; those with the same value stay together; "": each is alone.
+      seed: of the random draw.
+      query_share: share of the queries for training.
+      document_share: share of the documents for training.
+      dev_share: share of the training queries, and of the new queries, for development.
+      group_column: column of the documents; documents with the same value stay together; "": each
+        document is a group.
     """
 
     seed: int = 0
@@ -83,7 +84,7 @@ def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np
     Args:
       query: numbers of queries, [n].
       document: numbers of documents, [n].
-      parts: of both.
+      parts: the split of queries and documents.
 
     Returns:
       int8 [n].
@@ -93,13 +94,13 @@ def split_of(query: np.ndarray, document: np.ndarray, parts: FourWaySplit) -> np
 
 
 def on_both_sides(keys: Sequence[str], trains: np.ndarray) -> list[str]:
-    """The keys that are both for training and not, sorted; none after `draw`."""
+    """The keys with both training and other items, sorted; `draw` leaves no such key."""
     pairs = set(zip(keys, map(bool, trains), strict=True))
     return sorted(key for key, trained in pairs if trained and (key, False) in pairs)
 
 
 def _share(keys: Sequence[str], share: float, seed: int, what: str) -> np.ndarray:
-    """The training part; an error where it, or the rest, is empty."""
+    """The training part; an error if that part or the rest is empty."""
     if not 0 < share < 1:
         raise UserError(f"the share of the {what} for training is {share}; it must be in (0, 1).")
     chosen = _chosen(keys, share, seed, what)
@@ -113,7 +114,7 @@ def _share(keys: Sequence[str], share: float, seed: int, what: str) -> np.ndarra
 
 
 def _chosen(keys: Sequence[str], share: float, seed: int, purpose: str) -> np.ndarray:
-    """As many as the share says, give or take half a group: bool [n]."""
+    """Chooses the share, up to half a group more or less: bool [n]."""
     different, group, sizes = np.unique(
         np.asarray(keys, object), return_inverse=True, return_counts=True
     )

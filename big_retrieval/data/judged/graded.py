@@ -1,9 +1,9 @@
-"""Judged pairs as a source, and the queries and documents that they are of as sources of their own.
+"""Judged pairs as a source; their queries and their documents as sources of their own.
 
 A record of the pairs has the columns of its row in the pairs' file, of its query and of its
-document. Ids are texts, whatever they are in the files. Columns keep their names but where two mean
-different things: of one that queries and documents have, records know `query.<name>` and
-`document.<name>`; of one that the pairs' file and another have, the other's, and `pair.<name>`.
+document. Ids are texts, whatever their type in the files. A column keeps its name unless two files
+have it: a column of the queries and the documents becomes `query.<name>` and `document.<name>`; if
+the pairs' file shares a column with one of these, the pairs' column becomes `pair.<name>`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,17 +41,17 @@ class Names:
 class SideRecords(BaseSource):
     """The queries, or the documents, of judged pairs: a source with a record for each.
 
-    Records have the columns of the file under their own names, those that are called otherwise in
-    the records of the pairs (`Names`) under that name, too; the id, as text; and `image` where
-    there are images. A text or an image that is missing is None.
+    Records have the columns of the file under their own names, and under their names in the records
+    of the pairs (`Names`); the id, as text; and `image` if there are images. A missing text or
+    image is None.
 
     Args:
-      table: has a row for each.
-      rows: which, int64 [n].
+      table: has a row for each query or document.
+      rows: the rows of the records, int64 [n].
       key: the table's column of ids.
-      id_column: what it is called in records.
-      columns: those that are shown, with their names in the records of the pairs.
-      texts: of these, the ones with texts; the id may be one.
+      id_column: its name in records.
+      columns: the table's columns that records have -> their names in the records of the pairs.
+      texts: the columns that hold texts; the id may be one of them.
       image: the column of images; None: there are none.
       name: the source's.
     """
@@ -147,8 +147,8 @@ class GradedPairs(BaseSource):
       queries: a record for each judged query.
       documents: a record for each document, judged or not.
       qrels: the pairs, by the numbers of both.
-      names: what columns are called.
-      score: the name of the score.
+      names: of the columns.
+      score: name of the score.
       name: the source's.
       file: the rows of the pairs' file that records are made of; None: pairs have no columns of
         their own.

@@ -40,10 +40,10 @@ class Gallery:
 
         Args:
           key: of the image.
-          place: who asks for it, for messages.
+          place: the record that has the key, for messages.
 
         Raises:
-          Damaged: there is none with this key, or it cannot be read.
+          Damaged: no image has this key, or the image cannot be read.
         """
         row = self._keys.find(as_text(key) or "")
         if row is None:
@@ -53,22 +53,22 @@ class Gallery:
 
 
 class ImageColumn:
-    """What the column of the documents' images stands for.
+    """Loads the images that the cells of a column name or hold.
 
     Args:
-      column: its name.
+      column: the column's name.
       root: the folder that paths start from.
-      gallery: where keys lead to; None: the cells hold the images.
+      gallery: has the images if cells hold keys; None: cells hold paths or images.
     """
 
     def __init__(self, column: str, root: Path = Path(), gallery: Gallery | None = None):
         self.column, self._root, self._gallery = column, root.absolute(), gallery
 
     def of(self, row: Record, place: str) -> Any:
-        """The image of a row, not decoded: `Encoded`, an array, `OneOf` several; None: it has none.
+        """The image of a row, not decoded: `Encoded`, an array, `OneOf` several; None without one.
 
         Raises:
-          Damaged: it cannot be read.
+          Damaged: the image cannot be read.
         """
         cell = row.get(self.column)
         if is_absent(cell):

@@ -31,8 +31,8 @@ def graded(config: Graded) -> GradedPairs:
     """Judged pairs; see `Graded`. What is skipped is counted on standard error.
 
     Raises:
-      UserError: files that are missing or of another kind, columns that they lack, an id that is
-        missing, there twice or unknown, a score that is no number from 0 on, a pair with two.
+      UserError: a file is missing or of another kind, or lacks a column; an id is missing, repeated
+        or unknown; a score is no number from 0 on; a pair has two scores.
     """
     if config.where_documents and not config.documents:
         raise UserError("where_documents chooses rows of `documents`, which is empty; give it too.")
@@ -87,17 +87,18 @@ def _names(
     documents: JudgedFile | None,
     whose: Mapping[str, str],
 ) -> tuple[Names, Mapping[str, str], Mapping[str, str]]:
-    """What columns are called in records of pairs: all, those of queries, those of documents.
+    """Names of columns in the records of pairs: of all, of the queries' and of the documents'.
 
     Args:
       config: names the ids, the score, the image and the texts.
       columns: of the pairs' file.
       queries: the file of queries.
       documents: the file of documents.
-      whose: of columns that the pairs' file alone has: "query", "document", or "" for both.
+      whose: column of the pairs' file -> the side that it describes: "query", "document", or ""
+        for both.
 
     Raises:
-      UserError: the image's column or one of texts is nowhere.
+      UserError: no file has the column of the image or of a text.
     """
     ids, image = {config.query, config.document, config.score}, {config.image} - {""}
     query = queries.columns if queries else frozenset()
@@ -151,14 +152,14 @@ def _open(config: Graded, part: str, path: str, key: str = "") -> Table:
     """The rows of the files of pairs, queries or documents that the configuration chooses.
 
     Args:
-      config: says where they are, which rows are wanted and what columns are called.
+      config: names the files, the rows to keep and the columns.
       part: "pairs", "queries" or "documents".
       path: a file, a pattern, or a split of a prepared data set.
       key: the column that the ids of a JSON object get; pairs have theirs under `config`'s names.
 
     Raises:
-      UserError: a file is missing or of another kind, no row is chosen, or a column that is to be
-        renamed is not there.
+      UserError: a file is missing or of another kind, no row is chosen, or a column to rename is
+        missing.
     """
 
     def open_file(file: Path) -> Table:

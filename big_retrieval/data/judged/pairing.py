@@ -1,6 +1,6 @@
-"""From the ids of judged pairs to numbers: what counts, what is skipped, which row is whose.
+"""Numbers the queries and documents of judged pairs, and says which pairs are skipped.
 
-Works on arrays alone, so that ten million pairs take seconds.
+All of this works on arrays, so that ten million pairs take seconds.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from big_retrieval.errors import UserError
 
 @dataclass(frozen=True)
 class JudgedFile:
-    """A file of queries or documents, and what was read of it.
+    """A file of queries or documents, with its ids.
 
     Attributes:
       table: a row for each.
-      key: its column of ids.
-      ids: of its rows, without duplicates.
-      columns: its columns besides that of the ids, where records call it the same.
+      key: the file's column of ids.
+      ids: of the rows, without duplicates.
+      columns: the file's columns; without the column of ids if records have it under its name.
     """
 
     table: Table
@@ -42,9 +42,9 @@ class PairedRows:
     Attributes:
       qrels: the pairs that count.
       pairs: the row of each pair, int64 [n].
-      queries: the row of each query, int64 [Q]; in the pairs where there is no file of queries.
+      queries: the row of each query, int64 [Q]; without a file of queries, in the pairs' file.
       documents: the row of each document, int64 [D]; likewise.
-      notes: what was skipped, with its number, a sentence each.
+      notes: a sentence for each reason to skip pairs, with their number.
     """
 
     qrels: Qrels
@@ -55,11 +55,11 @@ class PairedRows:
 
 
 class Pairing:
-    """Judged pairs, of which ever more are skipped.
+    """Judged pairs; each step may skip some.
 
     Args:
       found: the ids and scores of all pairs, as texts and numbers.
-      config: names their columns, and says what becomes of odd ones.
+      config: names the columns, and says what becomes of bad pairs.
       place: where a pair stands.
 
     Raises:
@@ -91,7 +91,7 @@ class Pairing:
         self._make_scores()
 
     def _merge_duplicates(self) -> None:
-        """Of several numbers of a pair one counts; for ranks, the policy is inverted."""
+        """Keeps one number of a duplicate pair by the policy, which is inverted for ranks."""
         policy = self._config.duplicates
         if self._config.score_from == "rank":
             inverted: dict[DuplicatePolicy, DuplicatePolicy] = {"max": "min", "min": "max"}
@@ -104,7 +104,7 @@ class Pairing:
         self._keep(first, why)
 
     def _make_scores(self) -> None:
-        """Makes scores of ranks or clicks; skips pairs without a click or below a score."""
+        """Makes scores of ranks or clicks; skips pairs without a click or with too low a score."""
         kind, lowest = self._config.score_from, self._config.min_relevance
         if kind == "clicks":
             self._keep(self._score > 0, "have no clicks")
@@ -117,12 +117,12 @@ class Pairing:
         """Numbers queries and documents.
 
         Args:
-          queries: those that there are; None: those of the pairs, in their order.
-          documents: likewise; all of them are numbered, judged or not.
+          queries: the file of queries; None: the queries of the pairs, in their order.
+          documents: likewise; all documents are numbered, judged or not.
 
         Raises:
-          UserError: a pair with an unknown query or document (unless all such are skipped), or no
-            pair that is left.
+          UserError: a pair has an unknown query or document and must not be skipped, or no pair is
+            left.
         """
         known: list[np.ndarray | None] = [None, None]  # the row of each different id
         for number, file in enumerate((queries, documents)):
@@ -148,7 +148,7 @@ class Pairing:
         return self._place(int(self._rows[index]))
 
     def _keep(self, kept: np.ndarray, why: str, allowed: bool = True, ids: Any = None) -> None:
-        """Skips the other pairs; raises where that is not allowed, or where none is left."""
+        """Skips all other pairs; raises if that is not allowed or no pair is left."""
         count, whole = int((~kept).sum()), len(kept)
         if count and not allowed:
             first = int(np.flatnonzero(~kept)[0])
@@ -169,7 +169,7 @@ class Pairing:
 def _numbered(
     codes: np.ndarray, known: np.ndarray | None, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Those that have a pair, numbered by row; their rows are the pairs' where no file has them.
+    """Numbers the items of the pairs by their rows in a file, else in the pairs.
 
     Args:
       codes: of each pair, [n].
@@ -189,12 +189,13 @@ def owner(texts: pa.Array, paired: PairedRows) -> Literal["query", "document", "
 
     The column belongs to the side within whose items its values change less.
 
-    Where documents belong to one query each, what never changes within a query cannot change within
-    a document; so of two sides without any change it is that of which there are fewer.
+    If each document belongs to one query, a value that never changes within a query cannot change
+    within a document either. So if values change within neither, the column belongs to the side
+    with fewer items.
 
     Args:
-      texts: of all rows of the pairs' file, null where there is none.
-      paired: of pairs without files of queries and documents.
+      texts: the column, of all rows of the pairs' file; null where a row has no text.
+      paired: the pairs, which have no files of queries and documents.
     """
     codes, _ = encode(texts.fill_null(""))
     here, found = codes[paired.pairs], paired.qrels

@@ -21,12 +21,12 @@ Place = Callable[[int], str]  # where a pair stands, for messages
 
 @dataclass(frozen=True, eq=False)
 class Qrels:
-    """Judged pairs; no pair is there twice.
+    """Judged pairs without duplicates.
 
     Attributes:
       query: number of the query in its source, int32 [n].
       document: number of the document in its source, int32 [n].
-      score: how well they fit, float64 [n], 0 or more.
+      score: how well the document fits the query, float64 [n], 0 or more.
     """
 
     query: np.ndarray
@@ -44,11 +44,11 @@ class Qrels:
         return order, np.concatenate([[0], ends]).astype(np.int64)
 
     def counts(self) -> np.ndarray:
-        """How many documents were judged for each query: int64 [Q], up to the last query."""
+        """How many documents were judged for each query: int64 [Q], up to the last judged query."""
         return np.diff(self._by_query[1])
 
     def of(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What was judged for some queries, best first, padded to the longest list J.
+        """The judged documents of some queries, best first, padded to the longest list J.
 
         Args:
           queries: their numbers, [q].
@@ -115,7 +115,7 @@ def distinct(
     place: Place,
     duplicates: DuplicatePolicy,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which pairs are there for the first time, and the score that counts.
+    """Marks the first of equal pairs, and combines the scores of equal pairs.
 
     Args:
       query: a number for each query, [n].
@@ -125,10 +125,10 @@ def distinct(
       duplicates: which of a pair's different scores counts, or their mean; "refuse": an error.
 
     Returns:
-      bool [n], False for a pair that an equal one precedes; and the scores, float64 [n].
+      bool [n], False for a pair that an equal pair precedes; and the scores, float64 [n].
 
     Raises:
-      UserError: a pair has two scores, which are refused; both places are named.
+      UserError: a pair has two scores and `duplicates` is "refuse"; names both places.
     """
     first = np.ones(len(query), bool)
     if not len(query):
@@ -164,7 +164,7 @@ def _combined(score: np.ndarray, starts: np.ndarray, duplicates: DuplicatePolicy
 
 
 def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:
-    """s = s_max + 1 - rank: 1 for the last rank that there can be, s_max.
+    """s = s_max + 1 - rank: s_max for rank 1, and 1 for the last possible rank, s_max.
 
     Args:
       rank: from 1, the best, [n].
@@ -187,7 +187,7 @@ def scores_of_ranks(rank: np.ndarray, s_max: float, place: Place) -> np.ndarray:
 
 
 def ranks_of_clicks(query: np.ndarray, clicks: np.ndarray) -> np.ndarray:
-    """The place of each pair by clicks among its query's; ties share the better one: 1, 2, 2, 4.
+    """The rank of each pair by clicks within its query; ties share the better rank: 1, 2, 2, 4.
 
     Args:
       query: a number for each query, [n].

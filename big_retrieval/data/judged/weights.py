@@ -23,9 +23,9 @@ NAMES = (*FORMULAS, "table")
 
 
 def make_weight(labels: PairLabels) -> Weight:
-    """The function from scores to weights that a configuration asks for.
+    """The function from scores to weights that a configuration names.
 
-    With s_max the best score there can be, the named ones are: constant 1; linear s; inverse
+    With s_max the highest possible score, the functions are: constant 1; linear s; inverse
     s_max / (s_max - s + 1); inverse_sqrt s_max / sqrt(s_max - s + 1); piecewise s_max where
     s >= 0.9 s_max, else s_max / (0.9 s_max - s + 1); table: `labels.table`, linear in between and
     constant beyond its ends.
@@ -40,7 +40,7 @@ def make_weight(labels: PairLabels) -> Weight:
       [0, s_max].
 
     Raises:
-      UserError: no such weight, a mistake in the table, or a bad s_max.
+      UserError: an unknown function, a mistake in the table, or a bad s_max.
     """
     name, s_max = labels.weight, float(labels.s_max)
     if not 0 < s_max < np.inf:

@@ -1,4 +1,4 @@
-"""Texts by their ids: the queries or the documents that files of ids speak of."""
+"""Texts by id: queries or documents that files of triples name by their ids."""
 
 from pathlib import Path
 
@@ -9,20 +9,20 @@ from big_retrieval.data.formats.tables import Table
 from big_retrieval.data.sources import as_utf8
 from big_retrieval.errors import Damaged, UserError
 
-ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines, the first one there counts
+ID_NAMES = ("_id", "id", "docid", "pid", "qid")  # of JSON lines; the first that a line has counts
 
 
 class Collection:
     """Texts with ids: `id text` or `id text title` a line, tab-separated, or JSON lines.
 
-    Holds the ids, sorted, and the place of every line; texts are read when they are asked for.
+    The sorted ids and the place of every line are in memory; texts are read when needed.
 
     Args:
       path: the file.
-      how_to_get: said where it is missing.
+      how_to_get: what the error says if the file is missing.
 
     Raises:
-      UserError: it is missing, of another kind, or has an id twice or not at all.
+      UserError: the file is missing or of another kind, or an id is repeated or missing.
     """
 
     def __init__(self, path: str, how_to_get: str = ""):
@@ -42,7 +42,7 @@ class Collection:
 
         Args:
           number: the id.
-          place: where it was asked for, for messages.
+          place: the record that names the id, for messages.
 
         Raises:
           Damaged: there is no such id, or it has no text.
@@ -56,7 +56,7 @@ class Collection:
         """Title and text of a row.
 
         Raises:
-          Damaged: it has neither.
+          Damaged: the row has neither.
         """
         found = self.table.row(row, ("title", "text"))
         values = {name: found.get(name) or "" for name in ("title", "text")}

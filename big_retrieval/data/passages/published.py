@@ -32,11 +32,11 @@ TRIPLES_ADVICE = "write a query, a right document and a wrong one a line, separa
 
 
 class Passages(BaseSource):
-    """Records with queries, documents and negatives, made of a file's rows by a function.
+    """Records with queries, documents and negatives; a function makes them from a file's rows.
 
     Args:
       table: the rows.
-      read: makes a record of a row and its place, or raises `Damaged`; can be pickled.
+      read: makes a record from a row and its place, or raises `Damaged`; can be pickled.
     """
 
     def __init__(self, table: Table, read: Callable[[Record, str], Record]):
@@ -69,7 +69,7 @@ class Passages(BaseSource):
 
 
 def right_ones(found: Sequence[Document], positive: str) -> Record:
-    """The columns `text` and `title` of a record, and `document_id` where one is known.
+    """The columns `text` and `title` of a record, and `document_id` if it is known.
 
     Args:
       found: the right documents, at least one.
@@ -89,27 +89,27 @@ def dpr(config: Dpr) -> Passages:
     """Opens DPR's files; see `config.Dpr`.
 
     Raises:
-      UserError: they are missing, or no list of objects.
+      UserError: the files are missing, or hold no list of objects.
     """
     table, _ = table_of(files_of(config.path, config.how_to_get or DPR_ADVICE), json_table)
     return Passages(table, partial(dpr_record, config))
 
 
 def dpr_record(config: Dpr, row: Record, place: str) -> Record:
-    """The record of an object of a file.
+    """Makes a record from an object of a file.
 
     Args:
-      config: which passages are taken, and whether texts are normalised.
+      config: says which passages are taken, and whether texts are normalised.
       row: the object.
       place: where it stands, for messages.
 
     Returns:
-      `query`; `text` and `title` of the right passage, or of all; `negatives`, without passages
-      whose text is that of a right one; `answers`; `document_id` of the right passage, or those of
-      all, where it has one.
+      `query`; `text` and `title` of the right passage, or of all right passages; `negatives`,
+      without passages that have the text of a right passage; `answers`; and `document_id` of the
+      right passage, or of all, if they have ids.
 
     Raises:
-      Damaged: it has no question or no right passage with a text, or something else in their place.
+      Damaged: the question or a right passage with a text is missing, or is something else.
     """
 
     def clean(text: str) -> str:
@@ -157,7 +157,7 @@ def triples(config: Triples) -> Passages:
     """Opens triples; see `config.Triples`.
 
     Raises:
-      UserError: a file that is missing, or ids that are there twice.
+      UserError: a file is missing, or an id is repeated.
     """
 
     def open_file(path: Path) -> Table:
@@ -178,7 +178,7 @@ class TripleReader:
     Attributes:
       positive: see `right_ones`.
       queries: the texts of the queries' ids; None: the rows have texts.
-      documents: those of the documents'.
+      documents: the texts of the documents' ids; likewise.
     """
 
     positive: str
@@ -189,7 +189,7 @@ class TripleReader:
         """The record of a row.
 
         Raises:
-          Damaged: a value is missing, is no text, or no known id.
+          Damaged: a value is missing, no text, or an unknown id.
         """
         query, right, wrong = (row.get(name, row.get(other)) for name, other in TRIPLE.items())
         found = _items(query, "query", place)
@@ -216,7 +216,7 @@ class TripleReader:
         }
 
     def _document(self, item: Any, place: str) -> Document:
-        """Title and text of a document that is named by its id, or given."""
+        """Title and text of a document that a row names by its id, or holds."""
         if self.documents is not None:
             return self.documents.find(str(item), place)
         if isinstance(item, Mapping):
@@ -241,7 +241,7 @@ def _items(value: Any, name: str, place: str) -> list[Any]:
 
 
 def _key(item: Any) -> Any:
-    """What makes two items the same."""
+    """The key by which two items are the same."""
     return (item.get("title"), item.get("text")) if isinstance(item, Mapping) else item
 
 
@@ -266,11 +266,11 @@ def beir(config: Beir) -> Graded:
 
 
 def has_titles(folder: Path) -> bool:
-    """Whether the documents of a folder of BEIR's have titles, as far as the first one tells."""
+    """Whether the first document of a folder in BEIR's form has a title."""
     try:
         check_regular(folder / "corpus.jsonl")
         with (folder / "corpus.jsonl").open(encoding="utf-8-sig", errors="replace") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
-        return True  # who opens it says what is wrong
+        return True  # opening the file says what is wrong
     return not isinstance(first, dict) or "title" in first
