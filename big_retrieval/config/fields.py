@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.heads import Head, Lexical, Projection
-from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Share
+from big_retrieval.config.ranges import (
+    AtLeast0,
+    AtLeast1,
+    NotNegative,
+    Positive,
+    Share,
+    ShareBelow1,
+)
 from big_retrieval.config.registry import Part, Plugin, register, required
 from big_retrieval.errors import UserError
 
@@ -133,6 +140,9 @@ class ImageField(Field):
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Share = 0.5  # probability
     flip_unsafe_words: tuple[str, ...] = ("left", "right")  # captions that a flip makes untrue
+    # probability that training fills a rectangle, 2% to 33% of the area, with the colour `mean`,
+    # which is 0 behind the normalisation
+    erasing: Share = 0.0
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[Positive, Positive, Positive] = (0.26862954, 0.26130258, 0.27577711)
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
@@ -171,7 +181,7 @@ class ImageField(Field):
 
     def runlocal(self) -> "ImageField":
         return dataclasses.replace(
-            self, size=32, flip=0.0, crop_scale=(0.9, 1.0), head=self.head.runlocal()
+            self, size=32, flip=0.0, erasing=0.0, crop_scale=(0.9, 1.0), head=self.head.runlocal()
         )
 
     def in_graded_scenes(self) -> "ImageField":
@@ -195,6 +205,11 @@ class TextField(Field):
     length: int = 77  # tokens, [CLS] and [SEP] included
     title: str = ""  # column of its title: [CLS] title [SEP] text [SEP], cut at the end
     prefix: str = ""  # put before every text, such as "query: ", in front of its title
+    # in training, each word becomes the unknown token with this probability, and then this share of
+    # the words, rounded down, is deleted; words stand between white space, or are the tokens of a
+    # tokenizer of the type "words"
+    word_dropout: Share = 0.0
+    word_deletion: ShareBelow1 = 0.0
     weight: NotNegative = 1.0  # in the average of its side's fields, which divides by their sum
     optional: bool = False  # a record may lack it: its weight is then 0 and its losses are left out
     shares_head: str = ""  # another field, whose head is this one's, too
@@ -232,7 +247,12 @@ class TextField(Field):
 
     def runlocal(self) -> "TextField":
         return dataclasses.replace(
-            self, length=min(self.length, 32), title="", head=self.head.runlocal()
+            self,
+            length=min(self.length, 32),
+            title="",
+            word_dropout=0.0,
+            word_deletion=0.0,
+            head=self.head.runlocal(),
         )
 
     def in_graded_scenes(self) -> "TextField":

@@ -28,7 +28,10 @@ class ImageReader(FieldReader):
     reduced: bool = True
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> np.ndarray:
-        """A random resized crop, mirrored unless a drawn text has a word that this makes untrue."""
+        """A random resized crop, mirrored unless a drawn text has a word that this makes untrue.
+
+        Then perhaps a rectangle of it is erased.
+        """
         del name
         image = transforms.training_view(
             column_of(record, self.field.column, drawing.source),
@@ -42,7 +45,11 @@ class ImageReader(FieldReader):
         )  # [S, S, 3]
         wanted = drawing.rng.random() < self.field.flip
         mirrored = wanted and not has_word(drawing.said, self.field.flip_unsafe_words)
-        return transforms.flip(image) if mirrored else image
+        image = transforms.flip(image) if mirrored else image
+        # No number is drawn where nothing is erased, so that other draws are as without the key.
+        if self.field.erasing and drawing.rng.random() < self.field.erasing:
+            return transforms.erase(image, self.field.mean, drawing.rng)
+        return image
 
     def stack(self, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """{"pixels": uint8 [n, S, S, 3]}; None is a black image."""

@@ -23,7 +23,7 @@ from big_retrieval.data.sources import (
     texts_of,
     title_of,
 )
-from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
+from big_retrieval.data.text.tokenizer import FixedLengthTokenizer, drop_words
 from big_retrieval.errors import Damaged, UserError
 
 if TYPE_CHECKING:
@@ -201,18 +201,33 @@ class TextReader(FieldReader):
     field: "TextField"
     tokenizer: FixedLengthTokenizer | None = None
 
+    def check(self, path: str, source: RecordSource) -> None:
+        """There is an unknown token where words become one."""
+        del source
+        if self.field.word_dropout and self.tokenizer and not self.tokenizer.unknown_token:
+            raise UserError(
+                f"{path}.word_dropout is {self.field.word_dropout:g}, but the tokenizer has no "
+                "token for unknown words that a text can hold: set it to 0, or take word_deletion."
+            )
+
     def lacks(self, record: Record) -> bool:
         """Neither a text nor a title."""
         return is_absent(record.get(self.field.column)) and is_absent(record.get(self.field.title))
 
     def draw(self, name: str, record: Record, drawing: Drawing) -> Text:
-        """One of the record's texts."""
+        """One of the record's texts, perhaps without some of its words."""
         texts = record_texts(record, self.field, drawing.source, drawing.place)
         number = int(drawing.rng.integers(len(texts)))
         drawing.texts[name] = Drawn(number, len(texts))
         text = texts[number]
         drawing.said += (text,) if isinstance(text, str) else text
-        return text
+        shares = self.field.word_dropout, self.field.word_deletion
+        if self.tokenizer is None or shares == (0, 0):
+            return text
+        if isinstance(text, str):
+            return drop_words(text, *shares, self.tokenizer, drawing.rng)
+        title, body = (drop_words(each, *shares, self.tokenizer, drawing.rng) for each in text)
+        return title, body
 
     def stack(self, values: Sequence[Text | None]) -> dict[str, np.ndarray]:
         """{"ids": int32 [n, L], "mask": bool [n, L]}; None is an empty text.

@@ -26,6 +26,8 @@ CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # of values in [0, 1]
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 _CROP_TRIES = 10
+_ERASED_SHARE = (0.02, 0.33)  # of the area
+_ERASED_RATIO = (1 / 3.3, 1 / 0.3)  # width/height
 
 
 def resize(
@@ -142,6 +144,23 @@ def crop_box(
     Its share of the area is uniform in `scale`, its width/height log-uniform in `ratio`, its
     place uniform. Where no such part fits in the image, the largest central one is taken.
     """
+    found = _draw_box(rows, columns, scale, ratio, rng)
+    if found is not None:
+        return found
+    aspect = min(max(columns / rows, ratio[0]), ratio[1])
+    width = max(1, min(columns, round(rows * aspect)))
+    height = max(1, min(rows, round(columns / aspect)))
+    return (rows - height) // 2, (columns - width) // 2, height, width
+
+
+def _draw_box(
+    rows: int,
+    columns: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    rng: np.random.Generator,
+) -> Box | None:
+    """A part of an image as `crop_box` draws it; None: some tries gave none that fits."""
     for _ in range(_CROP_TRIES):
         area = rows * columns * rng.uniform(*scale)
         aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
@@ -150,10 +169,32 @@ def crop_box(
             top = int(rng.integers(rows - height + 1))
             left = int(rng.integers(columns - width + 1))
             return top, left, height, width
-    aspect = min(max(columns / rows, ratio[0]), ratio[1])
-    width = max(1, min(columns, round(rows * aspect)))
-    height = max(1, min(rows, round(columns / aspect)))
-    return (rows - height) // 2, (columns - width) // 2, height, width
+    return None
+
+
+def erase(
+    image: np.ndarray, colour: tuple[float, float, float], rng: np.random.Generator
+) -> np.ndarray:
+    """Fills a drawn rectangle of an image: Random Erasing, with torchvision's sizes.
+
+    Its share of the area is uniform in 0.02 to 0.33, its height/width log-uniform in 0.3 to 3.3.
+
+    Args:
+      image: uint8 [H, W, 3].
+      colour: of the rectangle, in [0, 1].
+      rng: random numbers.
+
+    Returns:
+      A changed copy; the same array where no rectangle that was drawn fits.
+    """
+    rows, columns = image.shape[:2]
+    box = _draw_box(rows, columns, _ERASED_SHARE, _ERASED_RATIO, rng)
+    if box is None:
+        return image
+    top, left, height, width = box
+    out = image.copy()
+    out[top : top + height, left : left + width] = np.round(np.multiply(colour, 255))
+    return out
 
 
 def resize_center_crop(image: np.ndarray, size: int) -> np.ndarray:

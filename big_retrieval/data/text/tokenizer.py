@@ -1,5 +1,6 @@
 """What all tokenizers have in common: texts in, ids of a fixed length out, saved as one file."""
 
+import functools
 import html
 import json
 import os
@@ -79,7 +80,12 @@ class FixedLengthTokenizer:
         padding = {self._pad_id} if self.id_to_token(self._pad_id) in _PAD_NAMES else set()
         return frozenset(special | own | padding | {*self._before, *self._after})
 
-    @property
+    @functools.cached_property
+    def special_tokens(self) -> frozenset[str]:
+        """The strings of `special_ids`."""
+        return frozenset(self.id_to_token(number) for number in self.special_ids)
+
+    @functools.cached_property
     def unknown_token(self) -> str:
         """What stands for an unknown word, also where a text has it as a word; "": nothing.
 
@@ -261,6 +267,33 @@ class FixedLengthTokenizer:
             return cls.from_json(text)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
+
+
+def drop_words(
+    text: str,
+    dropout: float,
+    deletion: float,
+    tokenizer: FixedLengthTokenizer,
+    rng: np.random.Generator,
+) -> str:
+    """A text some of whose words are the unknown token or missing; special tokens stay.
+
+    Args:
+      text: any.
+      dropout: probability that a word becomes the unknown token.
+      deletion: share of the words that are deleted afterwards; their number is rounded down.
+      tokenizer: says what the words are.
+      rng: random numbers; none is drawn for a share of 0.
+    """
+    words, special = tokenizer.words(text), tokenizer.special_tokens
+    places = np.array([n for n, word in enumerate(words) if word not in special], int)
+    gone = set()
+    if dropout:
+        for place in places[rng.random(len(places)) < dropout].tolist():
+            words[place] = tokenizer.unknown_token
+    if count := int(deletion * len(places)):
+        gone = set(rng.choice(places, count, replace=False).tolist())
+    return tokenizer.joined([word for n, word in enumerate(words) if n not in gone])
 
 
 def _frame(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
