@@ -30,6 +30,7 @@ from big_retrieval.config import recipe
 from big_retrieval.losses.function import Context, LossFunction, Result
 from big_retrieval.losses.ltd import rows_with
 from big_retrieval.losses.pairwise import mean
+from big_retrieval.models.decoders import decoder_input
 
 BUCKETS = 64  # of words; two words may fall into one
 RECORDS = 4000
@@ -37,18 +38,15 @@ RECORDS = 4000
 
 @config.register("loss")
 @dataclass(frozen=True)
-class WordDecoder(config.Loss):
+class WordDecoder(config.DecoderLoss):
     """Cross-entropy of a yes or no for every bucket of words, the mean over all of them."""
 
     type: Literal["word_decoder"] = "word_decoder"
-    field: str = "text"  # whose embeddings are read
     target: str = "words"  # the array field that holds 1 for every bucket with a word, else 0
 
     def check(self, config: config.Config, path: str) -> Iterator[str]:
         """What is wrong with the keys, a sentence each."""
-        if self.field not in config.encoded:
-            known = ", ".join(config.encoded)
-            yield f"{path}.field is {self.field!r}, which no tower reads; known: {known}."
+        yield from super().check(config, path)
         target = config.fields.get(self.target)
         if target is None or target.side != "target":
             known = ", ".join(config.side("target")) or "none"
@@ -57,7 +55,7 @@ class WordDecoder(config.Loss):
     def build(self, config: config.Config, name: str) -> "WordDecoderLoss":
         """What computes it."""
         (buckets,) = config.fields[self.target].shapes()["values"][0]
-        return WordDecoderLoss(self, name, buckets)
+        return WordDecoderLoss(self, name, buckets, bool(self.reads_vectors(config)))
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,11 @@ class WordDecoderLoss(LossFunction):
     part: WordDecoder
     name: str
     buckets: int
+    pooled: bool
 
     def module(self) -> nn.Module:
         """The layer, with parameters `losses/<name>/...`."""
-        return Layer(self.part.field, self.buckets)
+        return Layer(self.part.field, self.buckets, self.pooled)
 
     def __call__(self, context: Context) -> Result:
         """The mean over the rows of the global batch that have both; the share of right ones."""
@@ -88,14 +87,15 @@ class Layer(nn.Module):
 
     field: str
     buckets: int
+    pooled: bool
 
     @nn.compact
     def __call__(
         self, reps: Any, fields: Mapping[str, Any], *, train: bool, rows: jax.Array | None
     ) -> jax.Array:
-        """Embeddings [b, M, N] of a field -> [b, buckets]."""
-        x = reps.embeddings[self.field]
-        return nn.Dense(self.buckets, name="layer")(x.reshape(len(x), -1))
+        """Embeddings [b, M, N] of a field, or what `DecoderLoss` says instead -> [b, buckets]."""
+        x = decoder_input(reps, fields, self.field, self.pooled)  # [b, M * N]
+        return nn.Dense(self.buckets, name="layer")(x)
 
 
 def get_config(arg: str = "") -> recipe.Editable:

@@ -37,7 +37,7 @@ from big_retrieval.config.loss import (
     Sparsity,
     Triplet,
 )
-from big_retrieval.config.ltd import InputTarget, LatentTarget
+from big_retrieval.config.ltd import DecoderLoss, InputTarget, LatentTarget
 from big_retrieval.config.optimizer import (
     Ema,
     GroupRate,
