@@ -47,6 +47,7 @@ COMMANDS = {
         ("examples", "vocabulary"),
     ),
     "mine": Command("mine", "Find hard negatives with a model or BM25."),
+    "targets": Command("targets", "Compute a vector for every caption, as targets of losses."),
     "compare": Command("compare", "Compare two systems query by query, with significance tests."),
     "sweep": Command("sweep", "Train a list of configurations with several seeds each."),
     "report": Command("report", "Write the report of a run, or a table of several runs."),

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.config import Config, schema
-from big_retrieval.io import durable
-from big_retrieval.io.manifest import to_json
+from big_retrieval.io.appended import AppendedFile
 from big_retrieval.mining.choice import MiningOptions, QueryResults, choose
 from big_retrieval.mining.searchers import CandidateSearcher
 from big_retrieval.mining.task import Task
@@ -60,9 +58,10 @@ def mine(
         progress = ProgressCounter("queries", len(asked) - file.done)
         for start in range(file.done, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
-            file.add(_rows(task, searcher, part, options, depth, file.dropped), len(part))
+            file.write(_rows(task, searcher, part, options, depth, file.dropped), len(part))
             progress.add(len(part))
         progress.close()
+        locks.check()
         file.finish()
     counts, made = file.counts, sum(number * count for number, count in file.counts.items())
     each = made / max(1, counts.total())
@@ -133,16 +132,8 @@ def _passage(task: Task, document: int) -> dict[str, Any]:
     return {"title": title, "text": text, "passage_id": task.document_id(document)}
 
 
-class Output:
+class Output(AppendedFile):
     """Writes the rows of some queries at a time.
-
-    Until all rows are written, they are in `<file>.partial`; `<file>.partial.json` says how many
-    queries are done and from what the rows were made.
-
-    Args:
-      path: the file.
-      determines: everything that determines the rows, for JSON. If an interrupted file was made
-        from the same, its rows stay and others are added; else the file begins anew.
 
     Attributes:
       done: queries whose rows are written.
@@ -151,29 +142,12 @@ class Output:
     """
 
     def __init__(self, path: Path, determines: Mapping[str, Any]):
-        self._path, self._partial = path, path.with_name(path.name + ".partial")
-        self._state = path.with_name(path.name + ".partial.json")
-        self._determines = json.loads(to_json(dict(determines)))
-        durable.make_folder(path.parent)
-        known = self._known()
-        self.done = int(known.get("queries", 0))
-        self.counts = Counter({int(n): count for n, count in known.get("counts", {}).items()})
-        self.dropped = Counter(known.get("dropped", {}))
-        self._file = self._partial.open("r+b" if known else "wb")
-        self._file.truncate(int(known.get("bytes", 0)))  # what came after it has no count
-        self._file.seek(0, os.SEEK_END)
+        super().__init__(path, determines)
+        self.done = int(self.noted.get("queries", 0))
+        self.counts = Counter({int(n): count for n, count in self.noted.get("counts", {}).items()})
+        self.dropped = Counter(self.noted.get("dropped", {}))
 
-    def _known(self) -> dict[str, Any]:
-        """The state of an interrupted file; {}: none, or one that was made from something else."""
-        try:
-            known = json.loads(self._state.read_bytes())
-            size = self._partial.stat().st_size
-        except (OSError, ValueError):
-            return {}
-        same = known.get("determines") == self._determines and known["bytes"] <= size
-        return known if same else {}
-
-    def add(self, rows: Iterable[Mapping[str, Any]], queries: int) -> None:
+    def write(self, rows: Iterable[Mapping[str, Any]], queries: int) -> None:
         """Writes rows, and then notes how far the file goes.
 
         Args:
@@ -181,30 +155,12 @@ class Output:
           queries: how many queries the rows are of; a query may have no row.
         """
         locks.check()
+        lines = []
         for row in rows:
             self.counts[len(row["hard_negative_ctxs"])] += 1
-            self._file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+            lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode())
         self.done += queries
-        state = {"determines": self._determines, "queries": self.done, "bytes": self._file.tell()}
-        durable.write_bytes(
-            self._state, to_json({**state, "counts": self.counts, "dropped": self.dropped})
-        )
-
-    def finish(self) -> None:
-        """Gives the file its name."""
-        self._file.close()
-        locks.check()
-        durable.publish(self._partial, self._path)
-        self._state.unlink(missing_ok=True)
-
-    def __enter__(self) -> "Output":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leaves the rows for the next run."""
-        self._file.close()
+        self.add(lines, {"queries": self.done, "counts": self.counts, "dropped": self.dropped})
 
 
 def data_sha256(task: Task, asked: np.ndarray) -> str:

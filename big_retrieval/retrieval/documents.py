@@ -90,12 +90,7 @@ def open_records(
     Raises:
       UserError: a file is missing, of no known kind or empty, or it lacks a column.
     """
-    paths = []
-    for pattern in patterns.split(","):
-        found, missing = open_files.expand(pattern.strip())
-        if missing:
-            raise UserError(f"--{flag}: there is no file {missing[0]!r}; check the path.")
-        paths += found
+    paths = open_files.files_of_flag(flag, patterns)
     table, _ = open_files.table_of(paths, functools.partial(_open, reader=reader))
     reader = _fitting(reader, table)
     image = tuple(dict.fromkeys(reader.images.values()))

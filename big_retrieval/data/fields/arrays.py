@@ -34,16 +34,22 @@ def make_reader(field: ArrayField, tools: Tools) -> "ArrayReader":
     aligned = tools.fields[field.aligned_with].build(tools) if field.aligned_with else None
     if aligned is None or not field.file or field.column or tools.source is None:
         return ArrayReader(field, aligned)
+    counts, texts = all_texts(tools.source, aligned)
+    return ArrayReader(field, aligned, np.cumsum([0, *counts]), texts_sha256(texts))
+
+
+def all_texts(source: RecordSource, reader: FieldReader) -> tuple[list[int], list[Text]]:
+    """How many texts each record has, and all of them in order; a damaged record has none."""
     counts, texts = [], list[Text]()
-    for index in range(len(tools.source)):
+    for index in range(len(source)):
         try:
-            with record_at(place_of(tools.source, index)):
-                found = source_texts(tools.source, index, aligned)
+            with record_at(place_of(source, index)):
+                found = source_texts(source, index, reader)
         except Damaged:
-            found = ()  # a damaged record has no rows
+            found = ()
         counts.append(len(found))
         texts += found
-    return ArrayReader(field, aligned, np.cumsum([0, *counts]), texts_sha256(texts))
+    return counts, texts
 
 
 @dataclass(frozen=True)
@@ -265,7 +271,7 @@ def open_store(file: str) -> np.ndarray:
     except OSError as problem:
         raise UserError(
             f"the file of arrays {file} cannot be read ({problem.strerror or problem}); give "
-            "another in config.fields.<field>.file."
+            "another in config.fields.<field>.file, or --vectors."
         ) from None
     except (ValueError, EOFError) as problem:
         raise UserError(f"the file of arrays {file} is no .npy file ({problem}).") from None
@@ -290,7 +296,19 @@ def save_store(file: str | Path, rows: np.ndarray, texts: Sequence[Text]) -> Non
     if len(rows) != len(texts):
         raise ValueError(f"{file}: {len(rows)} rows for {len(texts)} texts; give one for each.")
     np.save(file, rows)
-    write_bytes(_beside(file), to_json({"count": len(texts), "sha256": texts_sha256(texts)}))
+    save_texts(file, texts)
+
+
+def save_texts(file: str | Path, texts: Sequence[Text], **about: Any) -> None:
+    """Writes the hash of the texts beside a store that is written already; see `save_store`.
+
+    Args:
+      file: the .npy file.
+      texts: of all training records, in their order.
+      **about: what else is told of the store, for JSON.
+    """
+    found = {"count": len(texts), "sha256": texts_sha256(texts), **about}
+    write_bytes(_beside(file), to_json(found))
 
 
 def texts_sha256(texts: Iterable[Text]) -> str:

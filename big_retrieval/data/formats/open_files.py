@@ -104,6 +104,21 @@ def files_of(pattern: str, how_to_get: str) -> list[Path]:
     return found
 
 
+def files_of_flag(flag: str, patterns: str) -> list[Path]:
+    """The files of paths, patterns and {00..99} ranges that are separated by commas, in order.
+
+    Raises:
+      UserError: there is none; the sentence names the flag.
+    """
+    paths = []
+    for pattern in patterns.split(","):
+        found, missing = expand(pattern.strip())
+        if missing:
+            raise UserError(f"--{flag}: there is no file {missing[0]!r}; check the path.")
+        paths += found
+    return paths
+
+
 def expand(pattern: str) -> tuple[list[Path], list[str]]:
     """The files of a path, a pattern or a {00..99} range, in order, and what leads to none.
 
