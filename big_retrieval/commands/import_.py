@@ -49,7 +49,7 @@ def _import(out: Path) -> None:
     from big_retrieval.train.checkpoint import write_model
 
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"--out {out} is there and not empty; give a new folder.")
+        raise UserError(f"--out {out} exists and is not empty; give a new folder.")
     like = cli.load_config() if cli.CONFIG.value is not None else None
     model = import_model(
         str(FROM.value),

@@ -190,7 +190,7 @@ def _usable(
         except UserError as problem:  # a column that other records have; see `try_record`
             damaged.append((candidate, place_of(source, candidate), str(problem).rstrip(".")))
     raise UserError(
-        f"{source.name}: {TRIES} records in a row are damaged, the last one: {damaged[-1][1]}, "
+        f"{source.name}: {TRIES} records in a row are damaged, the last problem: {damaged[-1][1]}, "
         f"{damaged[-1][2]}; mend the data."
     )
 

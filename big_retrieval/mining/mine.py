@@ -54,7 +54,7 @@ def mine(
     }
     with Output(out, determines) as file:
         if file.done:
-            log.info(f"goes on after the {file.done:,} queries that {out}.partial has")
+            log.info(f"resuming after the {file.done:,} queries in {out}.partial")
         progress = ProgressCounter("queries", len(asked) - file.done)
         for start in range(file.done, len(asked), QUERIES):
             part = asked[start : start + QUERIES]
@@ -65,7 +65,7 @@ def mine(
         file.finish()
     counts, made = file.counts, sum(number * count for number, count in file.counts.items())
     each = made / max(1, counts.total())
-    log.info(f"{made:,} negatives, {each:.1f} a query; {counts[0]:,} without")
+    log.info(f"{made:,} negatives, {each:.1f} a query; {counts[0]:,} queries without negatives")
     if file.dropped:
         reasons = (f"{count:,} x {why}" for why, count in file.dropped.most_common())
         log.info(f"skipped: {'; '.join(reasons)}")

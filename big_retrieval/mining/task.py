@@ -121,7 +121,7 @@ def make_task(config: Config, data: Source, tokenizer: Any, documents: str | Non
     for side in ("query", "document"):
         names = config.side(side, "text")
         if not names:
-            raise UserError(f"config.fields has no text field on the {side} side to be written.")
+            raise UserError(f"config.fields has no text field on the {side} side to mine with.")
         texts.append(readers[min(names)])
     source = make_source(data)
     if not isinstance(source, JudgedSource):

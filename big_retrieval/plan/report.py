@@ -32,9 +32,9 @@ def brief(per_device: dict[str, int], usable: float | None) -> dict[str, str]:
     limit = "" if usable is None else f" of {gib(usable)} usable"
     return {
         "memory": f"{gib(p['total'])} a device{limit}, by formulas (--plan says more)",
-        "of it": f"parameters and optimiser {gib(p['parameters'] + p['optimiser'])}, activations "
-        f"{gib(p['activations'])}, representations and loss {gib(p['representations'] + p['loss'])}"
-        f", batch {gib(p['batch'])}",
+        "memory parts": f"parameters and optimiser {gib(p['parameters'] + p['optimiser'])}, "
+        f"activations {gib(p['activations'])}, representations and loss "
+        f"{gib(p['representations'] + p['loss'])}, batch {gib(p['batch'])}",
     }
 
 
@@ -86,8 +86,8 @@ def _costs(plan: dict[str, Any]) -> list[str]:
     return [
         *lines,
         f"  about {expected['step_seconds']:.3g} s, {expected['pairs_per_second']:,.0f} pairs/s, "
-        f"MFU {expected['mfu']:.0%}; {expected['exposed_wire_seconds']:.2g} s of it spent waiting "
-        "for the wire",
+        f"MFU {expected['mfu']:.0%}; {expected['exposed_wire_seconds']:.2g} s of this are spent "
+        "waiting for the wire",
         f"  (arithmetic on the data sheet at {expected['achievable_share']:.0%} of the peak, not a "
         "measurement)",
     ]

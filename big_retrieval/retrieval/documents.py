@@ -155,7 +155,7 @@ def read(
                 flags = " and ".join(_flags(reader))
                 raise UserError(
                     f"none of the first {index + 1} {reader.what} can be used: name their columns "
-                    f"with {flags}, or mend them; the last one: {problem}"
+                    f"with {flags}, or mend them; the last problem: {problem}"
                 ) from None
         if len(rows) == size:
             yield rows

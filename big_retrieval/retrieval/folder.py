@@ -100,13 +100,13 @@ def begin(folder: Path) -> Path:
       UserError: the index's folder, or the one to write to, exists already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder} is there and not empty; give a new folder.")
+        raise UserError(f"--out {folder} exists and is not empty; give a new folder.")
     target = folder.resolve()  # a link to an empty folder stays a link
     partial = target.with_name(target.name + ".partial")
     if (partial / MARK).exists() or (partial / ABOUT).exists():
         durable.remove(partial)  # of a build that was interrupted
     if partial.exists():
-        raise UserError(f"{partial} is there and is needed to build --out {folder}; remove it.")
+        raise UserError(f"{partial} exists and is needed to build --out {folder}; remove it.")
     durable.make_folder(partial.parent)
     partial.mkdir()
     (partial / MARK).touch()

@@ -194,7 +194,7 @@ def test_configurations_that_cannot_be(changes: dict[str, Any], parts: list[str]
 
 
 def test_negatives_need_one_text_field_of_the_documents() -> None:
-    with pytest.raises(UserError, match=r"side 'document' is not one text field \(there: image\)"):
+    with pytest.raises(UserError, match=r"side 'document' is not one text field \(it has: image\)"):
         check(tiny(negatives__count=1, data=recipe.entry(configs.Pairs(), path="pairs.jsonl")))
 
 

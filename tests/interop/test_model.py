@@ -203,7 +203,7 @@ def test_commands(tmp_path: Path) -> None:
     assert "--from is missing" in real.stderr
     for args, words in [
         (("import", f"--from={folder}"), "--out is missing"),
-        (("import", f"--from={folder}", f"--out={out}"), "is there and not empty"),
+        (("import", f"--from={folder}", f"--out={out}"), "exists and is not empty"),
         (("evaluate", f"--init={folder}"), "--config is missing"),
         (("evaluate", f"--init={DATA / 'open_clip'}", quick), "comes without a tokenizer"),
         (("evaluate", f"--run={out}", "--pool=mean"), "go with --init"),

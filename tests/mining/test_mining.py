@@ -229,7 +229,7 @@ def test_a_run_that_was_stopped_goes_on(
     command(**flags, OUT=str(out))
     assert (out.read_bytes(), searched[3:]) == (whole, [2])
     again = capsys.readouterr().out.splitlines()
-    assert again[1].startswith("goes on after the 2 queries")
+    assert again[1].startswith("resuming after the 2 queries")
     assert again[2:4] == told[1:3]
     assert not list(tmp_path.glob("*.partial*"))
     for name, content in kept.items():

@@ -130,7 +130,7 @@ def test_a_run_starts_with_the_split(tmp_path: Path, capsys: pytest.CaptureFixtu
     total = memory.per_device(found.parts, "cpu")["total"]
     assert lines["memory"].strip().startswith(f"{report.gib(total)} a device of")
     for part in ("parameters and optimiser", "activations", "representations and loss", "batch"):
-        assert re.search(rf"{part} [\d.]+ MiB", lines["of it"])
+        assert re.search(rf"{part} [\d.]+ MiB", lines["memory parts"])
 
 
 def test_more_than_jax_takes_by_itself_is_said() -> None:

@@ -173,13 +173,13 @@ def test_a_name_that_is_taken_and_a_build_that_was_interrupted(tmp_path: Path) -
     assert not (partial / "left").exists()  # the next build begins anew
     shutil.rmtree(partial)
     partial.mkdir()
-    with pytest.raises(UserError, match=r"index.partial is there and is needed to build"):
+    with pytest.raises(UserError, match=r"index.partial exists and is needed to build"):
         folders.begin(out)  # it is not ours
     partial.rmdir()
     out.mkdir()
     shutil.rmtree(folders.begin(out))  # an empty folder may be there
     (out / "file").write_text("something")
-    with pytest.raises(UserError, match="is there and not empty"):
+    with pytest.raises(UserError, match="exists and is not empty"):
         folders.begin(out)
 
 

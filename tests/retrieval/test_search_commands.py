@@ -348,9 +348,8 @@ def test_the_commands(place: Path, lexical: Path) -> None:
     assert len(found["q1"]) == 3
     again = in_process("index", *flags, f"--out={place / 'asked'}")
     assert again.returncode == 2
-    assert again.stderr == f"error: --out {place / 'asked'} is there and not empty; give a new " + (
-        "folder.\n"
-    )
+    message = f"--out {place / 'asked'} exists and is not empty; give a new folder."
+    assert again.stderr == f"error: {message}\n"
 
 
 def test_one_question_and_several_in_a_pipe(lexical: Path) -> None:

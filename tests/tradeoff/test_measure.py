@@ -281,7 +281,7 @@ def test_the_command(tmp_path: Path) -> None:
         capture_output=True, text=True,
     )  # fmt: skip
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-    assert "is there and not empty; give a new folder" in again.stderr
+    assert "exists and is not empty; give a new folder" in again.stderr
     options = measure.TradeoffOptions
     for wrong, words in (
         (options([]), "--run is missing"),

@@ -30,7 +30,7 @@ def evals(c: Config) -> Iterator[str]:
     if c.best_metric and c.best_metric not in known and not _may_be(c, c.best_metric):
         near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
-        yield f"config.best_metric {c.best_metric!r} is of no evaluator in config.evals; {hint}"
+        yield f"config.best_metric {c.best_metric!r} is no metric of config.evals; {hint}"
 
 
 def metrics_of_all(c: Config) -> list[str]:

@@ -156,12 +156,12 @@ def negatives(c: Config) -> Iterator[str]:
     known = ", ".join(sorted(documents)) or "none"
     if n.field and (n.field not in documents or documents[n.field].modality != "text"):
         yield (
-            f"{path}.field is {n.field!r}, which is no text field of the side 'document' (there: "
+            f"{path}.field is {n.field!r}, which is no text field of the side 'document' (it has: "
             f"{known})."
         )
     if not n.field and [field.modality for field in documents.values()] != ["text"]:
         yield (
-            f"{path}.count is {n.count}, but the side 'document' is not one text field (there: "
+            f"{path}.count is {n.count}, but the side 'document' is not one text field (it has: "
             f"{known}): hard negatives are texts; name the field in {path}.field."
         )
     for name in c.fields:

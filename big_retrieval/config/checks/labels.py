@@ -18,7 +18,8 @@ def labels(c: Config) -> Iterator[str]:
         key, name = f"config.labels.{side}_field", getattr(c.labels, f"{side}_field")
         texts = [name for name, field in c.fields.items() if field.modality == "text"]
         if name and name not in texts:
-            yield f"{key} {name!r} is no text field; there are: {', '.join(texts) or 'none'}."
+            known = ", ".join(texts) or "none"
+            yield f"{key} {name!r} is no text field; the text fields are: {known}."
         elif name and not getattr(c.labels, side):
             yield f"{key} is {name!r}, but config.labels.{side} names no column; name it."
 

@@ -85,7 +85,7 @@ class Pairing:
         if config.negative == "zero" and below.any():
             self._score = np.where(below, 0, self._score)
             count = int(below.sum())
-            self.notes.append(f"{count:,} pairs have a {config.score} below 0: it counts 0")
+            self.notes.append(f"{count:,} pairs have a {config.score} below 0, which counts as 0")
         qrels.check_scores(self._score, config.score, self._at)
         self._merge_duplicates()
         self._make_scores()
@@ -98,9 +98,9 @@ class Pairing:
             policy = inverted.get(policy, policy)
         pairs = self._query, self._document, self._score
         first, self._score = qrels.distinct(*pairs, self._at, policy)
-        why = "repeat an earlier one"
+        why = "repeat an earlier pair"
         if policy != "refuse":
-            why = f"are there already; of different numbers the {policy} counts"
+            why = f"repeat an earlier pair; of different numbers the {policy} counts"
         self._keep(first, why)
 
     def _make_scores(self) -> None:
