@@ -12,7 +12,7 @@ import runpy
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -157,10 +157,16 @@ def environment(devices: int = 1, **extra: str) -> dict[str, str]:
     return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "NPROC": "16", **extra}
 
 
-def command(name: str, *flags: str) -> list[str]:
-    """`python -m big_retrieval <name>` with flags; "main": `python -m big_retrieval.main`."""
+def command(name: str, *flags: str, python: Sequence[str] = (sys.executable,)) -> list[str]:
+    """`python -m big_retrieval <name>` with flags; "main": `python -m big_retrieval.main`.
+
+    Args:
+      name: of the command.
+      flags: behind it.
+      python: what stands for `python`, e.g. the fixture `warm_python`.
+    """
     module = ["big_retrieval.main"] if name == "main" else ["big_retrieval", name]
-    return [sys.executable, "-m", *module, *flags]
+    return [*python, "-m", *module, *flags]
 
 
 def start(args: list[str], **env: str) -> subprocess.Popen[str]:

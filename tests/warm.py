@@ -4,7 +4,8 @@ To start Python and to import jax and the package takes seconds, more than many 
 the few records of a test. The server, `python tests/warm.py serve SOCKET`, imports all of it once
 and starts no backend of jax. For each client, `python tests/warm.py SOCKET WORDS` in place of
 `python WORDS`, it forks: the fork has the client's words, environment, folder and standard
-streams, and the client ends as the fork ends.
+streams, and the client ends as the fork ends. Signals to the client reach the fork: SIGINT and
+SIGTERM as such, and the fork of a client that is killed is killed.
 
 A fork is a process of its own but for this: jax has read its settings (JAX_...) in the server, the
 hashes of strings are the server's, and the modules of the package that define no flags are there.
@@ -19,8 +20,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 HEAD = 8  # bytes that say how long a request is
@@ -37,6 +39,8 @@ def client(path: str, words: list[str]) -> None:
         server.connect(path)
         socket.send_fds(server, [len(request).to_bytes(HEAD, "big")], [0, 1, 2])
         server.sendall(request)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
         status = int(server.recv(HEAD) or 1)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
@@ -57,7 +61,7 @@ def serve(path: str) -> list[str]:
         listener.listen()
         while True:
             clients = {each: pid for pid, each in running.values()}
-            ready = select.select([0, listener, *running, *clients], [], [])[0]
+            ready: list[Any] = select.select([0, listener, *running, *clients], [], [])[0]
             if 0 in ready:
                 for pid in clients.values():
                     os.kill(pid, signal.SIGKILL)
@@ -79,10 +83,12 @@ def serve(path: str) -> list[str]:
                     pid, asking = running.pop(each)
                     os.close(each)
                     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    clients.pop(asking)
                     with asking, contextlib.suppress(OSError):
                         asking.sendall(str(status).encode())
-                elif each in clients:  # the client has been killed
-                    os.kill(clients[each], signal.SIGKILL)
+                elif each in clients:
+                    number = each.recv(1)  # nothing from a client that is no more
+                    os.kill(clients[each], number[0] if number else signal.SIGKILL)
 
 
 def _receive(asking: socket.socket) -> tuple[dict, list[int]]:
@@ -98,17 +104,19 @@ def _become(asked: dict, streams: list[int]) -> None:
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(asked["folder"])
-    theirs = {name: value for name, value in asked["environment"].items() if _is_of_jax(name)}
-    if theirs != {name: value for name, value in os.environ.items() if _is_of_jax(name)}:
-        sys.exit("tests/warm.py: jax has been imported with other variables JAX_...")
+    if _settings(asked["environment"]) != _settings(os.environ):
+        sys.exit("tests/warm.py: jax has been imported with other settings")
     os.environ.clear()
     os.environ.update(asked["environment"])
     places = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [asked["folder"], *(place for place in places if place)]
 
 
-def _is_of_jax(name: str) -> bool:
-    return name.startswith("JAX_")
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What jax reads when it is imported."""
+    from jax import config
+
+    return {name: x for name, x in environment.items() if name.lower() in config.values}
 
 
 def _import_everything() -> None:

@@ -17,6 +17,7 @@ from tests.helpers import ROOT  # isort: skip
 pytestmark = pytest.mark.usefixtures("one_model")
 
 STEPS = 20
+QUICK = "--config=configs/quickstart.py:runlocal"
 FLAGS = [
     *["--config.total_steps=20", "--config.log_every=1", "--config.checkpoint_every=20"],
     *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=64"],
@@ -69,7 +70,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def processes(workdir: Path, count: int, devices: int, *flags: str) -> list[subprocess.Popen[str]]:
+def processes(
+    python: list[str], workdir: Path, count: int, devices: int, *flags: str
+) -> list[subprocess.Popen[str]]:
     """Starts the same command in several processes that find each other."""
     address = f"127.0.0.1:{free_port()}"
     started = []
@@ -80,9 +83,7 @@ def processes(workdir: Path, count: int, devices: int, *flags: str) -> list[subp
             JAX_NUM_PROCESSES=str(count),
             JAX_PROCESS_ID=str(number),
         )
-        args = command(
-            "main", "--config=configs/quickstart.py:runlocal", f"--workdir={workdir}", *flags
-        )
+        args = command("main", QUICK, f"--workdir={workdir}", *flags, python=python)
         started.append(
             subprocess.Popen(
                 args, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -92,15 +93,11 @@ def processes(workdir: Path, count: int, devices: int, *flags: str) -> list[subp
 
 
 @pytest.mark.slow
-def test_two_processes_of_four_devices(tmp_path: Path) -> None:
+def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -> None:
     env = environment(1)
-    one = [
-        *command("main", "--config=configs/quickstart.py:runlocal"),
-        f"--workdir={tmp_path / 'one'}",
-        *FLAGS,
-    ]
+    one = command("main", QUICK, f"--workdir={tmp_path / 'one'}", *FLAGS, python=warm_python)
     subprocess.run(one, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)
-    pair = processes(tmp_path / "two", 2, 4, *FLAGS)
+    pair = processes(warm_python, tmp_path / "two", 2, 4, *FLAGS)
     try:
         outputs = [process.communicate(timeout=600)[0] for process in pair]
     finally:

@@ -12,6 +12,7 @@ from big_retrieval.config import recipe
 from big_retrieval.report import page
 from big_retrieval.train import summary
 from big_retrieval.train.loop import train
+from tests.examples.helpers import SMALL
 from tests.helpers import ROOT, command, environment, losses, results, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -54,12 +55,15 @@ def test_a_run_finishes_where_nothing_but_its_curves_and_checkpoints_can_be_writ
 
 
 @pytest.mark.slow
-def test_a_run_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path) -> None:
+def test_a_run_whose_output_nobody_reads_any_more_goes_on(
+    tmp_path: Path, warm_python: list[str]
+) -> None:
     """`| head -3` ended a run before its first step."""
     process = subprocess.Popen(
         command(
             "main", "--config=configs/quickstart.py:runlocal", f"--workdir={tmp_path / 'run'}",
-            "--config.total_steps=2", "--config.report=False", "--config.log_every=1",
+            "--config.total_steps=2", "--config.report=False", "--config.log_every=1", *SMALL,
+            python=warm_python,
         ),
         cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -120,12 +120,13 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_run_on_a_full_disk_ends_with_one_sentence_and_goes_on_with_more_space(
-    small: Path,
+    small: Path, warm_python: list[str]
 ) -> None:
     run = command(
         "main", "--config=configs/quickstart.py:runlocal", f"--workdir={small / 'run'}",
         "--config.total_steps=8", "--config.log_every=1", "--config.checkpoint_every=2",
-        "--config.report=False",
+        "--config.evals.test.data.count=16", "--config.evals.colours.data.count=16",
+        "--config.report=False", python=warm_python,
     )  # fmt: skip
 
     def start() -> subprocess.CompletedProcess[str]:

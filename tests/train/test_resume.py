@@ -297,9 +297,10 @@ def test_other_data_is_noticed_by_the_next_records(stopped: Path, tmp_path: Path
         train(tiny(), tmp_path / "run", ONE)
 
 
-def run(config: Path, workdir: Path, *flags: str) -> list[str]:
+def run(python: list[str], config: Path, workdir: Path, *flags: str) -> list[str]:
+    of = [f"--config={config}:runlocal", f"--workdir={workdir}"]
     return [
-        *command("main", f"--config={config}:runlocal", f"--workdir={workdir}", *SMALL),
+        *command("main", *of, *SMALL, python=python),
         *["--config.total_steps=12", "--config.log_every=1", "--config.checkpoint_every=3"],
         *["--config.data.count=200", "--config.report=True"],
         *[SHALLOW, *flags],
@@ -319,7 +320,9 @@ def finish(args: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def process_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, float]:
+def process_whole(
+    warm_python: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, float]:
     """A config with a loss of its own, an uninterrupted run of it, and the seconds that it took."""
     folder = tmp_path_factory.mktemp("processes")
     config, workdir, begin = (
@@ -327,13 +330,13 @@ def process_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path,
         folder / "whole",
         time.monotonic(),
     )
-    finish(run(config, workdir))
+    finish(run(warm_python, config, workdir))
     return config, workdir, time.monotonic() - begin
 
 
 @pytest.mark.slow
 def test_killed_at_ten_random_moments(
-    tmp_path: Path, process_whole: tuple[Path, Path, float]
+    tmp_path: Path, warm_python: list[str], process_whole: tuple[Path, Path, float]
 ) -> None:
     """One in each tenth of a run's time; a run is killed again as long as it is not finished."""
     config, whole, length = process_whole
@@ -343,22 +346,25 @@ def test_killed_at_ten_random_moments(
         folders += 1
         workdir = tmp_path / f"cut{folders}"
         while kills and not (workdir / "results.json").exists():
-            process = launch(run(config, workdir))
+            process = launch(run(warm_python, config, workdir))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=length * (kills.pop() + rng.random()) / 10)
             process.send_signal(signal.SIGKILL)
             process.communicate()
-        finish(run(config, workdir))
+        finish(run(warm_python, config, workdir))
         same(whole, workdir)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_saves_and_exits_cleanly(
-    tmp_path: Path, process_whole: tuple[Path, Path, float], number: signal.Signals
+    tmp_path: Path,
+    warm_python: list[str],
+    process_whole: tuple[Path, Path, float],
+    number: signal.Signals,
 ) -> None:
     config, whole, _ = process_whole
-    again = run(config, tmp_path / "cut", "--config.checkpoint_every=1000")
+    again = run(warm_python, config, tmp_path / "cut", "--config.checkpoint_every=1000")
     process = launch(again)
     while not ((tmp_path / "cut" / "metrics.jsonl").exists() and losses(tmp_path / "cut")):
         assert process.poll() is None
