@@ -79,6 +79,13 @@ class RegionTransformer(Transformer):
     remat: Remat = "none"  # what the backward pass computes again
     scan: bool = False  # one compiled layer instead of `depth` (same numbers, same names)
 
+    def check_head(self, head: Any, head_path: str, path: str) -> Iterator[str]:
+        if not head.reads_positions:
+            yield (
+                f"{head_path}.type is {head.type!r}, which reads one vector, but {path} gives all "
+                "positions: take a 'shared_transformer', or a projection with pool 'first'."
+            )
+
     def positions(self, field: Any) -> int:
         return _regions(field) + 1
 

@@ -106,7 +106,7 @@ def same_inputs(
         )
     pixels = source.pixels(part)
     for name, field in config.encoded.items():
-        if field.tower != tower or field.modality == "text" or pixels is None:
+        if field.tower != tower or field.modality != "image" or pixels is None:
             continue
         for key in ("mean", "std"):
             mine, theirs = getattr(field, key), getattr(pixels, key)

@@ -249,9 +249,8 @@ def test_transformers_over_regions_and_words(case: Case) -> None:
         depth=len(layers(case, inner)),
     )
     maps = {f"fc{i + 1}": linear(case, f"{of}.pos_encoding_image.map.{2 * i}") for i in range(2)}
-    regions = tower.build(0, (), dtype=jnp.float64).apply(
-        {"params": {**maps, **layers(case, inner)}}, jnp.asarray(features), jnp.asarray(boxes)
-    )
+    params = {"params": {**maps, **layers(case, inner)}}
+    regions = jax.jit(tower.build(0, (), dtype=jnp.float64).apply)(params, features, boxes)
     shared = f"{top}.transformer_encoder_1"
     head = configs.SharedTransformer(
         dim=len(case[f"{top}.img_proj.bias"]),
@@ -263,8 +262,13 @@ def test_transformers_over_regions_and_words(case: Case) -> None:
     words = jnp.asarray(case["caption_token_feats"], jnp.float64)
     mask = jnp.arange(words.shape[1]) < case["caption_lengths"][:, None]
     for name, x, arrays in (("image", regions, {}), ("text", words, {"mask": mask})):
-        bound = module.bind({"params": {**projections, **layers(case, shared)}})
-        out = head.embed(bound, None, x, arrays, field=name, train=False, rows=None)
+
+        def embed(params: Tree, x: Any, arrays: Any, name: str = name) -> Any:
+            bound, how = module.bind(params), {"train": False, "rows": None}
+            return head.embed(bound, None, x, arrays, field=name, **how)
+
+        params = {"params": {**projections, **layers(case, shared)}}
+        out = jax.jit(embed)(params, x, arrays)
         out = out[:, 0] / jnp.linalg.norm(out[:, 0], axis=-1, keepdims=True)
         np.testing.assert_allclose(
             out, case[{"image": "z_images", "text": "z_captions"}[name]], **TOLERANCE

@@ -14,6 +14,7 @@ from big_retrieval import parallel
 from big_retrieval.config import recipe
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
+from big_retrieval.models.towers import make_model
 from big_retrieval.plan import plan
 from big_retrieval.train import imported, resume
 from big_retrieval.train.build import build_model
@@ -158,6 +159,7 @@ def test_eight_devices_and_slices_are_the_whole_on_one(family: Any) -> None:
     np.testing.assert_allclose(sliced, one, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
     changes = {**words(), "total_steps": 2, "checkpoint_every": 2}
     train(tiny(**changes), tmp_path, ONE)
@@ -177,6 +179,15 @@ def test_a_run_starts_from_a_head_with_its_averages(tmp_path: Path) -> None:
 
 
 @FAMILIES
+def test_embeddings_are_in_float32(family: Any) -> None:
+    model = make_model(alone({**family(), "dtype": "bfloat16"}), VOCAB)
+    key, inputs = jax.random.key(0), model.example_inputs()
+    reps, drawn = jax.eval_shape(lambda: model.init_with_output(key, inputs))
+    assert {x.dtype for x in jax.tree.leaves((reps.embeddings, drawn))} == {jnp.dtype("float32")}
+    assert {x.shape for x in reps.embeddings.values()} == {(1, 1, 8)}
+
+
+@FAMILIES
 def test_plans_are_made_by_tracing(family: Any) -> None:
     found = plan.make(alone(family()), plan.target(None), compiling=False)
     assert found["flops_by_part"]["towers"] > 0
@@ -190,6 +201,9 @@ def test_a_shared_head_has_a_projection_for_each_field() -> None:
     assert shapes["image_head/image_projection/kernel"] == (16, 8)
     assert shapes["image_head/text_projection/kernel"] == (12, 8)
     assert not any(name.startswith("text_head/") for name in shapes)
+    wrong = {**tern(), "fields__image__head": recipe.entry(configs.Projection(), dim=8)}
+    with pytest.raises(UserError, match=r"which reads one vector, but config.towers.regions gives"):
+        check(alone({**wrong, "fields__text__shares_head": ""}))
     other = {**tern(), "fields__text__head": recipe.entry(configs.SharedTransformer(), dim=16)}
     with pytest.raises(UserError, match=r"config.fields.text.shares_head: a head can be shared"):
         check(alone(other))
