@@ -55,8 +55,8 @@ COMMANDS = {
     "tradeoff": Command("tradeoff", "Measure quality of retrieval against latency per query."),
     "data": Command(
         "data",
-        "Inspect a config's data, convert them to shards, or split judged pairs.",
-        ("inspect", "convert", "split"),
+        "Inspect a config's data, convert them or regions of images, or split judged pairs.",
+        ("inspect", "convert", "split", "regions"),
     ),
     "configs": Command("configs", "List the configs that come with the package."),
     "completion": Command(

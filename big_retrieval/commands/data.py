@@ -1,15 +1,19 @@
-"""Looks at a config's data, writes them as shards, or splits judged pairs.
+"""Looks at a config's data, writes them as shards, splits judged pairs, or converts regions.
 
     big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
     big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
+    big-retrieval data regions --data=FILE.tsv[,FILE.tsv] --out=FOLDER
+    big-retrieval data regions --data=FOLDER --boxes=FOLDER --sizes=FILE[,FILE] --out=FOLDER
 
 `inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
 writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
 draws the four-way split of judged pairs (GCL); they are given by --config, or by the keys of a
-source of the type `graded` as flags --data.KEY.
+source of the type `graded` as flags --data.KEY. `regions` makes memory-mapped files of published
+features of image regions, which a source of the type `karpathy` reads.
 """
 
+import itertools
 from pathlib import Path
 
 from absl import flags
@@ -25,17 +29,25 @@ from big_retrieval.runtime import locks
 WORDS = 1
 WITHOUT = ("workdir",)
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
-OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split: the folder")
+OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split, regions: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
+DATA = flags.DEFINE_list("data", [], "regions: TSV files, or a folder of <id>.npz")
+BOXES = flags.DEFINE_string("boxes", "", "regions: the folder of <id>.npy, of a folder of <id>.npz")
+SIZES = flags.DEFINE_list("sizes", [], "regions: COCO's files with the images' sizes, of folders")
 
 
 def main(*words: str) -> None:
     """Reads the configuration and does what the word says."""
     actions = {"inspect": inspect, "convert": convert, "split": split}
+    if words == ("regions",):
+        regions()
+        return
     if not words or words[0] not in actions:
-        raise UserError("say what to do: big-retrieval data inspect, ... convert, or ... split.")
+        raise UserError(
+            "say what to do: big-retrieval data inspect, ... convert, ... split, or ... regions."
+        )
     if words[0] == "split" and cli.CONFIG.value is None:
         data_split.split(data_split.source_of_flags(), OUT.value)
         return
@@ -121,3 +133,43 @@ def _convert(config: Config, folder: Path) -> None:
         print(f"{damage.count:,} damaged records were skipped; {damage.file} names them")
     print(f"{index['records']:,} records in {len(index['shards'])} shards under {folder}")
     print(f"to train on them: --config.data.type=pairs --config.data.path={folder}")
+
+
+def regions() -> None:
+    """Converts published features of regions into memory-mapped files.
+
+    Raises:
+      UserError: flags that do not go together, or files that are missing or damaged.
+    """
+    from big_retrieval.data.formats.region_files import folder_regions, tsv_regions, write_folder
+
+    if not DATA.value or not OUT.value:
+        raise UserError("--data (TSV files or a folder) and --out (a folder) are both needed.")
+    paths, folder = [Path(name) for name in DATA.value], Path(OUT.value)
+    for path in (*paths, *map(Path, SIZES.value), *([Path(BOXES.value)] if BOXES.value else ())):
+        if not path.exists():
+            raise UserError(f"{path} is not on this machine: check the path.")
+    if paths[0].is_dir():
+        if len(paths) > 1 or not BOXES.value or not SIZES.value:
+            raise UserError(
+                "--data is a folder of <id>.npz: name one, with --boxes (the folder of <id>.npy) "
+                "and --sizes (COCO's files of captions, with the width and height of each image)."
+            )
+        found = folder_regions(paths[0], Path(BOXES.value), [Path(name) for name in SIZES.value])
+        about = sum(1 for _ in paths[0].glob("*.npz"))
+    else:
+        found = itertools.chain.from_iterable(map(tsv_regions, paths))
+        about = sum(map(_lines, paths))
+    with cli.owning(locks.in_folder(folder), folder):
+        count, again = write_folder(found, folder, about)
+    if again:
+        print(f"{again:,} images occur a second time, and were skipped")
+    print(f"{count:,} images under {folder}")
+    print(f"to train on them: --config.data.type=karpathy --config.data.regions={folder}")
+
+
+def _lines(path: Path) -> int:
+    """About how many lines a file has, all of which are about as long as the first one."""
+    with path.open("rb") as file:
+        first = len(file.readline())
+    return path.stat().st_size // max(1, first)
