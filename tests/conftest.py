@@ -94,9 +94,11 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]
 def one_model() -> Iterator[None]:
     """Runs of a module that compute the same step share it: to trace one anew takes seconds.
 
-    Not for tests that replace a part of a model or of a loss.
+    They do not say either how much memory a step needs, which traces the towers four times more;
+    tests/plan and commands in processes of their own do. Not for tests that replace a part of a
+    model or of a loss.
     """
-    from big_retrieval.train import setup
+    from big_retrieval.train import setup, summary
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
@@ -111,4 +113,5 @@ def one_model() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "build_model", build_model)
+        patch.setattr(summary, "_memory", lambda run: {})
         yield

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_model")
 
 DATA = Path(__file__).parent / "data"
 CLIP = str(DATA / "open_clip")
+ONE = jax.devices()[:1]
 WORDS = 40  # of the models in data/
 
 
@@ -114,7 +116,7 @@ def test_sixteen_class_tokens_begin_near_the_model() -> None:
 @pytest.mark.slow
 def test_sixteen_class_tokens_train_from_a_loss_near_the_models(tmp_path: Path) -> None:
     for name, m in (("one", 1), ("many", 16)):
-        train(clip_config(m, total_steps=3), tmp_path / name)
+        train(clip_config(m, total_steps=3), tmp_path / name, ONE)
     one, many = losses(tmp_path / "one"), losses(tmp_path / "many")
     assert np.isfinite(list(many.values())).all()
     assert many[1] == pytest.approx(one[1], abs=0.02 * one[1])
@@ -266,7 +268,7 @@ def test_training_starts_there_and_resumes_without_the_file(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_own_runs_are_sources_whole_or_by_tower(tmp_path: Path) -> None:
-    train(clip_config(init={}, total_steps=2), tmp_path / "run")
+    train(clip_config(init={}, total_steps=2), tmp_path / "run", ONE)
     weights = {k: np.asarray(x) for k, x in names_of(load(tmp_path / "run").weights).items()}
     whole = start(towers(clip_config(), model=configs.Init(path=str(tmp_path / "run"))))
     assert set(whole.params) == set(weights)

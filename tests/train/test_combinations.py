@@ -34,11 +34,6 @@ def decoder(target: dict[str, Any], **keys: Any) -> dict[str, Any]:
 BOUND = {"constraint": configs.Constraint(bound=0.5, rate=0.5)}
 
 
-def oblique_graded() -> Config:
-    """Class tokens, pairs with weights, an average of fields on their spheres."""
-    return graded(tokens=4, topology="oblique", total_steps=3)
-
-
 def fields_constrained() -> Config:
     """Queries beside two document fields; a decoder of their words is held to a bound."""
     words = recipe.entry(configs.InputTarget(), field="query", words=8, hidden=6, **BOUND)
@@ -90,8 +85,8 @@ def lexical_beside_dense() -> Config:
 
 
 CASES: list[Callable[[], Config]] = [
-    oblique_decoder, lexical_beside_dense, fields_constrained, oblique_graded, geodesic_triplet,
-    lexical_decoder, negatives_sigmoid,
+    oblique_decoder, lexical_beside_dense, fields_constrained, geodesic_triplet, lexical_decoder,
+    negatives_sigmoid,
 ]  # fmt: skip
 
 

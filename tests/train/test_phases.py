@@ -77,13 +77,12 @@ def test_resumed_where_the_second_phase_begins_on_two_devices(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("averaging", [configs.Swa(), configs.Ema(decay=0.9)])
-def test_resumed_with_slices_and_averages(tmp_path: Path, devices: int, averaging: Any) -> None:
+def test_resumed_with_slices_and_averages(tmp_path: Path, averaging: Any) -> None:
+    """On two devices; on one, test_resume and `test_swa_ends_an_epoch_with_its_mean` do so."""
     config = {"microbatch": 8, "optimizer__averaging": recipe.entry(averaging)}
-    chosen = jax.devices()[:devices]
-    train(phased(**config), tmp_path / "whole", chosen)
-    in_parts(config, (1, 4, 6, 7), tmp_path / "parts", chosen)
+    train(phased(**config), tmp_path / "whole", jax.devices()[:2])
+    in_parts(config, (1, 4, 6, 7), tmp_path / "parts", jax.devices()[:2])
     same(tmp_path / "whole", tmp_path / "parts")
 
 

@@ -154,16 +154,21 @@ def test_frozen_tower_does_not_move() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [{"scan": True}, {"remat": "block"}, {"remat": "dots"}])
-def test_execution_choices_change_no_number_and_no_name(change: dict[str, Any]) -> None:
-    plain_step, state, batch = prepare(towers__image__depth=2, towers__text__depth=2)
-    keys = {f"towers__{t}__{k}": v for t in ("image", "text") for k, v in change.items()}
-    other_step, other, _ = prepare(towers__image__depth=2, towers__text__depth=2, **keys)
-    assert jax.tree.structure(state) == jax.tree.structure(other)
+def test_execution_choices_change_no_number_and_no_name() -> None:
+    depth = {"towers__image__depth": 2, "towers__text__depth": 2}
+    step, state, batch = prepare(**depth)
+    names, expected = jax.tree.structure(state), []
     for _ in range(3):
-        state, out = plain_step(state, batch)
-        other, found = other_step(other, batch)
-        np.testing.assert_allclose(found["loss"], out["loss"], rtol=1e-5)
+        state, out = step(state, batch)
+        expected.append(out["loss"])
+    for key, value in (("scan", True), ("remat", "block"), ("remat", "dots")):
+        other_step, other, _ = prepare(
+            **depth, **{f"towers__{tower}__{key}": value for tower in ("image", "text")}
+        )
+        assert jax.tree.structure(other) == names
+        for loss in expected:
+            other, found = other_step(other, batch)
+            np.testing.assert_allclose(found["loss"], loss, rtol=1e-5, err_msg=f"{key} {value}")
 
 
 DROPOUT = {"towers__text__dropout": 0.3, "towers__image__dropout": 0.3}

@@ -14,7 +14,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from big_retrieval.train.loop import train
 from tests.helpers import losses, results, rows, tiny
-from tests.train.test_graded_training import graded
+from tests.train.test_graded_training import graded, untrained
 from tests.train.test_lexical_training import agree
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -185,9 +185,10 @@ def test_text_to_image_learns(tmp_path: Path) -> None:
     evals = {"test": recipe.entry(configs.Retrieval(), data=test, modes=("bag",))}
     changes = {"data__count": 400, "batch_size": 32, "evals": evals, "log_every": 20,
                "checkpoint_every": 300, "towers__image__depth": 2}  # fmt: skip
-    train(pictures(total_steps=1, **changes), tmp_path / "before", ONE)
-    train(pictures(total_steps=300, **changes), tmp_path / "run", ONE)
-    first, last = results(tmp_path / "before"), results(tmp_path / "run")
+    config = pictures(total_steps=300, **changes)
+    first = untrained(config, tmp_path / "run")
+    train(config, tmp_path / "run", ONE)
+    last = results(tmp_path / "run")
     assert last["loss"] < 0.9 * rows(tmp_path / "run")[0]["loss"]
     for way in ("text_to_image", "bag/text_to_image"):
         name = f"retrieval/test/{way}/mean_rank"
