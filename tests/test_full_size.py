@@ -63,10 +63,33 @@ LEXICAL = {  # VDR's and its baselines; 1 is the logit scale
     ("medical", "init=none,method=dpr"): cut(MINILM, 64, 384) + 1,
     ("medical", "init=none,method=splade"): cut(MINILM, 64, 384) + 2 * 384 + COLUMNS + 1,
 }
+RESNET50 = 25_557_032 - 2048 * 1000 - 1000  # torchvision's, without its classifier
+GRU_WORDS = VOCAB * 300 + 2 * 3 * 512 * (300 + 512 + 2)  # both directions
+PROJECTOR = 1024 * 1024 + 1024 * 1024  # of captions
+DECODER = 2 * (1024 * 1024 + 1024) + 1024 * 768 + 768
+INPUT_DECODER = VOCAB * 300 + 3 * 1024 * (300 + 1024 + 2) + (1024 + 1) * VOCAB
+IMAGE_BASE = RESNET50 + 2048 * 2048 + 2048 * 1024
+GRAPH = 2049 * 1024 + 4 * (4 * 1025 * 1024 + 2 * 1024) + 3 * 1024 * (1024 + 1024 + 2) + 2 * 1024
+POST_NORM = {d: 4 * d * (d + 1) + 2 * d * 2048 + 2048 + d + 4 * d for d in (1024, 2048)}  # a layer
+SIX_LAYERS = (VOCAB + 64 + 2 + 2) * 768 + 6 * (4 * 768 * 769 + 2 * 768 * 3072 + 3072 + 5 * 768)
+TERN = (2053 + 1 + 2048 + 1) * 2048 + 4 * POST_NORM[2048] + 2049 * 1024 + 769 * 1024
+LTD = {
+    ("ltd_f30k", ""): IMAGE_BASE + GRU_WORDS + PROJECTOR + DECODER + 1,
+    ("ltd_coco", "mode=contrastive"): IMAGE_BASE + GRU_WORDS + PROJECTOR + 1,
+    ("ltd_f30k", "loss=triplet,decoder=itd"):  # two batch norms, no logit scale
+        IMAGE_BASE + GRU_WORDS + PROJECTOR + INPUT_DECODER + 2 * 2 * 1024,
+    ("ltd_vsrn", ""): GRAPH + GRU_WORDS + PROJECTOR + DECODER + 1,
+    ("ltd_tern", ""): TERN + 2 * POST_NORM[1024] + SIX_LAYERS + DECODER + 1,
+}  # fmt: skip
 FIRST = (("vdr_t2t_msmarco", ""), ("vdr_cm_yfcc15m", ""))  # the others in slow tests
 SLOW = pytest.mark.slow
 TINY = {("quickstart", ""): None, ("emoji", ""): None}
-SMALL = (("emoji_gcl", ""), ("emoji_vdr", ""), ("scenes_vdr", ""))  # their :runlocal says all
+SMALL = (
+    ("emoji_gcl", ""),
+    ("emoji_ltd", ""),
+    ("emoji_vdr", ""),
+    ("scenes_vdr", ""),
+)  # their :runlocal says all
 
 
 def prepare(
@@ -105,7 +128,7 @@ def by_hand(c: Config, vocab_size: int) -> int:
 
 def test_every_config_is_here() -> None:
     files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
-    assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *TINY, *SMALL)}
+    assert files == {name for name, _ in (*COUNTS, *CLIPS, *LEXICAL, *LTD, *TINY, *SMALL)}
 
 
 @pytest.mark.parametrize(
@@ -138,6 +161,15 @@ def test_counts_of_vdr_and_its_baselines(name: str, arg: str) -> None:
     """From published counts of their encoders; a tied head adds a norm."""
     _, parts = prepare(name, arg)
     assert sum(parts.parameters.values()) == LEXICAL[name, arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "arg"), [key if not key[1] else pytest.param(*key, marks=SLOW) for key in LTD]
+)
+def test_counts_of_the_three_families_of_ltd(name: str, arg: str) -> None:
+    """From torchvision's count and the facts of the papers; the vocabulary is BERT's."""
+    _, parts = prepare(name, arg)
+    assert sum(parts.parameters.values()) == LTD[name, arg]
 
 
 def test_the_counts_of_the_vdr_paper() -> None:

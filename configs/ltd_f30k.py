@@ -1,0 +1,130 @@
+"""Latent target decoding on Flickr30k: a ResNet-50 and a GRU (docs/LTD.md).
+
+"Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
+Retrieval", the base model of Tables 1 and 2: 30 epochs with the ResNet and the word vectors frozen,
+then 30 epochs of everything at a tenth of the rate.
+
+Needs dataset_flickr30k.json (Karpathy's splits) with the images in a folder beside it, the word
+vectors glove.840B.300d.txt, torchvision's ResNet-50, and the vectors of the training captions:
+
+    big-retrieval targets --config=ltd_f30k --encoder=all-mpnet-base-v2 --out=f30k_targets.npy
+    big-retrieval train --config=ltd_f30k --config.init.image.path=RESNET50 --workdir=runs/ltd
+"""
+
+import math
+from typing import Any
+
+from big_retrieval import config
+from big_retrieval.config import recipe
+
+ARGUMENTS: dict[str, Any] = {
+    "mode": "constraint", "decoder": "ltd", "loss": "infonce", "eta": 0.2, "beta": 1.0,
+    "softmax": "vocabulary", "targets": "", "size": 768,
+}  # fmt: skip
+BATCH = 128
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """Arguments: runlocal; data (the folder, data/flickr30k); mode (constraint, dual, contrastive);
+    decoder (ltd, itd); loss (infonce, triplet); eta (0.2), the bound; beta (1.0), the weight;
+    softmax (of itd: vocabulary, or time, as released); targets (f30k_targets.npy) and their size
+    (768); glove (the file of word vectors; none: random ones)."""
+    glove = "data/glove.840B.300d.txt"
+    args = recipe.parse_arg(
+        arg, **ARGUMENTS | {"data": "data/flickr30k", "glove": glove, "targets": "f30k_targets.npy"}
+    )
+    return base(args, "flickr30k", "train", captions=145_000)
+
+
+def base(args: Any, name: str, train: str, captions: int) -> recipe.Editable:
+    """The base model on a data set with Karpathy's splits.
+
+    Args:
+      args: `ARGUMENTS`, `data` and `glove`.
+      name: as in dataset_<name>.json.
+      train: its splits for training.
+      captions: of the training images.
+    """
+    c = recipe.base()
+    schedule(c, captions, epochs=60)
+
+    # Model
+    c.towers.image = recipe.resnet(50)
+    head = config.Mlp(dim=1024, batch_norm=args.loss == "triplet")
+    c.fields.image = recipe.entry(config.ImageField(), head=head, erasing=0.2)
+    c.fields.image.crop_scale = (0.08, 1.0)
+    if not args.runlocal:
+        c.init.image = recipe.entry(config.Init(), path="resnet50.safetensors", head=False)
+    words(c, args, head)
+    objective(c, args)
+
+    # Optimiser: the batch norms of the frozen ResNet go by the batch, and their averages move
+    cosine = config.Schedule("cosine", interval="epoch")
+    c.optimizer.phases.heads = recipe.phase(
+        start_epoch=0, frozen="image/.*|text/token_embedding", schedule=cosine,
+        batch_stats="update",
+    )  # fmt: skip
+    c.optimizer.phases.all = recipe.phase(start_epoch=30, lr=2e-5, schedule=cosine)
+
+    # Data
+    data(c, args, name, train)
+    return recipe.runlocal(c) if args.runlocal else c
+
+
+def schedule(c: recipe.Editable, captions: int, epochs: int) -> None:
+    """Steps, AdamP, clipping, five parameters averaged in each epoch, the best sum of recalls."""
+    c.total_epochs, c.batch_size, c.dtype = epochs, BATCH, "float32"
+    epoch = math.ceil(captions / BATCH)
+    c.log_every, c.eval_every, c.checkpoint_every = 50, epoch, epoch
+    c.best_metric = "retrieval/val/rsum"
+    c.optimizer.rule, c.optimizer.lr = recipe.entry(config.AdamP()), 2e-4
+    c.optimizer.weight_decay, c.optimizer.clip_norm = 0.0, 2.0
+    c.optimizer.averaging = recipe.entry(config.Swa())
+
+
+def words(c: recipe.Editable, args: Any, head: Any) -> None:
+    """The caption encoder of the base model and of VSRN: a GRU over whole words."""
+    c.towers.text = recipe.entry(config.Gru(), glove="" if args.runlocal else args.glove)
+    c.fields.text = recipe.entry(config.TextField(), head=head, length=64)
+    c.fields.text.word_dropout = c.fields.text.word_deletion = 0.1
+    c.tokenizer = recipe.entry(config.Tokenizer(), type="words")
+    c.tokenizer.sources = ("data", "evals.val", "evals.test")  # as the authors' vocabulary
+
+
+def objective(c: recipe.Editable, args: Any) -> None:
+    """The losses between images and captions, and the decoder of captions."""
+    recipe.one_of("mode", args.mode, ("constraint", "dual", "contrastive"))
+    recipe.one_of("decoder", args.decoder, ("ltd", "itd"))
+    recipe.one_of("loss", args.loss, ("infonce", "triplet"))
+    c.topology = "sphere"
+    c.losses.main.logit_scale.update(init=1 / 0.05, learnable=False)
+    if args.loss == "triplet":
+        c.losses.main = recipe.entry(config.Triplet(), margin=0.2)
+    if args.mode == "contrastive":
+        return
+    if args.decoder == "ltd":
+        c.fields.target = recipe.entry(
+            config.ArrayField(), shape=(args.size,), aligned_with="text", file=args.targets
+        )
+        c.losses.decoder = recipe.entry(config.LatentTarget())
+    else:
+        c.losses.decoder = recipe.entry(config.InputTarget(), softmax_over=args.softmax)
+    if args.mode == "dual":
+        c.losses.decoder.weight = args.beta
+    else:
+        c.losses.decoder.constraint.bound = args.eta
+
+
+def data(c: recipe.Editable, args: Any, name: str, train: str, regions: str = "") -> None:
+    """Karpathy's splits: every caption once in an epoch; five captions an image in evaluations."""
+    splits = config.Karpathy(
+        path=f"{args.data}/dataset_{name}.json",
+        regions=regions,
+        how_to_get="download Karpathy's split files, and the images into the same folder; the "
+        "regions of images are made by `big-retrieval data regions`",
+    )
+    c.data = recipe.entry(splits, split=train, each="captions")
+    for split, every in (("val", None), ("test", 0)):
+        source = recipe.entry(splits, split=split)
+        c.evals[split] = recipe.entry(config.Retrieval(), every=every)
+        c.evals[split].data = source

@@ -1,0 +1,45 @@
+"""Latent target decoding with VSRN: graph layers and a GRU over the regions of an image.
+
+"Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
+Retrieval" (docs/LTD.md), Table 3; VSRN is "Visual Semantic Reasoning for Image-Text Matching". On
+COCO the paper's loss is InfoNCE, on Flickr30k the triplet loss. Word vectors are never trained.
+
+Needs Karpathy's split file, GloVe's word vectors, the vectors of the captions
+(`big-retrieval targets`) and the regions, which `big-retrieval data regions` makes of the published
+bottom-up files.
+"""
+
+from big_retrieval import config
+from big_retrieval.config import recipe
+from configs import ltd_coco, ltd_f30k
+
+
+def get_config(arg: str = "") -> recipe.Editable:
+    """Arguments: name (coco, flickr30k), regions (data/NAME/regions); the others as
+    configs/ltd_f30k.py, where loss and targets depend on name."""
+    glove = "data/glove.840B.300d.txt"
+    own = {"name": "coco", "data": "", "regions": "", "glove": glove, "loss": ""}
+    args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | own)
+    recipe.one_of("name", args.name, ("coco", "flickr30k"))
+    coco = args.name == "coco"
+    args.data = args.data or f"data/{args.name}"
+    args.loss = args.loss or ("infonce" if coco else "triplet")
+    args.targets = args.targets or ("coco_targets.npy" if coco else "f30k_targets.npy")
+    c = recipe.base()
+    ltd_f30k.schedule(c, ltd_coco.CAPTIONS if coco else 145_000, epochs=30)
+
+    # Model: VSRN's image encoder ends with a batch norm whatever the loss
+    c.towers.regions = recipe.entry(config.RegionGraph(), normalise_regions=coco)
+    c.fields.image = recipe.entry(config.RegionField(), head=config.Projection(dim=None))
+    ltd_f30k.words(c, args, config.Mlp(dim=1024, batch_norm=args.loss == "triplet"))
+    ltd_f30k.objective(c, args)
+
+    # Optimiser
+    c.optimizer.groups.words = recipe.group("text/token_embedding", frozen=True)
+    c.optimizer.schedule.type = "constant"
+    c.optimizer.phases.second = recipe.phase(start_epoch=15, lr=2e-5)
+
+    # Data
+    train = "train+restval" if coco else "train"
+    ltd_f30k.data(c, args, args.name, train, args.regions or f"{args.data}/regions")
+    return recipe.runlocal(c) if args.runlocal else c
