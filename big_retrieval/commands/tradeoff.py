@@ -12,7 +12,6 @@ and tradeoff.json.
 """
 
 import logging
-import shutil
 from pathlib import Path
 
 from absl import flags
@@ -33,17 +32,16 @@ LIMIT = flags.DEFINE_integer("limit", 1000, "Queries that are timed at most", lo
 ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each of them is timed", lower_bound=1)
 OUT = flags.DEFINE_string("out", None, "The folder to write to; a new one")
 BM25 = flags.DEFINE_bool("bm25", False, "Measure BM25 over the texts, too")
-WORK = "work"  # below it, while it is measured
 
 
 def main() -> None:
     """Measures and writes the files."""
     if not OUT.value:
         raise UserError("--out is missing: the folder to write the plot and its numbers to.")
-    from big_retrieval.retrieval import folder as folders
-    from big_retrieval.tradeoff import measure, page
+    from big_retrieval.tradeoff.measure import TradeoffOptions
+    from big_retrieval.tradeoff.page import make
 
-    options = measure.TradeoffOptions(
+    options = TradeoffOptions(
         checkpoints=RUN.value,
         evaluator=EVAL.value,
         queries=QUERIES.value,
@@ -55,16 +53,6 @@ def main() -> None:
     )
     out = Path(OUT.value)
     with cli.owning(locks.beside(out), out):
-        evaluators = measure.check(options)
-        partial = folders.begin(out)
-        try:
-            (partial / WORK).mkdir()
-            report = measure.measure(options, evaluators, partial / WORK)
-            shutil.rmtree(partial / WORK)
-            page.write(report, partial)
-            folders.give_name(partial, out)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
-            raise
+        make(options, out)
     print((out / "tradeoff.md").read_text())
     log.info(f"written to {out}/tradeoff.html, tradeoff.md and tradeoff.json")

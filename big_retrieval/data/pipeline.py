@@ -258,6 +258,7 @@ def _ahead(
 ) -> Any:
     """Grain's iterator over make(start), ..., make(stop - 1)."""
     threads = reading.threads
+    # Grain uses no more threads than its buffer has places.
     size = max(reading.prefetch, threads, 1)
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=size)
     batches = grain.MapDataset.range(start, stop).map(make).to_iter_dataset(ahead)

@@ -143,6 +143,7 @@ def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int 
       of: B, rows of the batch; 0: `rows`.
     """
     number = first + jnp.arange(rows)
+    # Term v falls to row v modulo B, so that every row gets about as many terms.
     turn = jnp.arange(len(active)) % (of or rows)
     return (turn[None, :] == number[:, None]) & ~active[None, :]
 

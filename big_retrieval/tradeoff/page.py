@@ -1,5 +1,6 @@
-"""Writes the numbers of a measurement as tradeoff.json, tradeoff.md and tradeoff.html."""
+"""Measures, and writes the numbers as tradeoff.json, tradeoff.md and tradeoff.html."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.report.html import document, tag
 from big_retrieval.report.numbers import labelled, number
 from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
+from big_retrieval.retrieval import folder as folders
+from big_retrieval.tradeoff import measure
+from big_retrieval.tradeoff.measure import TradeoffOptions
 from big_retrieval.tradeoff.systems import BM25
 
 Report = Mapping[str, Any]
+WORK = "work"  # in the folder, while it is measured
 _OWN_CSS = """
 .scatter { max-width: 900px; margin-bottom: 30px; }
 .scatter svg text {
@@ -24,6 +29,29 @@ _PLOTS = (
     ("Search alone", "search_ms", "milliseconds per query, search alone"),
     ("Encoding of the query and search", "latency_ms", "milliseconds per query, all of it"),
 )
+
+
+def make(options: TradeoffOptions, out: Path) -> None:
+    """Measures, and writes the three files into a new folder.
+
+    Args:
+      options: what to measure.
+      out: the folder; it appears when it is complete.
+
+    Raises:
+      UserError: what `measure` raises, or the folder is not empty.
+    """
+    evaluators = measure.check(options)
+    partial = folders.begin(out)
+    try:
+        (partial / WORK).mkdir()
+        report = measure.measure(options, evaluators, partial / WORK)
+        shutil.rmtree(partial / WORK)
+        write(report, partial)
+        folders.give_name(partial, out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
+        raise
 
 
 def write(report: Report, folder: Path) -> None:
