@@ -43,6 +43,7 @@ EXTRAS = {
         "pytest>=8.3",
         "pytest-xdist>=3.6",
         "pytrec-eval-terrier>=0.5.10",
+        "rouge-score>=0.1.2",
         "ruff>=0.12",
         "setuptools>=77",
         "wordcloud>=1.9.4",

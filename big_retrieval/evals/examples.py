@@ -165,6 +165,9 @@ class Direction:
     def _example(self, query: int) -> dict[str, Any]:
         scores = self.scores[query]  # [D]
         right = self.second.owners == self.first.owners[query]  # [D]
+        if self.first.further is not None:
+            also = self.first.further[query]
+            right[also[also >= 0]] = True
         top = best_first(scores, right, TOP)
         found: dict[str, Any] = {
             "place": query,

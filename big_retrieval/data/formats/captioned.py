@@ -54,7 +54,7 @@ def karpathy(config: Karpathy) -> RecordSource:
         missing |= _no_file(root, [row["image"] for row in rows])
         _check(missing, [row["image"] for row in rows], str(root), config.skip_missing)
     else:
-        rows = [{key: row[key] for key in ("captions", "id")} for row in rows]
+        rows = [{key: row[key] for key in row if key != "image"} for row in rows]
     table: Table = Rows(rows, f"{path.stem}-{config.split}")
     if config.regions:
         at, files = find_rows(Path(config.regions), names)
@@ -74,6 +74,8 @@ def _row(image: dict[str, Any], captions: int) -> Record:
         "image": str(Path(image.get("filepath", ""), image["filename"])),
         "captions": texts[: captions or None],
         "id": str(number),
+        "filename": image["filename"],
+        "sentids": [sentence.get("sentid") for sentence in image["sentences"]][: captions or None],
     }
 
 
