@@ -65,6 +65,7 @@ class RegionTransformer(Transformer):
     computed_by: ClassVar[tuple[str, ...]] = (
         "width", "depth", "heads", "mlp", "epsilon", "activation",
     )  # fmt: skip
+    inner_dropout: ClassVar[bool] = True
     class_tokens = 1
     pool = "none"
     norm = "post"

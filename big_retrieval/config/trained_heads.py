@@ -64,6 +64,7 @@ class SharedTransformer(Head):
     across: ClassVar[bool] = True
     norm: ClassVar[str] = "post"
     causal: ClassVar[bool] = False
+    inner_dropout: ClassVar[bool] = True
     type: Literal["shared_transformer"] = "shared_transformer"
     dim: AtLeast1 = 1024  # of the projections, the layers and the embedding
     depth: AtLeast1 = 2

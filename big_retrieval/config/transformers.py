@@ -23,11 +23,14 @@ class Transformer(Tower):
         keeps. Gradients add two of each, unless (text, with a mask) XLA has freed as much by then;
         the polynomial of gelu_tanh is kept on paper only. Measured on CPUs in float32.
       attention: the same of attention matrices.
+      inner_dropout: whether dropout is behind the activation of the MLP, too, as in PyTorch's own
+        layers.
     """
 
     least_tokens: ClassVar[int] = 1
     inner: ClassVar[Mapping[str, int]] = {}
     attention: ClassVar[int] = 0
+    inner_dropout: ClassVar[bool] = False
     heads: Any = 1
     mlp: Any = 1
     pool: Any = "first"

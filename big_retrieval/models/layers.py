@@ -170,12 +170,14 @@ class FeedForward(nn.Module):
     hidden: int
     inits: BlockInit
     activation: str = "gelu"
+    dropout: float = 0.0  # behind the activation
+    deterministic: bool = True
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, L, W] -> [B, L, W].
+    def __call__(self, x: jax.Array, rows: jax.Array | None = None) -> jax.Array:
+        """[B, L, W] -> [B, L, W]; `rows`: see `dropout`.
 
         Raises:
           UserError: the activation is unknown.
@@ -191,7 +193,8 @@ class FeedForward(nn.Module):
         fc2 = Dense(
             x.shape[-1], ("mlp", "embed"), self.inits.fc2, self.inits.fc2_bias, name="fc2", **types
         )
-        return fc2(ACTIVATIONS[self.activation](fc1(x)))  # [B, L, F] between
+        y = ACTIVATIONS[self.activation](fc1(x))  # [B, L, F]
+        return fc2(dropout(y, self.dropout, self.deterministic, rows))
 
 
 def parameter(

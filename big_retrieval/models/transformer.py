@@ -32,7 +32,8 @@ class Block(nn.Module):
     Pre-LN:  x += attention(ln_1(x)); x += mlp(ln_2(x)).
     Post-LN: x = ln_1(x + attention(x)); x = ln_2(x + mlp(x)).
 
-    Dropout (BERT's places): attention weights and the two residual branches.
+    Dropout (BERT's places): attention weights and the two residual branches; with `inner_dropout`
+    behind the activation of the MLP, too (PyTorch's own layers).
     """
 
     heads: int
@@ -43,6 +44,7 @@ class Block(nn.Module):
     epsilon: float = 1e-5
     causal: bool = False
     dropout: float = 0.0
+    inner_dropout: bool = False
     deterministic: bool = True
     dtype: Dtype = jnp.float32
     param_dtype: Dtype = jnp.float32
@@ -74,17 +76,25 @@ class Block(nn.Module):
             name="attention",
             **types,
         )
-        mlp = FeedForward(self.hidden, self.inits, self.activation, name="mlp", **types)
+        mlp = FeedForward(
+            self.hidden,
+            self.inits,
+            self.activation,
+            self.dropout if self.inner_dropout else 0.0,
+            self.deterministic,
+            name="mlp",
+            **types,
+        )
 
         def drop(y: jax.Array) -> jax.Array:
             return dropout(y, self.dropout, self.deterministic, rows)
 
         if self.norm == "pre":
             x = x + drop(attention(ln_1(x), mask, rows, bias))
-            return x + drop(mlp(ln_2(x)))
+            return x + drop(mlp(ln_2(x), rows))
         if self.norm == "post":
             x = ln_1(x + drop(attention(x, mask, rows, bias)))
-            return ln_2(x + drop(mlp(x)))
+            return ln_2(x + drop(mlp(x, rows)))
         raise UserError(f"norm {self.norm!r} is unknown; known: 'pre', 'post'.")
 
 
@@ -97,7 +107,7 @@ def block_keys(spec: Any, inits: BlockInit, train: bool, **types: Dtype) -> dict
       train: whether dropout is on.
       **types: `dtype` and `param_dtype`.
     """
-    same = ("heads", "norm", "activation", "epsilon", "causal", "dropout")
+    same = ("heads", "norm", "activation", "epsilon", "causal", "dropout", "inner_dropout")
     keys = {key: getattr(spec, key) for key in same}
     return {**keys, "hidden": spec.mlp, "inits": inits, "deterministic": not train, **types}
 

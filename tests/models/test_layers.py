@@ -249,6 +249,22 @@ def test_dropout_masks_differ_by_row_and_call() -> None:
     assert not np.array_equal(masks(None, seed=1), first)
 
 
+def test_dropout_behind_the_activation() -> None:
+    """Of one hidden value, the whole output is dropped or made up for; rows have own bits."""
+    mlp = FeedForward(1, INITS, "relu", 0.5, deterministic=False)
+    x = draw(0, 6, 8, W)
+    params = nn.unbox(FeedForward(1, INITS, "relu").init(jax.random.key(0), x))
+    whole = FeedForward(1, INITS, "relu").apply(params, x)
+    found = mlp.apply(params, x, jnp.arange(6), rngs={"dropout": jax.random.key(1)})
+    bias = params["params"]["fc2"]["bias"]
+    dropped = np.isclose(found, bias, atol=1e-6).all(-1)  # [6, 8]
+    made_up = np.isclose(found - bias, 2 * (whole - bias), atol=1e-6).all(-1)
+    assert (dropped | made_up).all()
+    active = ~np.isclose(whole, bias, atol=1e-6).all(-1)
+    assert 0.2 < dropped[active].mean() < 0.8
+    assert not np.array_equal(dropped[0], dropped[1])
+
+
 def test_attention_dropout_keeps_the_mean() -> None:
     """Dropped weights are made up for: many draws average to the result without dropout."""
     x = jnp.asarray(draw(0, 1, 6, W), jnp.float32)
