@@ -187,7 +187,7 @@ def _alone(
     words = listing.strongest(row, names, None)
     note = f"{len(words):,} of {len(names):,} terms are not 0"
     if own is not None and bag is None:
-        note += _own_words(row, own)
+        note += _input_terms(row, own)
     title = f"{item.title}, bag of words" if bag else item.title
     if item.kind == "text" or not (draw or patches):
         yield Listing(item.kind, title, words, note=note)
@@ -202,7 +202,7 @@ def _alone(
         yield _group(seen, item, place, draw)
 
 
-def _own_words(row: Any, own: Any) -> str:
+def _input_terms(row: Any, own: Any) -> str:
     """How many terms of a text's embedding are among the text's own words."""
     if not own.nnz:
         return ", none a word of the text: the vocabulary has none of its words"

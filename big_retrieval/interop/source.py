@@ -109,14 +109,14 @@ def understand(
     """
     arrays = dict(_modern(arrays))
     parts: dict[str, CheckpointTower] = {}
-    claimed: set[str] = set()
+    named: set[str] = set()
     unused: list[str] = []
     for kind, prefix in kinds_of(arrays, settings.model_type):
         own = below(arrays, prefix)
         part = _with_masked(_part(origin, kind, own, settings), arrays)
         parts[kind.side] = part
         unused += part.masked_names
-        claimed |= {prefix + name for name in part.names.values()}
+        named |= {prefix + name for name in part.names.values()}
         unused += [prefix + name for name in own if kind.table.is_unused(name)]
     if not parts:
         first = ", ".join(sorted(arrays)[:3])
@@ -129,12 +129,12 @@ def understand(
         tower = dataclasses.replace(text.tower, class_tokens=tokens)
         parts["text"] = dataclasses.replace(text, tower=tower)
     logit_scale = next((name for name in LOGIT_SCALE if name in arrays), None)
-    known = claimed | set(unused) | {logit_scale}
+    known = named | set(unused) | {logit_scale}
     return CheckpointContents(
         origin=origin,
         parts=parts,
         logit_scale=None if logit_scale is None else arrays[logit_scale].reshape(()),
-        unused=sorted(set(unused) - claimed),
+        unused=sorted(set(unused) - named),
         unknown=sorted(set(arrays) - known),
         settings=settings,
     )

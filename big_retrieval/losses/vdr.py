@@ -133,7 +133,9 @@ def _sce(
     )
 
 
-def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0) -> jax.Array:
+def contrastive_mask(
+    active: jax.Array, rows: int, first: int | jax.Array = 0, of: int = 0
+) -> jax.Array:
     """The contrastive mask: which inactive terms fall to which row, bool [rows, V].
 
     Args:
@@ -148,8 +150,8 @@ def unclaimed(active: jax.Array, rows: int, first: int | jax.Array = 0, of: int 
     return (turn[None, :] == number[:, None]) & ~active[None, :]
 
 
-def claims(active: jax.Array, rows: int) -> jax.Array:
-    """`unclaimed` as terms int32 [rows, K], -1 for none."""
+def contrastive_mask_terms(active: jax.Array, rows: int) -> jax.Array:
+    """`contrastive_mask` as terms int32 [rows, K], -1 for none."""
     width = len(active)
     terms = jnp.arange(rows)[:, None] + rows * jnp.arange(-(-width // rows))[None, :]
     free = (terms < width) & ~active[jnp.minimum(terms, width - 1)]
@@ -198,27 +200,27 @@ class LossTerms:
         top_k, rows = self.config.top_k, len(self.query.embeddings)
         if not self._masked("gated"):
             return self.query.gated(top_k), self.document.embeddings, self._others
-        query = self.query.gated(top_k, claims(self.active, rows))
-        return query, self._without(unclaimed(self.active, rows)), self._others
+        query = self.query.gated(top_k, contrastive_mask_terms(self.active, rows))
+        return query, self._without(contrastive_mask(self.active, rows)), self._others
 
     def _bag(self) -> Operands:
         """SCE(bow_q, V_p): the nonparametric entry."""
         query, rows = self.query.bag(self.config.bag_norm), len(self.query.embeddings)
         if not self._masked("bag"):
             return query, self.document.embeddings, self._others
-        more = claims(self.active, rows)  # none is a word of the batch
+        more = contrastive_mask_terms(self.active, rows)  # none is a word of the batch
         values = self._weighted(more >= 0)
         together = [(query.values, values), (query.terms, more)]
         query = SparseRows(*(jnp.concatenate(each, axis=1) for each in together))
-        return query, self._without(unclaimed(self.active, rows)), self._others
+        return query, self._without(contrastive_mask(self.active, rows)), self._others
 
-    def _without(self, claimed: jax.Array) -> jax.Array:
-        """V of the positives but for what their queries have claimed, bool [B, V]."""
-        return jnp.where(claimed, 0, self.document.embeddings)
+    def _without(self, masked: jax.Array) -> jax.Array:
+        """V of the positives without the terms that the mask [B, V] gives to their queries."""
+        return jnp.where(masked, 0, self.document.embeddings)
 
-    def _weighted(self, claimed: jax.Array) -> jax.Array:
-        """A row's share, bool [B, K], as what is added to its bag of words."""
-        mask = claimed.astype(jnp.float32)
+    def _weighted(self, masked: jax.Array) -> jax.Array:
+        """The values that a mask, bool [B, K], adds to bags of words."""
+        mask = masked.astype(jnp.float32)
         return self.config.mask.weight * (unit(mask, -1) if self.config.mask.normalise else mask)
 
     def _gated_documents(self) -> tuple[jax.Array, jax.Array | None]:
@@ -245,10 +247,10 @@ class LossTerms:
             total = rows + (0 if flat is None else len(flat.embeddings))
             if flat is not None:
                 active = active | flat.active("bag", 0)
-            claimed = unclaimed(active, rows, of=total)
-            query, own = jnp.where(claimed, 0, query), own + self._weighted(claimed)
+            masked = contrastive_mask(active, rows, of=total)
+            query, own = jnp.where(masked, 0, query), own + self._weighted(masked)
             if others is not None:
-                others = others + self._weighted(unclaimed(active, len(others), rows, total))
+                others = others + self._weighted(contrastive_mask(active, len(others), rows, total))
         if others is not None and self.negatives is not None:
             others = others.reshape(self.negatives.embeddings.shape)
         return query, own, others

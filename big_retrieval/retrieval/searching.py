@@ -179,7 +179,7 @@ def open_searcher(
                 f"--mode=bag asks by the words of {index.about.query_field!r}, for which {folder} "
                 "was built; leave --query_field out."
             )
-        return _by_words(index)
+        return _bag_searcher(index)
     if mode == "binary" and not isinstance(index, InvertedIndex):
         raise _dense(mode, folder)
     if (mode == "binary") != binary:
@@ -189,7 +189,7 @@ def open_searcher(
             f"--mode={mode} does not fit the index {folder}, which holds {has}: use --mode={fits}, "
             f"or build one {'without' if binary else 'with'} --binary."
         )
-    return _by_model(index, mode, checkpoint, field, batch_size)
+    return _model_searcher(index, mode, checkpoint, field, batch_size)
 
 
 def _dense(mode: str, folder: Path) -> UserError:
@@ -199,7 +199,7 @@ def _dense(mode: str, folder: Path) -> UserError:
     )
 
 
-def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
+def _bag_searcher(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     """A searcher by bags of words, which needs the files of the index only."""
     about = index.about
     if not isinstance(index, InvertedIndex):
@@ -218,7 +218,7 @@ def _by_words(index: "InvertedIndex | DenseIndex") -> IndexSearcher:
     )
 
 
-def _by_model(
+def _model_searcher(
     index: "InvertedIndex | DenseIndex", mode: str, checkpoint: str, field: str, batch_size: int
 ) -> IndexSearcher:
     """A searcher that encodes queries by a model."""

@@ -55,7 +55,7 @@ def open_run_folder(workdir: Path, config: Config) -> None:
                 f"--workdir {workdir} cannot be written: {problem.strerror}; choose another."
             ) from None
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("the run folder is claimed")
+        multihost_utils.sync_global_devices("the run folder is opened")
 
 
 def difference(saved: Any, config: Config) -> tuple[str, Any, Any] | None:

@@ -22,7 +22,7 @@ from big_retrieval.config import Schedule, TermMask, Vdr
 from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokenizer
 from big_retrieval.losses.contrastive import contrastive_loss
 from big_retrieval.losses.pairwise import Execution, Negatives
-from big_retrieval.losses.vdr import LexicalBatch, LossTerms, unclaimed, vdr_loss
+from big_retrieval.losses.vdr import LexicalBatch, LossTerms, contrastive_mask, vdr_loss
 from big_retrieval.models.lexical import LexicalHead, elu1p
 from big_retrieval.similarity import Product
 from big_retrieval.sparse import gate, listing
@@ -79,8 +79,8 @@ def test_bag_of_words(case: Case) -> None:
 def test_contrastive_mask(case: Case) -> None:
     rows, width = case["bow"].shape
     active = jnp.any(jnp.asarray(case["bow"]) != 0, axis=0)
-    np.testing.assert_array_equal(unclaimed(active, rows), case["cts_mask"])
-    np.testing.assert_array_equal(unclaimed(jnp.zeros(width, bool), rows), case["init"])
+    np.testing.assert_array_equal(contrastive_mask(active, rows), case["cts_mask"])
+    np.testing.assert_array_equal(contrastive_mask(jnp.zeros(width, bool), rows), case["init"])
 
 
 def run_head(case: Case, head: LexicalHead) -> None:

@@ -128,19 +128,19 @@ def matrices(
     gate_of_query = bag | strongest(query, config.top_k)
     mask = config.mask
     active = (gate_of_query if mask.source == "gate" else bag).any(axis=0)
-    claimed = {where: shared_out(active, ROWS, mask.apply in (where, "both")) for where in TERMS}
-    own = {where: jnp.pad(each, ((0, ROWS * EXTRA), (0, 0))) for where, each in claimed.items()}
-    out = [(jnp.where(gate_of_query | claimed["gated"], query, 0), documents * ~own["gated"])]
+    masked = {where: shared_out(active, ROWS, mask.apply in (where, "both")) for where in TERMS}
+    own = {where: jnp.pad(each, ((0, ROWS * EXTRA), (0, 0))) for where, each in masked.items()}
+    out = [(jnp.where(gate_of_query | masked["gated"], query, 0), documents * ~own["gated"])]
     if config.bag:
-        entry = weighed(config, bag, claimed["bag"])
+        entry = weighed(config, bag, masked["bag"])
         out.append((entry, documents * ~own["bag"]))
     if config.symmetric:
         gated = their_bag | strongest(documents, top_k_of_documents(config))
         out.append((query, jnp.where(gated, documents, 0)))
     if config.symmetric and config.bag:
         active = their_bag.any(axis=0)
-        claimed = shared_out(active, len(their_bag), mask.apply in ("bag", "both"))
-        out.append((query * ~claimed[:ROWS], weighed(config, their_bag, claimed)))
+        masked = shared_out(active, len(their_bag), mask.apply in ("bag", "both"))
+        out.append((query * ~masked[:ROWS], weighed(config, their_bag, masked)))
     return out
 
 
@@ -233,7 +233,7 @@ def test_queries_are_sent_as_sparse_rows() -> None:
         assert not (gathers and f",{width}]" in line.split(" = ")[-1].split("(")[0]), line
 
 
-def test_mask_needs_unclaimed_columns() -> None:
+def test_mask_needs_inactive_terms() -> None:
     """Where every column is active there is nothing to share out, and the loss is the plain one."""
     x, terms = arrays(), bow()
     wide = Vdr(top_k=WIDTH, mask=TermMask("gated", "gate"))
