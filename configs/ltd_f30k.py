@@ -12,6 +12,7 @@ vectors glove.840B.300d.txt, torchvision's ResNet-50, and the vectors of the tra
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from big_retrieval import config
@@ -22,6 +23,7 @@ ARGUMENTS: dict[str, Any] = {
     "softmax": "vocabulary", "targets": "", "size": 768,
 }  # fmt: skip
 BATCH = 128
+Evaluators = Callable[[recipe.Editable, Any], None]
 
 
 def get_config(arg: str = "") -> recipe.Editable:
@@ -36,7 +38,9 @@ def get_config(arg: str = "") -> recipe.Editable:
     return base(args, "flickr30k", "train", captions=145_000)
 
 
-def base(args: Any, name: str, train: str, captions: int) -> recipe.Editable:
+def base(
+    args: Any, name: str, train: str, captions: int, evaluators: Evaluators | None = None
+) -> recipe.Editable:
     """The base model on a data set with Karpathy's splits.
 
     Args:
@@ -44,6 +48,7 @@ def base(args: Any, name: str, train: str, captions: int) -> recipe.Editable:
       name: as in dataset_<name>.json.
       train: its splits for training.
       captions: of the training images.
+      evaluators: adds some.
     """
     c = recipe.base()
     schedule(c, captions, epochs=60)
@@ -68,6 +73,8 @@ def base(args: Any, name: str, train: str, captions: int) -> recipe.Editable:
 
     # Data
     data(c, args, name, train)
+    if evaluators is not None:
+        evaluators(c, args)
     return recipe.runlocal(c) if args.runlocal else c
 
 

@@ -15,12 +15,13 @@ from configs import ltd_coco, ltd_f30k
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: data (data/coco), regions (data/coco/regions), bert (bert-base-uncased; none:
-    random weights); mode, decoder, loss, eta, beta, targets and size as configs/ltd_f30k.py."""
+    random weights); mode, decoder, loss, eta, beta, targets and
+    size as configs/ltd_f30k.py, ratings and spice as configs/ltd_coco.py."""
     own = {
         "data": "data/coco", "regions": "data/coco/regions", "bert": "bert-base-uncased",
         "targets": "coco_targets.npy",
     }  # fmt: skip
-    args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | own)
+    args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | ltd_coco.FILES | own)
     c = recipe.base()
     ltd_f30k.schedule(c, ltd_coco.CAPTIONS, epochs=30)
 
@@ -41,4 +42,5 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Data
     ltd_f30k.data(c, args, "coco", "train+restval", args.regions)
+    ltd_coco.evaluators(c, args)
     return recipe.runlocal(c) if args.runlocal else c

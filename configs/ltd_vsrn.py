@@ -16,10 +16,10 @@ from configs import ltd_coco, ltd_f30k
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: name (coco, flickr30k), regions (data/NAME/regions); the others as
-    configs/ltd_f30k.py, where loss and targets depend on name."""
+    configs/ltd_f30k.py, where loss and targets depend on name, and configs/ltd_coco.py."""
     glove = "data/glove.840B.300d.txt"
     own = {"name": "coco", "data": "", "regions": "", "glove": glove, "loss": ""}
-    args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | own)
+    args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | ltd_coco.FILES | own)
     recipe.one_of("name", args.name, ("coco", "flickr30k"))
     coco = args.name == "coco"
     args.data = args.data or f"data/{args.name}"
@@ -42,4 +42,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     # Data
     train = "train+restval" if coco else "train"
     ltd_f30k.data(c, args, args.name, train, args.regions or f"{args.data}/regions")
+    if coco:
+        ltd_coco.evaluators(c, args)
     return recipe.runlocal(c) if args.runlocal else c

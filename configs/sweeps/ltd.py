@@ -58,6 +58,8 @@ def get_sweep(arg: str = "") -> Sweep:
         Entry(row, f"configs/{file}.py:{given}{small}")
         for row, file, given in ROWS[args.table, args.name]
     ]
-    metrics = ("retrieval/test/*/R@1", "retrieval/test/*/R@5", "retrieval/test/*/R@10",
-               "retrieval/test/*/R-precision", "retrieval/test/rsum")  # fmt: skip
+    metrics = (
+        "retrieval/test/*/R@*", "retrieval/test/*/R-precision", "retrieval/test/rsum",
+        "*/cxc/*/R@*", "*/cxc/*/R-precision", "*/ndcg/*/nDCG@25",
+    )  # fmt: skip
     return Sweep(runs=runs, seeds=range(args.seeds), metrics=metrics)
