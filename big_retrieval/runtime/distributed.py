@@ -1,4 +1,4 @@
-"""Several processes, one run: how they find each other, and how they end when one is lost."""
+"""The processes of one run: how they find each other, and how they end when one is lost."""
 
 import contextlib
 import logging
@@ -23,14 +23,15 @@ def join(asked: bool) -> tuple[int, int]:
     """Connects the processes of a run, if there are several.
 
     Args:
-      asked: find them by what the platform says (TPU pod, SLURM, Open MPI). Without it, they are
-        connected when JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set.
+      asked: whether the platform (TPU pod, SLURM, Open MPI) tells which processes there are. If
+        not, the variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do, if they
+        are set.
 
     Returns:
       The number of this process and how many there are.
 
     Raises:
-      UserError: the address is there but not the numbers.
+      UserError: the variable of the address is set, but not those of the numbers.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address is None and not asked:
@@ -69,13 +70,14 @@ def _numbers() -> tuple[int, int]:
 
 
 def barrier(place: str) -> None:
-    """Waits for all processes; nothing with one.
+    """Waits for all processes of the run; does nothing with one process.
 
-    Called where they come at very different times, after a compilation: the communication of CPUs
-    gives up after 30 s when it is set up by an operation that not all have reached.
+    Called where processes arrive at very different times, such as after a compilation. Without it,
+    the next collective operation sets up the communication, which on CPUs gives up if a process
+    arrives more than 30 s later.
 
     Args:
-      place: the same on all processes.
+      place: a name, the same on all processes.
     """
     from jax.experimental import multihost_utils
 
@@ -83,7 +85,7 @@ def barrier(place: str) -> None:
 
 
 def broadcast(word: str) -> str:
-    """What the first process says, heard by all processes; each of them calls it equally often.
+    """Gives the first process's word to all processes, which all call this equally often.
 
     Args:
       word: of the first process; at most `WORD` bytes.

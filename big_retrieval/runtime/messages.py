@@ -4,10 +4,11 @@
     log.info(f"written to {path}")
     log.warning(f"{path} is cut short")
 
-Loggers of the package lie below "big_retrieval" and say nothing until `show` is called, as commands
-do; a program of one's own calls `show`, too, or gives that logger a handler. Lines of the level
-info look as they are, others begin with their level: `warning: ...`. They do not reach the root
-logger, where absl shows those of jax and of other libraries, so that no line comes twice.
+Loggers of the package lie below "big_retrieval". Nothing is shown until `show` is called, as
+commands do; another program calls `show`, too, or gives that logger a handler. Lines of the level
+info are shown without a level, others begin with their level: `warning: ...`. The package's
+messages do not reach the root logger, where absl shows those of jax and other libraries, so that no
+line comes twice.
 
 Of several processes of one run the first one speaks for all: the others show only warnings and
 errors, and begin each line with `[process 3]`. Output may fail and ends no run (runtime/screen.py).

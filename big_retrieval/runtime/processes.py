@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What to start.
+    """Which processes the launcher starts.
 
     Attributes:
       processes: how many.
-      devices: virtual CPU devices of each; None: the machine's own.
-      gpus: GPUs of each, in order of their numbers; None: every process takes all that it sees.
-      restarts: how often all are started again.
+      devices: virtual CPU devices of each process; None: the machine's own devices.
+      gpus: GPUs of each process, in order of their numbers; None: a process takes all that it sees.
+      restarts: how often all processes are started again.
       logs: folder of the logs.
-      port: of the first process, for the others to find it; None: a free one at each start.
+      port: at which the others find the first process; None: a free port at each start.
       module: what `python -m` runs.
       command: its arguments.
-      dry_run: only print.
+      dry_run: whether commands are printed instead of started.
     """
 
     processes: int
@@ -54,7 +54,7 @@ class LaunchOptions:
 def variables(
     options: LaunchOptions, number: int, port: int, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """What process `number` gets besides the environment `env` of the launcher."""
+    """The variables that process `number` gets in addition to the launcher's environment `env`."""
     out = {"PYTHONUNBUFFERED": "1"}
     if options.processes > 1:
         out["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{port}"
@@ -104,8 +104,8 @@ class Signals:
     """A context in which signals are counted instead of ending this process.
 
     Attributes:
-      count: how many came.
-      first: the number of the first one; None: none came.
+      count: how many signals came.
+      first: the number of the first signal; None: no signal came.
     """
 
     def __init__(self, *numbers: signal.Signals) -> None:
@@ -133,11 +133,11 @@ class ProcessGroup:
     """The processes of one start."""
 
     def __init__(self, options: LaunchOptions, header: str) -> None:
-        """Starts all of them.
+        """Starts all processes.
 
         Args:
           options: what to start.
-          header: a line for the logs, which are appended to.
+          header: a line that is appended to each log.
         """
         port = options.port or free_port()
         self._options = options
@@ -159,7 +159,7 @@ class ProcessGroup:
                 )  # fmt: skip
 
     def codes(self) -> list[int | None]:
-        """The exit status of each, None for those that run."""
+        """The exit status of each process; None while it runs."""
         return [process.poll() for process in self.processes]
 
     def show(self) -> None:
@@ -167,25 +167,25 @@ class ProcessGroup:
         _copy(self._screen)
 
     def close(self) -> None:
-        """Shows the rest."""
+        """Shows the rest of the first process's output."""
         self.show()
         self._screen.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to those that run."""
+        """Sends a signal to the processes that still run."""
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
 
     def kill(self) -> None:
-        """Ends all at once, with what they started and left behind (data workers)."""
+        """Kills all processes, and the data workers that they started."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def stopped(self) -> list[int]:
-        """The numbers of those that a SIGSTOP or a debugger holds (Linux)."""
+        """The numbers of the processes that a SIGSTOP or a debugger holds (Linux)."""
         found = []
         for number, process in enumerate(self.processes):
             try:
@@ -210,10 +210,10 @@ def _copy(file: IO[bytes]) -> None:
 
 
 def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
-    """Waits until all have ended, and ends the rest when one fails.
+    """Waits until all processes have ended; when one fails, ends the others.
 
     Returns:
-      The exit statuses of those that failed first; empty when none did.
+      The exit statuses of the processes that failed first; () if none failed.
     """
     passed_on, deadline, first, seen = signals.count, 0.0, (), 0.0
     while None in (codes := group.codes()):
@@ -244,7 +244,7 @@ def watch(group: ProcessGroup, signals: Signals) -> tuple[int, ...]:
 
 
 def _tell(group: ProcessGroup, codes: Sequence[int | None]) -> None:
-    """Says who failed, how, and with which last words."""
+    """Says which processes failed, how, and what they printed last."""
     for number, code in enumerate(codes):
         if code:
             log.warning(f"process {number} {describe(code)}")

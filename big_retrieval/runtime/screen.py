@@ -1,7 +1,7 @@
 """Standard output and error that end no command: closed pipes, full disks, narrow encodings.
 
 `guard` replaces both streams once, before anything is printed, so that every `print` is covered,
-those of libraries included. Behind a guarded stream
+also those of libraries. On a guarded stream
 
 * a closed pipe (`| head -3`) is replaced by the null device, and the command goes on;
 * characters that the terminal's encoding lacks come as `\\xe9` instead of an exception;
@@ -94,8 +94,7 @@ def guard(*, log: bool) -> None:
     Streams that somebody else has replaced (a notebook, a test) stay as they are.
 
     Args:
-      log: whether the output only tells what the command does, so that losing some of it is no
-        error.
+      log: whether the output only tells what the command does, so that a lost line is no error.
     """
     _open_missing()
     for name in ("stdout", "stderr"):
