@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from big_retrieval.data.sources import RecordSource
 
 SceneSplit = Literal["train", "validation", "test", "colours", "shapes"]
+# What a record is: an image with its captions, of which training draws one in each epoch, or one
+# caption with its image, so that an epoch has every caption once.
+Each = Literal["images", "captions"]
 MOST_SCENES = 10_000_000  # their parameters are held in memory
 SCENE_COLUMNS = {"image": "image", "text": "captions"}  # modality of a field -> column
 SCENE_LABELS = {"colours": ("colour", 8), "shapes": ("shape", 8)}  # split -> column, classes
@@ -77,6 +80,7 @@ class Pairs(Source):
     path: str = ""  # a file, several ("pairs/*.parquet"), or a folder of array_record shards
     image: str = "image"  # column of paths, encoded bytes or arrays; empty: no images
     text: str = "captions"  # column of one text or a list of texts; empty: no texts
+    each: Each = "images"
     separator: str = ""  # between the texts of one cell; empty: a cell is one text
     root: str = ""  # folder that image paths start from; empty: that of the file
     where: tuple[str, ...] = ()  # such as "split=train": only rows with this value
@@ -93,6 +97,8 @@ class Pairs(Source):
                 f"{path}.join and {path}.on go together: a file, and the column that both files "
                 "have."
             )
+        if self.each == "captions" and not self.text:
+            yield f"{path}.each is 'captions', but {path}.text is empty; name their column."
         yield from check_terms(self, path, "where")
 
     def build(self) -> "RecordSource":
@@ -164,9 +170,7 @@ class Karpathy(Source):
     regions: str = ""  # folder that `big-retrieval data regions` wrote; empty: no regions
     split: str = "train"  # several: "train+restval", as published models for COCO are trained
     captions: int = 5  # of an image, at most; 0: all
-    # what a record is: an image with its captions, of which training draws one in each epoch, or
-    # one caption with its image, so that an epoch has every caption once
-    each: Literal["images", "captions"] = "images"
+    each: Each = "images"
     skip_missing: bool = False  # leave images out that are missing, instead of an error
     how_to_get: str = ""
 
@@ -194,7 +198,7 @@ class Precomputed(Source):
     path: str = ""  # the folder, such as f30k_precomp
     split: str = "train"  # or dev, test, testall
     captions: AtLeast1 = 5  # of an image
-    each: Literal["images", "captions"] = "images"  # what a record is, see `Karpathy`
+    each: Each = "images"
     how_to_get: str = ""
 
     def check(self, path: str) -> Iterator[str]:

@@ -272,6 +272,17 @@ def test_a_file_is_recognised_by_its_rows_and_their_texts(tmp_path: Path, change
     assert readers(of, column="a")["array"].fingerprint() == ""
 
 
+def test_rows_of_texts_fit_records_of_single_captions(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.npy")
+    save_store(path, FLAT, [text for n in range(COUNT) for text in texts_of(n)])
+    source(tmp_path, rows())
+    pairs = configs.Pairs(path=str(tmp_path / "pairs.jsonl"), image="", each="captions")
+    batch = batch_of(
+        make_source(pairs), readers(make_source(pairs), file=path, aligned_with="text")
+    )
+    np.testing.assert_array_equal(batch["array"]["values"], FLAT[batch["record"]])
+
+
 def test_a_file_that_knows_its_texts_is_for_no_others(tmp_path: Path) -> None:
     path = str(tmp_path / "a.npy")
     texts = [text for n in range(COUNT) for text in texts_of(n)]

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from big_retrieval import config
-from big_retrieval.data.build import make_source
+from big_retrieval.data.build import make_order, make_source
 from big_retrieval.data.formats.shards import write_folder
 from big_retrieval.data.images.decoding import picture
 from big_retrieval.data.images.transforms import evaluation_view
@@ -283,6 +283,33 @@ def test_karpathy_takes_five_captions_and_names_the_splits(folder):
     (folder / "dataset.json").write_text("[]")
     with pytest.raises(UserError, match="no Karpathy split file"):
         make_source(config.Karpathy(path=path))
+
+
+def test_every_caption_as_a_record_of_its_own(folder):
+    lines = [line(n, CAPTIONS[n], id=str(n)) for n in range(PAIRS)]
+    lines[1] = line(1, [])  # a damaged one is a record, to be counted
+    path = write(folder, lines)
+    whole, each = pairs(path), pickle.loads(pickle.dumps(pairs(path, each="captions")))
+    flat = [(n, text) for n in range(PAIRS) for text in CAPTIONS[n] if n != 1]
+    flat.insert(len(CAPTIONS[0]), (1, None))
+    assert len(each) == len(flat)
+    for number, (n, text) in enumerate(flat):
+        if text is None:
+            with pytest.raises(Damaged, match="line 2: 'captions' has no text"):
+                each[number]
+            continue
+        found = each[number]
+        assert (found["captions"], found["id"]) == ((text,), str(n))
+        assert picture(found["image"])[0, 0].tolist() == [n, 0, 0]
+        assert each.texts(number, "captions") == (text,)
+        assert each.value(number, "id") == str(n)
+    assert list(each.captions()) == list(whole.captions())
+    assert each.place(0) == f"{whole.place(0)}, caption 1"
+    epoch = [make_order(each, seed=3).record(place)[1] for place in range(len(each))]
+    assert sorted(epoch) == list(range(len(each)))
+    assert epoch != sorted(epoch)
+    with pytest.raises(IndexError):
+        each[len(each)]
 
 
 def test_tar_index_is_used_and_made_again_when_the_shard_changes(folder, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import RegionField
+from big_retrieval.data.at_hand import Values
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.reader import Tools
@@ -106,7 +107,11 @@ def test_generated_regions_are_small_and_follow_from_the_record() -> None:
 
 def test_values_at_hand() -> None:
     assert field().record(FEATURES[0]).keys() == {"regions"}
-    assert field(boxes="b").record((1, 2)) == {"regions": 1, "b": 2}
+    part = field(boxes="b")
+    of = Values([(FEATURES[1], BOXES[1]), (FEATURES[0], BOXES[0])], part)
+    (batch,) = eval_batches(of, {"image": part.build(Tools())}, field="image", batch_size=2)
+    np.testing.assert_array_equal(batch["image"]["features"], FEATURES[[1, 0]])
+    np.testing.assert_array_equal(batch["image"]["boxes"], BOXES[[1, 0]])
 
 
 WRONG = [

@@ -16,6 +16,7 @@ from big_retrieval.data.text.tokenizers import load_tokenizer, wordpiece_tokeniz
 from big_retrieval.data.text.words import SPECIALS, learn_words, words_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop.word_vectors import ids_of_words
+from big_retrieval.sparse.terms import terms_of
 from tests.helpers import raw_config, tiny
 
 SPLIT = [
@@ -73,6 +74,7 @@ def test_texts_begin_end_and_are_cut(tmp_path: Path, saved: bool) -> None:
     assert words.words("The dog's") == ["the", "dog", "'s"]
     assert ids_of_words(words)["dog"] == [5]
     assert ids_of_words(words).keys() == set(VOCABULARY[4:])
+    assert terms_of("words", words).ids == range(4, 12)
     titled, _ = words.encode(["a cat"], 6, ["the dog"])
     np.testing.assert_array_equal(titled, [[1, 9, 5, 4, 7, 2]])
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 from big_retrieval.config.data import Karpathy, Precomputed
 from big_retrieval.data.fields.arrays import open_store
 from big_retrieval.data.formats.open_files import files_of
-from big_retrieval.data.formats.records import TEXT, Records
+from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.regions import WithRegions, find_rows
 from big_retrieval.data.formats.tables import Rows, Table
 from big_retrieval.data.formats.views import View
-from big_retrieval.data.sources import BaseSource, Record, RecordSource, place_of, texts_of
-from big_retrieval.errors import Damaged, UserError
+from big_retrieval.data.sources import Record, RecordSource
+from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
 
 log = logging.getLogger(__name__)
@@ -133,57 +133,3 @@ def precomputed(config: Precomputed) -> RecordSource:
     table = WithRegions(Rows(rows, f"{folder.name}-{config.split}"), at, {"regions": str(images)})
     records = Records(table, image=())
     return EachCaption(records) if config.each == "captions" else records
-
-
-class EachCaption(BaseSource):
-    """Every caption of a source as a record of its own, in the order of the source.
-
-    Two captions of one image are two records, so that a batch may hold both, each a negative of the
-    other; `config.labels.document="id"` says that they are of one image.
-
-    Args:
-      source: records with several captions. A damaged one is one record, to be counted.
-    """
-
-    def __init__(self, source: RecordSource):
-        self._source, self.name = source, source.name
-        self.classes, self.prompts = source.classes, source.prompts
-        counts = [max(1, len(_captions(source, index))) for index in range(len(source))]
-        self._starts = np.cumsum([0, *counts])  # [records of the source + 1]
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
-    def _find(self, index: int) -> tuple[int, int]:
-        """The record of the source, and the number of the caption in it."""
-        self.check_index(index)
-        record = int(np.searchsorted(self._starts, index, "right")) - 1
-        return record, index - int(self._starts[record])
-
-    def __getitem__(self, index: int) -> Record:
-        record, number = self._find(index)
-        found = self._source[record]
-        return {**found, TEXT: (texts_of(self._source, record, TEXT)[number],)}
-
-    def value(self, index: int, column: str) -> Any:
-        """One value of the record; of its captions one."""
-        record, number = self._find(index)
-        if column == TEXT:
-            return (texts_of(self._source, record, TEXT)[number],)
-        return self._source.value(record, column)  # type: ignore[attr-defined]
-
-    def place(self, index: int) -> str:
-        """That of the whole record, and the number of the caption."""
-        record, number = self._find(index)
-        return f"{place_of(self._source, record)}, caption {number + 1}"
-
-    def captions(self) -> Iterator[str]:
-        """All captions."""
-        return self._source.captions()
-
-
-def _captions(source: RecordSource, index: int) -> tuple[str, ...]:
-    try:
-        return texts_of(source, index, TEXT)
-    except Damaged:
-        return ()

@@ -12,10 +12,11 @@ from typing import Any
 from big_retrieval.config.data import Pairs, Tar, Tfds
 from big_retrieval.data.formats.arrow import Arrays, Parquet, read_csv
 from big_retrieval.data.formats.lines import JsonLines
-from big_retrieval.data.formats.records import Records
+from big_retrieval.data.formats.records import EachCaption, Records
 from big_retrieval.data.formats.tables import Chain, Table
 from big_retrieval.data.formats.tar import TarShard
 from big_retrieval.data.formats.views import Joined, selected
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import check_regular
 
@@ -25,7 +26,7 @@ TRY = "try the same config small and on generated data with :runlocal behind its
 ENDINGS = ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz, or a folder of array_record shards"
 
 
-def pairs(config: Pairs) -> Records:
+def pairs(config: Pairs) -> RecordSource:
     """Own records; see `Pairs`.
 
     Raises:
@@ -39,7 +40,7 @@ def pairs(config: Pairs) -> Records:
     if config.join:
         other, _ = table_of(files_of(config.join, config.how_to_get))
         table = Joined(table, other, config.on)
-    return Records(
+    records = Records(
         table,
         image=(config.image,) if config.image else (),
         text=config.text,
@@ -47,6 +48,7 @@ def pairs(config: Pairs) -> Records:
         root=config.root or paths[0].parent,
         classes=classes,
     )
+    return EachCaption(records) if config.each == "captions" else records
 
 
 def tar(config: Tar) -> Records:

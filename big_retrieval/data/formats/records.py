@@ -11,7 +11,16 @@ from big_retrieval.data.damage import record_at
 from big_retrieval.data.formats.tables import Table, check_columns
 from big_retrieval.data.images.decoding import Encoded
 from big_retrieval.data.images.limits import MOST_FILE
-from big_retrieval.data.sources import BaseSource, Record, as_texts, is_absent, texts_of
+from big_retrieval.data.sources import (
+    BaseSource,
+    Record,
+    RecordSource,
+    as_texts,
+    is_absent,
+    place_of,
+    texts_of,
+    value_of,
+)
 from big_retrieval.errors import Damaged, UserError
 from big_retrieval.io.regular import read_bytes
 
@@ -114,6 +123,60 @@ class Records(BaseSource):
         if self._separator and isinstance(value, str):
             value = [part.strip() for part in value.split(self._separator)]
         return as_texts(value, self._text, self.place(index))
+
+
+class EachCaption(BaseSource):
+    """Every caption of a source as a record of its own, in the order of the source.
+
+    Two captions of one image are two records, so that a batch may hold both, each a negative of the
+    other; `config.labels.document="id"` says that they are of one image.
+
+    Args:
+      source: records with several captions. A damaged one is one record, to be counted.
+    """
+
+    def __init__(self, source: RecordSource):
+        self._source, self.name = source, source.name
+        self.classes, self.prompts = source.classes, source.prompts
+        counts = [max(1, len(_captions(source, index))) for index in range(len(source))]
+        self._starts = np.cumsum([0, *counts])  # [records of the source + 1]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def _find(self, index: int) -> tuple[int, int]:
+        """The record of the source, and the number of the caption in it."""
+        self.check_index(index)
+        record = int(np.searchsorted(self._starts, index, "right")) - 1
+        return record, index - int(self._starts[record])
+
+    def __getitem__(self, index: int) -> Record:
+        record, number = self._find(index)
+        found = self._source[record]
+        return {**found, TEXT: (texts_of(self._source, record, TEXT)[number],)}
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of the record; of its captions one."""
+        record, number = self._find(index)
+        if column == TEXT:
+            return (texts_of(self._source, record, TEXT)[number],)
+        return value_of(self._source, record, column)
+
+    def place(self, index: int) -> str:
+        """That of the whole record, and the number of the caption."""
+        record, number = self._find(index)
+        return f"{place_of(self._source, record)}, caption {number + 1}"
+
+    def captions(self) -> Iterator[str]:
+        """All captions."""
+        return self._source.captions()
+
+
+def _captions(source: RecordSource, index: int) -> tuple[str, ...]:
+    try:
+        return texts_of(source, index, TEXT)
+    except Damaged:
+        return ()
 
 
 def load_image(value: Any, root: Path, place: str) -> Any:
