@@ -22,7 +22,6 @@ def get_sweep(arg: str = "") -> Sweep:
             name = f"{digits}-digits-{mode.removeprefix('mode=').replace(',', '-')}"
             given = f"digits={digits},{mode},targets={args.targets}{digits}.npy"
             runs.append(Entry(name, f"examples/shortcut.py:{given},{own}"))
-    return Sweep(
-        runs=runs, seeds=range(args.seeds),
-        metrics=("retrieval/test/rsum", "retrieval/cued/rsum", "target/loss", "target/violations"),
-    )  # fmt: skip
+    cued = () if args.runlocal else ("retrieval/cued/rsum",)
+    metrics = ("retrieval/test/rsum", *cued, "target/loss", "target/violations")
+    return Sweep(runs=runs, seeds=range(args.seeds), metrics=metrics)
