@@ -136,6 +136,8 @@ class ImageField(Field):
     tower: str = "image"
     column: str = "image"
     size: AtLeast1 = 224  # pixels, square
+    # what evaluations resize the short side to before they cut the central square; 0: to `size`
+    eval_resize: AtLeast0 = 0
     crop_scale: tuple[float, float] = (0.5, 1.0)  # share of the area; (1, 1): no crop
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Share = 0.5  # probability
@@ -159,6 +161,11 @@ class ImageField(Field):
             yield f"{path}.crop_scale is {self.crop_scale}; it must be 0 < low <= high <= 1."
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
             yield f"{path}.crop_ratio is {self.crop_ratio}; it must be 0 < low <= high."
+        if 0 < self.eval_resize < self.size:
+            yield (
+                f"{path}.eval_resize is {self.eval_resize}, less than size {self.size}; set it to "
+                "that at least, or to 0."
+            )
 
     def build(self, tools: "Tools") -> "FieldReader":
         from big_retrieval.data.fields.images import ImageReader
@@ -181,7 +188,13 @@ class ImageField(Field):
 
     def runlocal(self) -> "ImageField":
         return dataclasses.replace(
-            self, size=32, flip=0.0, erasing=0.0, crop_scale=(0.9, 1.0), head=self.head.runlocal()
+            self,
+            size=32,
+            eval_resize=0,
+            flip=0.0,
+            erasing=0.0,
+            crop_scale=(0.9, 1.0),
+            head=self.head.runlocal(),
         )
 
     def in_graded_scenes(self) -> "ImageField":

@@ -90,6 +90,10 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
     ({"fields__image__size": -8}, ["config.fields.image.size is -8"]),
     ({"fields__image__flip": 2.0}, ["config.fields.image.flip"]),
     ({"fields__image__crop_scale": (0.9, 0.1)}, ["config.fields.image.crop_scale"]),
+    (
+        {"fields__image__eval_resize": 8},
+        ["config.fields.image.eval_resize is 8, less"],
+    ),
     ({"fields__image__crop_ratio": (-1.0, 1.0)}, ["config.fields.image.crop_ratio"]),
     ({"fields__image__std": (0.0, 1.0, 1.0)}, ["config.fields.image.std"]),
     ({"fields__image__column": "img"}, ["config.fields.image.column is 'img'", "'image'"]),

@@ -77,8 +77,8 @@ def test_runlocal_is_small_and_keeps_the_structure(name: str) -> None:
     assert small.topology == full.topology
     assert small.towers.keys() == full.towers.keys()
     for key, tower in small.towers.items():
-        assert tower.dropout == 0
-        assert tower.width <= 64
+        assert getattr(tower, "dropout", 0) == 0  # some towers have none
+        assert getattr(tower, "stem", tower.width) <= 64  # of a residual network the first width
         assert tower.depth <= 3
         assert tower.class_tokens == full.towers[key].class_tokens
 

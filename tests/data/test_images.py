@@ -121,12 +121,13 @@ def test_nothing_is_copied_where_nothing_changes():
     assert np.shares_memory(whole, image)
 
 
+@pytest.mark.parametrize("short", [0, 13])
 @pytest.mark.parametrize(("rows", "columns"), [(30, 20), (20, 30), (20, 20), (21, 64), (5, 4)])
-def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns):
+def test_center_crop_resizes_the_short_side_and_takes_the_middle(rows, columns, short):
     image = picture(rows, columns)
-    found = transforms.resize_center_crop(image, 10)
+    found = transforms.resize_center_crop(image, 10, short)
     assert found.shape == (10, 10, 3)
-    scale = 10 / min(rows, columns)
+    scale = (short or 10) / min(rows, columns)
     whole = np.asarray(
         Image.fromarray(image).resize(
             (int(columns * scale), int(rows * scale)), Image.Resampling.BICUBIC

@@ -67,7 +67,9 @@ class ImageReader(FieldReader):
         if self.field.optional and is_absent(record.get(self.field.column)):
             return None
         value = column_of(record, self.field.column, source.name)
-        return transforms.evaluation_view(value, self.field.size, place=place_of(source, index))
+        return transforms.evaluation_view(
+            value, self.field.size, short=self.field.eval_resize, place=place_of(source, index)
+        )
 
 
 def has_word(texts: Sequence[str], words: Sequence[str]) -> bool:

@@ -113,14 +113,17 @@ def training_view(
     return resize(part, size, size, decoder=decoder)  # [size, size, 3]
 
 
-def evaluation_view(image: Any, size: int, *, place: str = "an image") -> np.ndarray:
-    """The short side resized to `size`, then the central square: CLIP's evaluation view.
+def evaluation_view(
+    image: Any, size: int, *, short: int = 0, place: str = "an image"
+) -> np.ndarray:
+    """The short side resized, then the central square: with `size` CLIP's evaluation view.
 
     Always the exact pixels of CLIP's preprocessing, whatever decodes the training images.
 
     Args:
       image: uint8 [H, W, 3], `Encoded`, or `OneOf` several, of which the first is taken.
       size: side of the result.
+      short: what the short side is resized to; 0: to `size`.
       place: where it comes from, for messages.
 
     Returns:
@@ -129,7 +132,7 @@ def evaluation_view(image: Any, size: int, *, place: str = "an image") -> np.nda
     Raises:
       Damaged: it is no image that can be read.
     """
-    return resize_center_crop(picture(image, place), size)
+    return resize_center_crop(picture(image, place), size, short)
 
 
 def crop_box(
@@ -197,19 +200,20 @@ def erase(
     return out
 
 
-def resize_center_crop(image: np.ndarray, size: int) -> np.ndarray:
-    """The short side resized to `size`, then the central square.
+def resize_center_crop(image: np.ndarray, size: int, short: int = 0) -> np.ndarray:
+    """The short side resized, then the central square.
 
     Args:
       image: uint8 [H, W, 3].
       size: side of the result.
+      short: what the short side is resized to, `size` or more; 0: to `size`.
 
     Returns:
       uint8 [size, size, 3]; the same array if nothing changes.
     """
-    rows, columns = image.shape[:2]
-    short = min(rows, columns)
-    rows, columns = int(size * rows / short), int(size * columns / short)
+    (rows, columns), target = image.shape[:2], short or size
+    least = min(rows, columns)
+    rows, columns = int(target * rows / least), int(target * columns / least)
     image = resize(image, rows, columns)  # [rows, columns, 3]
     top, left = round((rows - size) / 2), round((columns - size) / 2)
     return image[top : top + size, left : left + size]  # [size, size, 3]
