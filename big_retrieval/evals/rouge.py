@@ -71,14 +71,14 @@ class RougeL:
                 masks[place // BITS, self._numbers[word]] |= bit
         state = np.full((len(masks), len(out)), ~np.uint64(0))  # [K, R]; a common word clears a bit
         for column in self._columns:
-            carry = np.zeros(len(column), np.uint64)
+            carry: np.ndarray | None = None
             for mask, row in zip(masks, state[:, : len(column)], strict=True):
                 same = row & mask[column]
                 first = row + same
-                whole = first + carry
+                whole = first if carry is None else first + carry
                 if len(masks) > 1:
                     carry = ((first < row) | (whole < first)).astype(np.uint64)
-                row[:] = whole | (row & ~same)
+                row[:] = whole | (row ^ same)  # of the bits of `row`, those that are not in `same`
         for row in state:
             out += np.bitwise_count(~row)
         return out

@@ -87,7 +87,8 @@ class ArrayReader(FieldReader):
             raise UserError(
                 f"{path}.file {self.field.file} was made from other texts than those of "
                 f"{self.field.aligned_with!r} of {source.name} ({_beside(self.field.file)} has "
-                "their hash): make the file anew from these texts, in their order."
+                "their hash): make the file anew from these texts, in their order, as "
+                "`big-retrieval targets` does."
             )
 
     def check_store(self, key: str, remedy: str) -> np.ndarray | None:
