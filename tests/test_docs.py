@@ -257,6 +257,7 @@ def test_pages(
 def _play(block: Block, path: str) -> None:
     """Runs the commands of a block."""
     script = block.text.replace("\\\n", " ")
+    script = re.sub(r"^XLA_FLAGS=(\S+)", r'XLA_FLAGS="$XLA_FLAGS \1"', script, flags=re.M)
     short = " ".join(SHORT)
     script = re.sub(r"--config=(quickstart|scenes_vdr)(?=\s)", r"--config=\1:runlocal", script)
     script = re.sub(r"(big-retrieval train [^\n#]*)", rf"\1 {short} ", script)

@@ -39,7 +39,7 @@ def agree(a: Path, b: Path) -> None:
 def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run on one device."""
     workdir = tmp_path_factory.mktemp("single")
-    train(tiny(total_steps=STEPS), workdir, jax.devices()[:1])
+    train(tiny(total_steps=STEPS, checkpoint_every=STEPS), workdir, jax.devices()[:1])
     return workdir
 
 
@@ -54,13 +54,17 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_eight_devices(single: Path, tmp_path: Path, mesh: dict[str, int]) -> None:
     shape = {f"mesh__{axis}": size for axis, size in mesh.items()}
-    train(tiny(total_steps=STEPS, **shape), tmp_path)
+    train(tiny(total_steps=STEPS, checkpoint_every=STEPS, **shape), tmp_path)
     assert results(tmp_path)["devices"] == 8
     agree(single, tmp_path)
 
 
 def test_workers_and_threads_change_nothing(single: Path, tmp_path: Path) -> None:
-    train(tiny(total_steps=STEPS, loader__threads=1), tmp_path, jax.devices()[:1])
+    train(
+        tiny(total_steps=STEPS, checkpoint_every=STEPS, loader__threads=1),
+        tmp_path,
+        jax.devices()[:1],
+    )
     assert losses(tmp_path) == losses(single)
 
 

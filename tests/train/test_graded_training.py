@@ -53,6 +53,7 @@ def graded(loss: Any = None, tokens: int = 2, **changes: Any) -> Config:
         "data": recipe.entry(configs.GradedScenes(), **SCENES),
         "topology": "oblique",
         "total_steps": 12,
+        "checkpoint_every": 12,
         "optimizer__clip_norm": None,
         "optimizer__schedule__warmup_steps": 2,
     }

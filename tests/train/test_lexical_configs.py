@@ -29,6 +29,8 @@ def test_runlocal(name: str, arg: str, tmp_path: Path) -> None:
     c.unlock()
     c.total_steps, c.log_every, c.checkpoint_every, c.report = 3, 1, 3, False
     c.optimizer.schedule.warmup_steps = 1
+    for tower in c.towers.values():
+        tower.depth = 1
     c.data.count = 200 if c.data.type == "scenes" else 40
     for each in c.evals.values():
         each.data.count = 20

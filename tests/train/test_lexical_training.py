@@ -21,7 +21,7 @@ TEST = {"data": configs.Scenes(split="test", count=40), "query": "query", "docum
 
 
 def lexical(head: dict[str, Any] | None = None, **changes: Any) -> Config:
-    fast = {"optimizer__lr": 1e-2, "optimizer__schedule__warmup_steps": 2}
+    fast = {"optimizer__lr": 1e-2, "optimizer__schedule__warmup_steps": 2, "checkpoint_every": 100}
     return tiny(**lexical_texts(**(head or {})), **fast, **changes)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_model")
 ONE = jax.devices()[:1]
 HEAD = {"terms": "words", "activation": "elu1p", "top_k": 6, "keep_input_terms": True}
 SIZE = {"width": 16, "depth": 1, "heads": 2, "mlp": 32}
-FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2,
+FAST = {"optimizer__lr": 5e-3, "optimizer__schedule__warmup_steps": 2, "checkpoint_every": 10,
         "losses__main__logit_scale__init": 1.0, "report": False}  # fmt: skip
 SPARSE = configs.Sparsity(query=1e-3, document=1e-3, warmup_steps=10)
 SCENES = configs.GradedScenes(size=16, count=80)
