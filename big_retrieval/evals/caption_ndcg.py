@@ -186,7 +186,7 @@ def open_relevance(file: str, shape: tuple[int, int]) -> np.ndarray:
             f"the file of relevance {file} cannot be read ({problem.strerror or problem}); name "
             "another in config.evals.<name>.relevance."
         ) from None
-    except ValueError as problem:
+    except (ValueError, EOFError) as problem:
         raise UserError(f"the file of relevance {file} is no .npy file ({problem}).") from None
     if found.shape != shape or found.dtype.kind != "f":
         raise UserError(

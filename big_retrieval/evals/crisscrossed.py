@@ -124,7 +124,10 @@ def read_pairs(path: Path) -> Sequence[tuple[str, str, float]]:
     Raises:
       UserError: it is no such file.
     """
-    return list(_rows(path))
+    try:
+        return list(_rows(path))
+    except csv.Error as problem:
+        raise UserError(f"{path} is no CSV file ({problem}).") from None
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -137,16 +140,16 @@ def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
                 f"pairs of captions and images have {', '.join(COLUMNS)}: give a file sits_*.csv."
             )
         for row in rows:
+            caption, image, score = (row[name] or "" for name in COLUMNS)
             try:
-                score = float(row["agg_score"])
-            except (TypeError, ValueError):
-                score = np.nan
-            if not np.isfinite(score):
+                number = float(score)
+            except ValueError:
+                number = np.nan
+            if not np.isfinite(number):
                 raise UserError(
-                    f"{path}, line {rows.line_num}: agg_score is {row['agg_score']!r:.40}, not a "
-                    "number."
+                    f"{path}, line {rows.line_num}: agg_score is {score!r:.40}, not a number."
                 )
-            yield row["caption"].rpartition(":")[2], _name(row["image"]), score
+            yield caption.rpartition(":")[2], _name(image), number
 
 
 def _name(image: str) -> str:

@@ -69,6 +69,8 @@ def test_pairs_are_right_besides_the_original_ones(tmp_path: Path, said: list[st
         ("caption1,caption2,agg_score\n", {}, r"a\.csv has the columns caption1, caption2, agg_"),
         ("", {}, r"a\.csv has the columns none; files of pairs of captions and images have"),
         ("caption,image,agg_score\nx:1,y.jpg,high\n", {}, "line 2: agg_score is 'high', not a"),
+        ("caption,image,agg_score\nx:1\n", {}, "line 2: agg_score is '', not a number"),
+        ("caption,image,agg_score\n" + "x" * 200_000, {}, r"a\.csv is no CSV file \(field larger"),
         ("caption,image,agg_score\nx:1,y.jpg,4\n", {}, "no pair is in coco, such as the captio"),
         ("caption,image,agg_score\n", {"caption_column": "filename"},
          "'filename' is 'COCO.*'; it must hold an id for each of the 2 captions: name their"),
@@ -147,6 +149,7 @@ def test_rouge_is_that_of_its_package() -> None:
         (np.zeros((6, 4), np.float32), r"a\.npy holds float32 \[6, 4\], but the data have 6 capti"),
         (np.zeros((6, 3), int), r"holds int64 \[6, 3\], but the data have 6 captions and 3 images"),
         (b"x" * 40, r"a\.npy holds 10 numbers of float32, but the data have 6 captions and 3 im"),
+        (b"\x93NUMPY\x01\x00", r"the file of relevance .*a\.npy is no \.npy file \("),
         (np.full((6, 3), -1, np.float32), "captions from number 0 on have relevance that is negat"),
     ],
 )
