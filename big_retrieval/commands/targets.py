@@ -81,9 +81,11 @@ def _checked() -> Path:
         raise UserError("say what makes the vectors: --encoder=MODEL or --vectors=FILE.npy.")
     if bool(VECTORS.value) != bool(CAPTIONS.value):
         raise UserError("--vectors and --captions go together: vectors, and their captions.")
-    if not str(OUT.value or "").endswith(".npy"):
-        raise UserError(f"--out is {OUT.value!r}; give the file to write, such as targets.npy.")
-    return Path(str(OUT.value))
+    if not OUT.value:
+        raise UserError("--out is missing: the file to write, such as targets.npy.")
+    if not OUT.value.endswith(".npy"):
+        raise UserError(f"--out is {OUT.value!r}; it must end with .npy, such as targets.npy.")
+    return Path(OUT.value)
 
 
 def _encoder() -> "tuple[TrainedModel, str]":

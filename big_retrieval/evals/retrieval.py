@@ -120,12 +120,12 @@ class RetrievalEvaluator:
         )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
-        for way, (first, second), found in self._both_ways(fields, how):
-            out |= {f"{way}/{key}": x for key, x in summarise(found, c.recall_at).items()}
+        for direction, (first, second), found in self._directions(fields, how):
+            out |= {f"{direction}/{key}": x for key, x in summarise(found, c.recall_at).items()}
             if show is not None:
                 directions.append(examples.choose(first, second, found.best, **how))
             if rankings is not None:
-                folder = rankings.with_name(f"{rankings.name}-{way}")
+                folder = rankings.with_name(f"{rankings.name}-{direction}")
                 write_values(folder, first.names(), by_query(found, c.recall_at), extras)
         out["rsum"] = _sum_of_recalls(out)
         out |= self._lexical(fields, how)
@@ -133,7 +133,7 @@ class RetrievalEvaluator:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
 
-    def _both_ways(
+    def _directions(
         self, fields: Mapping[str, FieldItems], how: dict[str, Any]
     ) -> Iterator[tuple[str, tuple[FieldItems, FieldItems], Ranks]]:
         """Each direction's name, both sides, and where queries find their right answers."""
@@ -175,9 +175,9 @@ class RetrievalEvaluator:
                 embeddings = in_mode(fields[name].embeddings, mode, side, bow.get(name))
                 changed[name] = dataclasses.replace(fields[name], embeddings=embeddings)
             of_mode: dict[str, float] = {}
-            for way, _, found in self._both_ways(changed, how):
+            for direction, _, found in self._directions(changed, how):
                 numbers = summarise(found, c.recall_at)
-                of_mode |= {f"{way}/{key}": value for key, value in numbers.items()}
+                of_mode |= {f"{direction}/{key}": value for key, value in numbers.items()}
             of_mode["rsum"] = _sum_of_recalls(of_mode)
             out |= {f"{text}/{key}": value for key, value in of_mode.items()}
         if bow and images:
