@@ -45,6 +45,21 @@ def test_words_are_split_as_nltk_splits_them(text: str, words: str) -> None:
 
 
 TEXTS = ["A dog and a cat.", "The dog's ball", "a cat"]
+
+
+def test_long_texts_take_no_longer_for_a_character() -> None:
+    """Any text may come; a rule that looks back from every place would take minutes here."""
+    for text in (
+        "a" * 20_000,
+        "a. " * 20_000,
+        "." * 20_000,
+        "'" * 20_000,
+        "(.)" * 20_000,
+        '"' * 20_000,
+    ):
+        assert words_of(text)
+
+
 VOCABULARY = [*SPECIALS, "a", "dog", "and", "cat", ".", "the", "'s", "ball"]
 
 

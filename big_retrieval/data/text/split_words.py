@@ -17,7 +17,8 @@ _SHORT = frozenset(ABBREVIATIONS.split())
 _JOINT = "\ue001"  # in front of every word of a text that was split before
 _FINAL = "\ue000"  # stands for the period at the end of a sentence while other rules are applied
 _CLOSING = "[\\])}>\"'\u00bb\u201d\u2019]*"  # what may follow this period
-_PERIOD = re.compile(rf"(\S*[^\s.])\.({_CLOSING})(\s|$)")
+_PERIOD = re.compile(rf"(?<=[^\s.])\.(?=({_CLOSING})(?:\s|$))")
+_LONGEST = 20  # characters in front of a period that are looked at
 _SPLIT_IN_TWO = ("can|not", "d|'ye", "gim|me", "gon|na", "got|ta", "lem|me", "more|'n")
 
 
@@ -72,7 +73,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    text = _PERIOD.sub(_period, text)
+    text = _PERIOD.sub(_period, text.rstrip())
     for pattern, new in _OPENING_QUOTES:
         text = pattern.sub(new, text)
     text = text.replace(_FINAL, " . ")
@@ -85,13 +86,12 @@ def _split(text: str) -> list[str]:
 
 
 def _period(found: re.Match[str]) -> str:
-    """A word with a period behind it, which is marked where the sentence ends."""
-    word, closing, behind = found.groups()
-    bare = word.lstrip("([{<\"'`")
-    inside = found.string[found.end() :].strip()  # the text goes on
-    if inside and (bare in _SHORT or len(bare) == 1 or bare.isdigit()):
-        return found[0]
-    return f"{word}{_FINAL}{closing}{behind}"
+    """A period at the end of a word, which is marked where the sentence ends there."""
+    text, place = found.string, found.start()
+    word = text[max(0, place - _LONGEST) : place].split()[-1].lstrip("([{<\"'`")
+    short = word in _SHORT or len(word) == 1 or word.isdigit()
+    goes_on = found.end(1) < len(text)
+    return "." if short and goes_on else _FINAL
 
 
 def clean_words(text: str) -> str:
