@@ -7,6 +7,7 @@ without any state but its step. Grain shuffles, reads ahead and runs the worker 
 """
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -215,6 +216,10 @@ def _iterate(
                 _tell_of_death(str(problem), _last_words(folder), start, deaths)
             finally:
                 iterator.close()
+                if reading.workers:
+                    # The last batch is in shared memory, and grain's frames hold it in a cycle with
+                    # their StopIteration; at the end of the process it cannot be freed any more.
+                    gc.collect()
 
 
 def _last_words(folder: Path | None) -> str:

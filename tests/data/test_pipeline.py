@@ -1,5 +1,6 @@
 """Batches: the same whatever reads them, and honest about what a flip makes untrue."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -110,7 +111,10 @@ def test_threads_and_worker_processes_change_nothing():
     wanted = run(threads=0)
     for threads in (1, 2, 5):
         assert_same(wanted, run(threads=threads, prefetch=1 + threads % 3))
-    assert_same(wanted, run(workers=2, threads=1))
+    found = run(workers=2, threads=1)
+    assert_same(wanted, found)
+    del found  # the last batch's shared memory is given back, not left to the process's end
+    assert not [x for x in gc.get_objects() if type(x).__name__ == "SharedMemoryArray"]
 
 
 def test_any_split_of_the_rows_gives_the_same_rows():
