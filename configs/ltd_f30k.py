@@ -57,7 +57,9 @@ def base(
     c.towers.image = recipe.resnet(50)
     head = config.Mlp(dim=1024, batch_norm=args.loss == "triplet")
     c.fields.image = recipe.entry(config.ImageField(), head=head, erasing=0.2)
-    c.fields.image.crop_scale = (0.08, 1.0)
+    c.fields.image.crop_scale, c.fields.image.eval_resize = (0.08, 1.0), 256
+    c.fields.image.mean, c.fields.image.std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    c.fields.image.flip_unsafe_words = ()  # as the authors', who mirror whatever a caption says
     if not args.runlocal:
         c.init.image = recipe.entry(config.Init(), path="resnet50.safetensors", head=False)
     words(c, args, head)
