@@ -93,7 +93,8 @@ def schedule(c: recipe.Editable, captions: int, epochs: int) -> None:
 
 def words(c: recipe.Editable, args: Any, head: Any) -> None:
     """The caption encoder of the base model and of VSRN: a GRU over whole words."""
-    c.towers.text = recipe.entry(config.Gru(), glove="" if args.runlocal else args.glove)
+    glove = "" if args.runlocal or args.glove == "none" else args.glove
+    c.towers.text = recipe.entry(config.Gru(), glove=glove)
     c.fields.text = recipe.entry(config.TextField(), head=head, length=64)
     c.fields.text.word_dropout = c.fields.text.word_deletion = 0.1
     c.tokenizer = recipe.entry(config.Tokenizer(), type="words")

@@ -15,7 +15,7 @@ from configs import ltd_coco, ltd_f30k
 
 def get_config(arg: str = "") -> recipe.Editable:
     """Arguments: data (data/coco), regions (data/coco/regions), bert (bert-base-uncased; none:
-    random weights); mode, decoder, loss, eta, beta, targets and
+    random weights, and word pieces learned from the captions); mode, decoder, loss, eta, beta, targets and
     size as configs/ltd_f30k.py, ratings and spice as configs/ltd_coco.py."""
     own = {
         "data": "data/coco", "regions": "data/coco/regions", "bert": "bert-base-uncased",
@@ -31,8 +31,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.text = recipe.bert(depth=6, pool="none")
     c.fields.image = recipe.entry(config.RegionField(), boxes="boxes", head=top)
     c.fields.text = recipe.entry(config.TextField(), length=64, head=top, shares_head="image")
-    c.tokenizer.path = args.bert
     if args.bert != "none":
+        c.tokenizer.path = args.bert
         c.init.text = recipe.entry(config.Init(), path=args.bert, head=False, first_layers=True)
     ltd_f30k.objective(c, args)
 

@@ -63,17 +63,14 @@ class RegionField(Field):
 
     def arrays(self) -> dict[str, ArrayField]:
         """The two arrays as fields of their own; without "boxes" where there are none."""
-        same: dict[str, Any] = {
-            "side": self.side,
-            "generated": self.generated,
-            "optional": self.optional,
-        }
+        same: dict[str, Any] = {"side": self.side, "generated": self.generated}
         found = {
             "features": ArrayField(
                 shape=(self.regions, self.dim),
                 dtype=self.dtype,
                 column=self.column,
                 file=self.file,
+                optional=self.optional,
                 **same,
             )
         }

@@ -42,7 +42,8 @@ ROWS = {
         ("5.3.3", "ltd_tern", f"{CONSTRAINT}0.2"),
     ),
     ("figure3", "coco"): tuple(
-        (f"eta={eta}", "ltd_coco", f"{CONSTRAINT}{eta}") for eta in ("0.05", "0.1", "0.15", "0.2")
+        (f"eta={eta}", "ltd_coco", f"{CONSTRAINT}{eta}")
+        for eta in ("0.05", "0.1", "0.15", "0.2", "0.25")
     ),
 }  # fmt: skip
 

@@ -15,12 +15,12 @@ from big_retrieval.config import RegionField
 from big_retrieval.data.at_hand import Values
 from big_retrieval.data.batches import RecordSpec, train_batch, try_record
 from big_retrieval.data.build import make_source
-from big_retrieval.data.fields.reader import Tools
+from big_retrieval.data.fields.reader import Drawing, Tools
 from big_retrieval.data.formats.regions import INDEX
 from big_retrieval.data.order import Order
 from big_retrieval.data.pipeline import eval_batches
 from big_retrieval.data.sources import RecordSource
-from big_retrieval.errors import UserError
+from big_retrieval.errors import Damaged, UserError
 from tests.helpers import tiny
 
 COUNT, R, F = 4, 3, 5
@@ -80,6 +80,20 @@ def test_boxes_are_0_where_there_are_none_and_a_record_may_lack_its_regions(tmp_
         np.testing.assert_array_equal(
             batch["image"]["features"][row], FEATURES[record] if record < 3 else 0
         )
+
+
+def test_boxes_that_a_record_lacks_are_damage_in_training_and_evaluation(tmp_path: Path) -> None:
+    of = lines(
+        tmp_path,
+        regions=[*FEATURES[:3].tolist(), None],
+        boxes=[*BOXES[:2].tolist(), None, None],
+    )
+    reader = field(boxes="boxes", optional=True).build(Tools())
+    assert reader.value(of, 3, 0) is None
+    with pytest.raises(Damaged, match="boxes"):
+        reader.value(of, 2, 0)
+    with pytest.raises(Damaged, match="boxes"):
+        reader.draw("image", of[2], Drawing("pairs", "row 2", 2, np.random.default_rng(0)))
 
 
 def test_what_a_tower_gets() -> None:

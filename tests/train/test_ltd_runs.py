@@ -15,7 +15,7 @@ from big_retrieval import config as configs
 from big_retrieval.data.build import make_source
 from big_retrieval.data.fields.arrays import save_store
 from big_retrieval.train.loop import train
-from configs import ltd_f30k, ltd_vsrn
+from configs import ltd_f30k, ltd_tern, ltd_vsrn
 from tests.helpers import ROOT, command, environment, losses, results, rows
 
 NOUNS = ("dog", "cat", "bird", "horse")
@@ -85,6 +85,16 @@ def arguments(folder: Path) -> str:
     """What both configs are told of the files."""
     files = f"data={folder},glove={folder}/glove.txt,targets={folder}/targets.npy"
     return f"{files},size={WIDTH}"
+
+
+def test_what_none_stands_for() -> None:
+    """No file is called "none"."""
+    texts = configs.load(ltd_f30k.get_config("glove=none")).towers["text"]
+    assert isinstance(texts, configs.Gru)
+    assert texts.glove == ""
+    c = configs.load(ltd_tern.get_config("bert=none"))
+    assert c.tokenizer.learned
+    assert not c.init
 
 
 @pytest.mark.slow

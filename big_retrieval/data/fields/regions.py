@@ -56,7 +56,7 @@ class RegionReader(FieldReader):
         return {key: each.draw(name, record, drawing) for key, each in self.readers.items()}
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """{"features": [n, R, F], "boxes": [n, R, 4]}; None, and boxes that lack, are all 0."""
+        """{"features": [n, R, F], "boxes": [n, R, 4]}; None is all 0, as are boxes without a source."""
         out = {
             key: np.zeros((len(values), *shape), dtype)  # [n, R, F or 4]
             for key, (shape, dtype) in self.field.shapes().items()
@@ -68,8 +68,12 @@ class RegionReader(FieldReader):
 
     def value(self, source: RecordSource, index: int, number: int) -> dict[str, Any] | None:
         """The features and boxes of a record."""
-        found = {key: each.value(source, index, number) for key, each in self.readers.items()}
-        return None if found["features"] is None else found
+        found = {}
+        for key, each in self.readers.items():  # the features first
+            found[key] = each.value(source, index, number)
+            if found[key] is None:
+                return None
+        return found
 
 
 class BoxReader(ArrayReader):
