@@ -56,7 +56,7 @@ class RegionReader(FieldReader):
         return {key: each.draw(name, record, drawing) for key, each in self.readers.items()}
 
     def stack(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
-        """{"features": [n, R, F], "boxes": [n, R, 4]}; None is all 0, as are boxes without a source."""
+        """{"features": [n, R, F], "boxes": [n, R, 4]}; None, and boxes with no source, are 0."""
         out = {
             key: np.zeros((len(values), *shape), dtype)  # [n, R, F or 4]
             for key, (shape, dtype) in self.field.shapes().items()
