@@ -103,6 +103,7 @@ def test_a_start_that_is_not_random_is_said_so(
     evals = {"test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12))}
     run = tmp_path / "run"
     train(tiny(evals=evals, total_steps=1, report=False), run)
+    assert {"report.html", "examples"}.isdisjoint(path.name for path in run.iterdir())
     init = {"model": recipe.entry(Init(), path=str(run))}
     vocabulary = {"tokenizer__path": str(run / "tokenizer.json"), "tokenizer__type": "auto"}
     capsys.readouterr()

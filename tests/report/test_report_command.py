@@ -112,16 +112,6 @@ def test_a_run_ends_with_its_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_wants_no_report_has_none(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    evals = {"test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12))}
-    train(tiny(total_steps=1, report=False, evals=evals), run)
-    assert (run / "results.json").exists()
-    assert not (run / "report.html").exists()
-    assert not (run / "examples").exists()
-
-
-@pytest.mark.slow
 def test_evaluate_refreshes_the_examples(tmp_path: Path) -> None:
     evals = {
         "test": recipe.entry(Retrieval(), data=Scenes(split="test", count=12)),

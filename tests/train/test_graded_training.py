@@ -93,12 +93,12 @@ def test_stop_and_go_on_is_bit_identical(whole: Path, tmp_path: Path) -> None:
     ("devices", "changes"),
     [
         (1, {"microbatch": 4}),
-        (8, {"mesh__data": 8}),
         (8, {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2, "microbatch": 8,
              "losses__main__exchange": "ring"}),
     ],
 )  # fmt: skip
 def test_same_run(whole: Path, tmp_path: Path, devices: int, changes: dict[str, Any]) -> None:
+    """Rows over eight devices alone: `test_other_kinds`."""
     train(graded(**changes), tmp_path, jax.devices()[:devices])
     one, many = losses(whole), losses(tmp_path)
     assert one.keys() == many.keys()

@@ -70,13 +70,6 @@ def test_resumed_in_each_phase_and_between_them(whole: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_resumed_where_the_second_phase_begins_on_two_devices(tmp_path: Path) -> None:
-    train(phased(), tmp_path / "whole", jax.devices()[:2])
-    in_parts({}, (4,), tmp_path / "parts", jax.devices()[:2])
-    same(tmp_path / "whole", tmp_path / "parts")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("averaging", [configs.Swa(), configs.Ema(decay=0.9)])
 def test_resumed_with_slices_and_averages(tmp_path: Path, averaging: Any) -> None:
     """On two devices; on one, test_resume and `test_swa_ends_an_epoch_with_its_mean` do so."""

@@ -146,9 +146,7 @@ RING = {"mesh__data": 4, "mesh__fsdp": 2, "losses__main__exchange": "ring"}
 MESHES = [
     {"microbatch": 8, **RING},
     pytest.param({"microbatch": 8}, marks=pytest.mark.slow),
-    pytest.param(RING, marks=pytest.mark.slow),
     pytest.param({"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2}, marks=pytest.mark.slow),
-    pytest.param({"mesh__fsdp": 2, "microbatch": 8}, marks=pytest.mark.slow),
 ]
 
 

@@ -175,17 +175,6 @@ DROPOUT = {"towers__text__dropout": 0.3, "towers__image__dropout": 0.3}
 
 
 @pytest.mark.slow
-def test_dropout_does_not_depend_on_the_mesh(tmp_path: Path) -> None:
-    changes = DROPOUT
-    train(tiny(**changes), tmp_path / "one", jax.devices()[:1])
-    train(tiny(**changes), tmp_path / "eight")
-    train(tiny(), tmp_path / "without", jax.devices()[:1])
-    one, eight = losses(tmp_path / "one"), losses(tmp_path / "eight")
-    np.testing.assert_allclose(list(eight.values()), list(one.values()), rtol=1e-5)
-    assert one[1] != losses(tmp_path / "without")[1]
-
-
-@pytest.mark.slow
 def test_dropout_is_drawn_anew_each_step() -> None:
     step, state, batch = prepare(optimizer__lr=1e-30, **DROPOUT)
     seen = set()

@@ -136,12 +136,18 @@ def test_slices_change_nothing(kind: str, whole: Callable[[str], Path], tmp_path
     agree(losses(tmp_path), losses(whole(kind)))
 
 
+ALL_AXES = {"data": 2, "fsdp": 2, "tensor": 2}
+
+
 @SLOW
-@pytest.mark.parametrize("changes", [{"data": 8}, {"data": 2, "fsdp": 2, "tensor": 2}])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [*((kind, ALL_AXES) for kind in KINDS), ("splade", {"data": 8}), ("weighed", {"data": 8})],
+)
 def test_eight_devices(
     kind: str, changes: dict[str, int], whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
+    """Rows alone over eight devices, of the two other kinds: test_combinations."""
     mesh = {f"mesh__{axis}": size for axis, size in changes.items()}
     exchange = {} if "fsdp" not in changes else {"losses__main__exchange": "ring", "microbatch": 8}
     train(KINDS[kind](**mesh, **exchange), tmp_path)
