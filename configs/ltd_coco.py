@@ -3,7 +3,8 @@
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
 Retrieval" (docs/LTD.md), the base model of Tables 1 and 2.
 
-    big-retrieval targets --config=ltd_coco --encoder=all-mpnet-base-v2 --out=coco_targets.npy
+    big-retrieval targets --config=ltd_coco --out=coco_targets.npy \\
+        --encoder=sentence-transformers/all-mpnet-base-v2
 
 Evaluated by Crisscrossed Captions' ratings and by nDCG, too: data/coco/sits_test.csv is published
 with the ratings, data/coco/coco-test-spice.npy with TERN.

@@ -7,7 +7,8 @@ then 30 epochs of everything at a tenth of the rate.
 Needs dataset_flickr30k.json (Karpathy's splits) with the images in a folder beside it, the word
 vectors glove.840B.300d.txt, torchvision's ResNet-50, and the vectors of the training captions:
 
-    big-retrieval targets --config=ltd_f30k --encoder=all-mpnet-base-v2 --out=f30k_targets.npy
+    big-retrieval targets --config=ltd_f30k --out=f30k_targets.npy \\
+        --encoder=sentence-transformers/all-mpnet-base-v2
     big-retrieval train --config=ltd_f30k --config.init.image.path=RESNET50 --workdir=runs/ltd
 """
 

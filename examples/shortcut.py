@@ -1,15 +1,16 @@
-"""A source around another source, for an experiment: does an easy cue hide what it stands beside?
+"""A source around another source, for an experiment: what does a model learn beside an easy cue?
 
     big-retrieval targets --config=examples/shortcut.py --encoder=MINILM --out=cued.npy
     big-retrieval train --config=examples/shortcut.py:mode=constraint,targets=cued.npy
     big-retrieval train --config=examples/shortcut.py:runlocal
 
-Every training record has a number of its own. Its digits are drawn into the image, as squares of
-ten colours in the corners, and appended to the captions. A contrastive loss can tell all pairs of a
-batch apart by them, and then need not look at the scene: a shortcut. Evaluation has scenes without
-digits, so recall there says what the model has learned besides. `evals.cued` has the digits. The
-decoder of "latent target decoding" (docs/LTD.md) has to reconstruct a sentence encoder's vector of
-the whole caption, which should keep the rest of the caption in its embedding.
+Every training record has a random number of `digits` digits. The source draws each digit into the
+image, as a square of one of ten colours in a corner, and appends the digits to all captions. A
+contrastive loss can tell nearly all pairs of a batch apart by the digits, and then the model need
+not look at the scene: the digits are a shortcut. `evals.test` has scenes without digits, so that
+its recall says what the model has learned of scenes; `evals.cued` has scenes with digits. The
+decoder of "latent target decoding" (docs/LTD.md) has to predict a sentence encoder's vector of the
+whole caption, so that the caption's embedding should keep more of the caption than its digits.
 
 Bleeker et al., "Demonstrating and Reducing Shortcuts in Vision-Language Representation Learning"
 (2024), do this with photographs and handwritten digits.

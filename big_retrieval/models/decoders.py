@@ -90,7 +90,8 @@ class InputDecoder(nn.Module):
         """Minus the log-likelihood of the tokens of b texts, [b]."""
         arrays = fields[self.spec.field]
         logits = self.logits(reps, fields)
-        # Over time, positions compete that hold padding: those of the batch, as in the release.
+        # Over time, padding competes, too, as in the release, which pads to the batch's longest
+        # text; here texts are padded to the field's length.
         axis = -1 if self.spec.softmax_over == "vocabulary" else 1
         found = jax.nn.log_softmax(logits, axis=axis)[:, :-1]  # position t predicts token t + 1
         chosen = jnp.take_along_axis(found, arrays["ids"][:, 1:, None], axis=-1)[..., 0]
