@@ -1,6 +1,7 @@
-"""Latent target decoding on the drawings and names of configs/emoji.py: LTD on two CPU cores.
+"""Latent target decoding on the drawings and names of configs/emoji.py, for two CPU cores.
 
-Needs the same files, and the vectors of a sentence encoder for all training captions:
+Needs the files of configs/emoji.py, and the vectors of a sentence encoder for all training
+captions, which the first command makes:
 
     big-retrieval targets --config=emoji_ltd:data=FOLDER --encoder=MINILM --out=targets.npy
     big-retrieval train --config=emoji_ltd:data=FOLDER,targets=targets.npy,eta=0.4

@@ -6,8 +6,9 @@ Retrieval" (docs/LTD.md), the base model of Tables 1 and 2.
     big-retrieval targets --config=ltd_coco --out=coco_targets.npy \\
         --encoder=sentence-transformers/all-mpnet-base-v2
 
-Evaluated by Crisscrossed Captions' ratings and by nDCG, too: data/coco/sits_test.csv is published
-with the ratings, data/coco/coco-test-spice.npy with TERN.
+Two more evaluators run at the end: Crisscrossed Captions, whose ratings are the published file
+data/coco/sits_test.csv, and nDCG, by ROUGE-L and by SPICE, whose values TERN's authors publish as
+data/coco/coco-test-spice.npy. The arguments ratings=none and spice=none do without the files.
 """
 
 from typing import Any
@@ -21,8 +22,9 @@ CAPTIONS = 566_435  # five of each of 113,287 images, `restval` included
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: as configs/ltd_f30k.py, where data is data/coco and targets coco_targets.npy;
-    ratings (DATA/sits_test.csv) and spice (DATA/coco-test-spice.npy), or none."""
+    """Arguments: those of configs/ltd_f30k.py, where data is data/coco and targets
+    coco_targets.npy; ratings (the file DATA/sits_test.csv; none: no Crisscrossed Captions); spice
+    (the file DATA/coco-test-spice.npy; none: nDCG by ROUGE-L only)."""
     glove = "data/glove.840B.300d.txt"
     own = {"data": "data/coco", "glove": glove, "targets": "coco_targets.npy"}
     args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | FILES | own)

@@ -45,11 +45,11 @@ def base(
     """The base model on a data set with Karpathy's splits.
 
     Args:
-      args: `ARGUMENTS`, `data` and `glove`.
-      name: as in dataset_<name>.json.
-      train: its splits for training.
-      captions: of the training images.
-      evaluators: adds some.
+      args: the values of `ARGUMENTS`, `data`, `glove` and `runlocal`.
+      name: of the data set, as in dataset_<name>.json.
+      train: the splits that are trained on, such as "train+restval".
+      captions: how many captions these splits have.
+      evaluators: adds further evaluators to a config; None: none.
     """
     c = recipe.base()
     schedule(c, captions, epochs=60)
@@ -82,7 +82,8 @@ def base(
 
 
 def schedule(c: recipe.Editable, captions: int, epochs: int) -> None:
-    """Steps, AdamP, clipping, five parameters averaged in each epoch, the best sum of recalls."""
+    """Length, AdamP, clipping, the mean of five steps' parameters at each epoch's end, and the
+    checkpoint with the best sum of recalls on the validation images."""
     c.total_epochs, c.batch_size, c.dtype = epochs, BATCH, "float32"
     epoch = math.ceil(captions / BATCH)
     c.log_every, c.eval_every, c.checkpoint_every = 50, epoch, epoch
@@ -127,7 +128,7 @@ def objective(c: recipe.Editable, args: Any) -> None:
 
 
 def data(c: recipe.Editable, args: Any, name: str, train: str, regions: str = "") -> None:
-    """Karpathy's splits: every caption once in an epoch; five captions an image in evaluations."""
+    """Karpathy's splits: an epoch has every caption once, evaluations an image with its five."""
     splits = config.Karpathy(
         path=f"{args.data}/dataset_{name}.json",
         regions=regions,

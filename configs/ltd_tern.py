@@ -2,7 +2,7 @@
 
 "Reducing Predictive Feature Suppression in Resource-Constrained Contrastive Image-Caption
 Retrieval" (docs/LTD.md), Table 3; TERN is "Transformer Reasoning Network for Image-Text Matching
-and Retrieval". The rate of 2e-6 is what the authors' code comes to; their file says 0.002.
+and Retrieval". The authors' file names a rate of 0.002, but their code trains with 2e-6.
 
 Needs Karpathy's split file, BERT, the vectors of the captions (`big-retrieval targets`) and the
 regions with their boxes, which `big-retrieval data regions` makes of the published bottom-up files.

@@ -15,8 +15,9 @@ from configs import ltd_coco, ltd_f30k
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: name (coco, flickr30k), regions (data/NAME/regions); the others as
-    configs/ltd_f30k.py, where loss and targets depend on name, and configs/ltd_coco.py."""
+    """Arguments: name (coco, flickr30k); data (data/NAME); regions (the folder, data/NAME/regions);
+    loss (infonce on COCO, triplet on Flickr30k); targets (coco_targets.npy or f30k_targets.npy);
+    the others as configs/ltd_f30k.py and, on COCO, as configs/ltd_coco.py."""
     glove = "data/glove.840B.300d.txt"
     own = {"name": "coco", "data": "", "regions": "", "glove": glove, "loss": ""}
     args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | ltd_coco.FILES | own)

@@ -5,11 +5,11 @@
     big-retrieval search --run=RUN --plugins=examples/lstm_tower.py ...
 
 A tower is a frozen dataclass, whose fields are its keys, and a Linen module that its `build` makes;
-examples/bag_of_words.py is the smallest one. A subclass keeps the keys of its base class, what they
-are checked for, and what they start from: here a table of words that may start from GloVe vectors.
-`first_values` says what starts from something else than a draw. It is asked once, before the first
-step: a resumed run and a loaded model have the trained values and need no file. Here it opens the
-forget gates, too, which an LSTM learns faster with.
+examples/bag_of_words.py is the smallest tower. A subclass inherits the keys of its base class, the
+checks of these keys, and `first_values`: the parameters that start from something else than random
+numbers. `config.Gru` lets the table of words start from GloVe vectors; here the forget gates start
+open, too, with which an LSTM learns faster. `first_values` is called once, before the first step: a
+resumed run and a loaded model have trained values, and need no GloVe file.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class Lstm(config.Gru):
         return LstmModule(vocab_size, self.words, self.width, **module)
 
     def first_values(self, drawn: Callable[[str], np.ndarray], tokenizer: Any) -> Fitted:
-        """What the base class says of the table of words, and the forget gates."""
+        """The first values of the base class (the table of words) and of the forget gates."""
         words = super().first_values(drawn, tokenizer)
         names = [f"{direction}/hf/bias" for direction in DIRECTIONS]
         gates = {name: np.full_like(drawn(name), self.forget_bias) for name in names}
@@ -71,8 +71,8 @@ class LstmModule(nn.Module):
         for name in DIRECTIONS:
             # In float32 whatever `dtype`: a recurrence adds up the rounding of all its steps.
             cell = nn.OptimizedLSTMCell(self.width // 2, name=name)
-            # Backward, a text begins at its last word: padding comes after it either way, so that
-            # no state of a word has seen any.
+            # The backward direction begins at the last word of a text, so that the state of no
+            # word has seen padding, in either direction.
             read = nn.RNN(cell, reverse=name == "backward", keep_order=True)
             states.append(read(vectors, seq_lengths=jnp.sum(mask, axis=1)))  # [B, L, W/2]
         total = jnp.sum(jnp.concatenate(states, axis=-1) * mask[..., None], axis=1)

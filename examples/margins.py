@@ -7,9 +7,9 @@ place of distances:
 
   L = sum_i [positive - s(q_i, d_i)]+^2 + sum_(i != j) [s(q_i, d_j) - negative]+^2
 
-over the global batch, divided by the number of pairs. Writing this with a matrix of all scores
-would take batch x batch numbers on one device. A `Reduction` says instead what the loss reads of
-one tile of scores, how two such readings merge, and what the gradient of a tile is; the core
+over the global batch, divided by the number of pairs. A matrix of all scores would take batch x
+batch numbers on one device. Instead, a `Reduction` says three things: what the loss reads of one
+tile of the matrix, how two such readings are merged, and what the gradient of a tile is. The core
 computes the tiles one by one, on any mesh, with gather or ring, and never holds the matrix.
 """
 

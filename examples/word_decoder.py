@@ -1,4 +1,4 @@
-"""A loss with a network and a target column of its own: which words does an embedding still tell?
+"""A loss with a network and targets of its own: which words of a caption does its embedding tell?
 
     python examples/word_decoder.py words.npy        # writes the words of every caption
     big-retrieval train --config=examples/word_decoder.py:words=words.npy

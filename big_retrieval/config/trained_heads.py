@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 @register("head")
 @dataclass(frozen=True)
 class Mlp(BatchNormed, Head):
-    """Two linear maps without bias and a ReLU between them, for each class token; perhaps a batch
-    norm behind them, as LTD has one with the triplet loss."""
+    """Two linear maps without bias and a ReLU between them, for each class token (LTD).
+
+    With `batch_norm`, a batch norm follows, as LTD has with the triplet loss.
+    """
 
     type: Literal["mlp"] = "mlp"
     hidden: AtLeast1 | None = None  # values between the two maps; None: the width of the tower
@@ -57,7 +59,7 @@ class SharedTransformer(Head):
     is the first position (TERN, "Transformer Encoder Reasoning Network").
 
     Fields share it by `shares_head`, of whatever modality and width. Their towers give all
-    positions; where a field has a mask, padding is not looked at.
+    positions; where a field has a mask, attention leaves padding out.
     """
 
     reads_positions: ClassVar[bool] = True

@@ -39,9 +39,8 @@ class LatentTargetLoss(LossFunction):
         decoded = context.reps.extra[self.name]  # [B, size]
         target = context.batch.fields[self.part.target]["values"].astype(decoded.dtype)
         counted = rows_with(context.batch, (self.part.field, self.part.target))
-        return mean(
-            DISTANCES[self.part.distance](decoded, target), counted.astype(decoded.dtype)
-        ), {}
+        cost = DISTANCES[self.part.distance](decoded, target)  # [B]
+        return mean(cost, counted.astype(cost.dtype)), {}
 
 
 @dataclass(frozen=True)

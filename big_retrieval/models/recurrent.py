@@ -108,8 +108,8 @@ class RecurrentText(nn.Module):
     ) -> jax.Array:
         """Ids int32 [B, L] and mask [B, L] (true at the first tokens of a row) -> [B, 1, W].
 
-        More padding changes nothing, and a text without tokens gives 0; `train` and `rows` are of
-        no use here: nothing is random.
+        More padding changes nothing, and a text without tokens gives 0. `train` and `rows` are not
+        read, as nothing here is random.
         """
         del train, rows
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}

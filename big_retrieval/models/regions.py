@@ -71,7 +71,7 @@ class RegionGraphNetwork(nn.Module):
     def __call__(
         self, features: jax.Array, boxes: jax.Array, *, train: bool = False, rows: Any = None
     ) -> jax.Array:
-        """Features [B, R, F] and boxes, which are not looked at -> [B, 1, W] in `dtype`.
+        """Features [B, R, F] and boxes, which are not read -> [B, 1, W] in `dtype`.
 
         Args:
           features: [B, R, F]; the order of the regions counts, as the GRU reads them in it.

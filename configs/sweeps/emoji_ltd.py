@@ -1,4 +1,4 @@
-"""Latent target decoding on emoji: no decoder, a weight, and four bounds that it can reach.
+"""Latent target decoding on emoji: no decoder, a decoder with a weight, and with four bounds.
 
 big-retrieval sweep --sweep=configs/sweeps/emoji_ltd.py:data=FOLDER,targets=FILE --workdir=runs/ltd
 """

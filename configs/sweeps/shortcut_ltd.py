@@ -1,4 +1,4 @@
-"""How much recall a model keeps that could learn a shortcut instead; see examples/shortcut.py.
+"""The recall of models that could learn a shortcut instead of scenes; see examples/shortcut.py.
 
     for digits in 2 3; do big-retrieval targets --config=examples/shortcut.py:digits=$digits \\
         --encoder=MINILM --out=cued_$digits.npy; done
