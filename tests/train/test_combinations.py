@@ -17,7 +17,7 @@ from big_retrieval.data.build import make_readers, make_source, make_tokenizer
 from big_retrieval.data.order import Order
 from big_retrieval.models.towers import make_model
 from big_retrieval.train.loop import train
-from tests.helpers import results, rows, tiny
+from tests.helpers import drawn, results, rows, tiny
 from tests.train.test_graded_training import graded
 from tests.train.test_vdr_training import pictures, texts
 
@@ -114,11 +114,11 @@ def test_two_heads_share_a_value_and_a_pass_of_their_tower() -> None:
     lines = [len(jax.make_jaxpr(x.apply)(params, inputs).eqns) for x in (shared, separate)]
     assert lines[0] < 0.7 * lines[1]
     assert shared.forward_flops() < 0.7 * separate.forward_flops()
-    drawn = shared.init(jax.random.key(0), inputs)
-    found: Any = [x.apply(drawn, inputs) for x in (shared, separate)]
+    variables = drawn(shared, inputs)
+    found: Any = [x.apply(variables, inputs) for x in (shared, separate)]
     jax.tree.map(np.testing.assert_array_equal, *(x.embeddings for x in found))
     words = {"text_words": inputs["text_words"]}  # as an evaluation encodes it
-    only: Any = shared.apply(drawn, words)
+    only: Any = shared.apply(variables, words)
     np.testing.assert_array_equal(only.embeddings["text_words"], found[0].embeddings["text_words"])
 
 

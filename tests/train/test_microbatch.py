@@ -17,7 +17,7 @@ from big_retrieval.train.build import build_model
 from big_retrieval.train.loop import train
 from big_retrieval.train.microbatch import in_slices
 from big_retrieval.train.step import abstract_batch, compile_step, make_loss
-from tests.helpers import losses, tiny
+from tests.helpers import drawn, losses, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
 
@@ -29,7 +29,7 @@ def gradient(microbatch: int | None, scan: bool) -> Any:
     changes = {**RANDOM, "towers__image__scan": scan, "towers__text__scan": scan}
     config = tiny(microbatch=microbatch, **changes)
     model, objective = make_model(config, 128), make_objective(config)
-    params = dict(model.init(jax.random.key(0), model.example_inputs())["params"])
+    params = dict(drawn(model, model.example_inputs())["params"])
     params["scalars"] = jax.tree.map(jnp.asarray, objective.scalars())
     mesh = parallel.make_mesh(config, jax.devices()[:1])
     rng = np.random.default_rng(0)
