@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     regions = folder / "regions"
     regions.mkdir()
     np.save(regions / "features.npy", rng.normal(size=(24, 36, 2048)).astype(np.float32))
-    np.save(regions / "boxes.npy", np.tile(np.float32([0, 0, 1, 1]), (24, 36, 1)))
+    np.save(regions / "boxes.npy", np.tile(np.array([0, 0, 1, 1], np.float32), (24, 36, 1)))
     (regions / "regions.json").write_text(json.dumps({"ids": [str(n) for n in range(24)]}))
     texts = list(make_source(configs.load(ltd_f30k.get_config(f"data={folder}")).data).captions())
     save_store(str(folder / "targets.npy"), rng.normal(size=(len(texts), WIDTH)), texts)
