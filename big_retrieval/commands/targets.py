@@ -77,6 +77,10 @@ def _checked() -> Path:
     """
     if bool(DATA.value) == (cli.CONFIG.value is not None):
         raise UserError("say whose captions: --config=FILE or --data=FILES, one of them.")
+    if DATA.value and FIELD.value:
+        raise UserError("--field goes with --config; with --data, --text names the column.")
+    if not DATA.value and TEXT.present:
+        raise UserError("--text goes with --data; with --config, --field names the text field.")
     if bool(ENCODER.value) == bool(VECTORS.value):
         raise UserError("say what makes the vectors: --encoder=MODEL or --vectors=FILE.npy.")
     if bool(VECTORS.value) != bool(CAPTIONS.value):
