@@ -15,6 +15,7 @@ from big_retrieval.config.evals import Evaluator
 from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
+from big_retrieval.errors import UserError
 from big_retrieval.evals import examples as example_files
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.rankings import name_of
@@ -149,8 +150,24 @@ def run(
         with messages.about(prefix):
             found = evaluator.run(weights, show, **more)
             log.info(f"done in {time.monotonic() - start:.1f} s")
-        out |= {f"{prefix}/{name}": value for name, value in found.items()}
+        out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in found.items()}
     return out | traffic(evaluators, out)
+
+
+def _number(value: Any, prefix: str, name: str) -> float:
+    """A metric as a Python number, which JSON can hold; NumPy and jax have their own.
+
+    Raises:
+      UserError: it is something else.
+    """
+    if isinstance(value, int | float):
+        return value
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise UserError(
+        f"the evaluator {prefix} gives {name!r} as {type(value).__name__}; return one number, such "
+        "as float(value), for each metric."
+    )
 
 
 def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class TrainedModel:
         Raises:
           UserError: no texts, no such field, or titles where the field has none or of other number.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = _texts(texts, field)
         # Texts of like length share a batch.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         column = self._field(field).column
@@ -89,10 +89,20 @@ class TrainedModel:
     def encode(self, values: Sequence[Any], field: str) -> Embeddings:
         """Embeddings of values of any field: texts, images, arrays, or as a user's own reads them.
 
+        Row i is that of value i.
+
         Raises:
-          UserError: no values, one that the field cannot read, or no such field.
+          UserError: no values, one that the field cannot read or that is empty, or no such field.
         """
-        return self._encode(self._at_hand(values, field), field)
+        if self._field(field).modality == "text":
+            return self.encode_texts(_texts(values, field), field)
+        source = self._at_hand(values, field)
+        batches = self._batches(source, field)
+        found, records = self.encoder.embeddings(self.weights, field, batches)
+        missing = set(range(len(source))) - set(records.tolist())
+        if missing:
+            raise UserError(f"value {min(missing)} for the field {field!r} is empty; leave it out.")
+        return found
 
     def features(self, values: Sequence[Any], field: str, layer: str | int = "final") -> np.ndarray:
         """Activations of a layer of a field's tower, [n, ...]; see `Encoder.features`.
@@ -146,6 +156,21 @@ class TrainedModel:
         return eval_batches(
             source, readers, field=field, batch_size=self.encoder.batch_size, rows=self.encoder.rows
         )
+
+
+def _texts(values: Any, field: str) -> list[str]:
+    """Texts as a list; one text alone is a list of one.
+
+    Raises:
+      UserError: one is no text.
+    """
+    texts = [values] if isinstance(values, str) else list(values)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(
+                f"value {index} for the field {field!r} is {text!r}; give a text, or '' for none."
+            )
+    return texts
 
 
 def load(

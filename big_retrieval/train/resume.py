@@ -17,6 +17,7 @@ from big_retrieval.io.durable import make_folder, write_bytes
 from big_retrieval.io.manifest import read_meta, to_json
 from big_retrieval.train import phases
 
+TEXTS = "config.data"  # no name of a field has a dot
 ANEW = "or start anew in another --workdir."
 RESTORE = "put the config.json of the newest checkpoint in its place, or use another --workdir"
 
@@ -163,7 +164,7 @@ def check_fits(
       tokenizer: of the run, as its file.
       records: of the training source.
       next_records: fingerprint of the records of a batch, by the number of the batch.
-      beside: field -> fingerprint of what it reads beside the records.
+      beside: field -> fingerprint of what it reads beside the records, `TEXTS` -> of some texts.
 
     Raises:
       UserError: the checkpoint is of another step, configuration, data or tokenizer.
@@ -190,6 +191,11 @@ def check_fits(
             f"{meta['records']:,}, now {records:,}): restore the data, {ANEW}"
         )
     changed = [name for name in beside if meta.get("beside", {}).get(name) != beside[name]]
+    if TEXTS in changed:
+        raise UserError(
+            f"{folder} was trained with other texts than config.data gives now, in as many "
+            f"records: restore the data, {ANEW}"
+        )
     if changed:
         raise UserError(
             f"{folder} was trained with other content of config.fields.{changed[0]}.file (or of "

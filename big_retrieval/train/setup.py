@@ -37,9 +37,9 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime import distributed
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.checkpoint import Checkpoints
+from big_retrieval.train.content import fingerprints
 from big_retrieval.train.logging import keep_old
 from big_retrieval.train.phases import Steps, title
 from big_retrieval.train.resume import check_fits, open_run_folder
@@ -262,20 +262,8 @@ def set_up(config: Config, workdir: Path, devices: Sequence[Any] | None = None) 
         evaluators=evaluators,
         total_steps=total_steps,
         reading=reading,
-        beside=fingerprints(readers),
+        beside=fingerprints(readers, source),
     )
-
-
-def fingerprints(readers: Mapping[str, FieldReader]) -> dict[str, str]:
-    """Field -> fingerprint of what it reads beside the records; fields without are left out.
-
-    The first process computes them for all, as each may read hundreds of MiB of a shared disk.
-    """
-    first = jax.process_index() == 0
-    found = {name: reader.fingerprint() if first else "" for name, reader in readers.items()}
-    if jax.process_count() > 1:
-        found = {name: distributed.broadcast(seen) for name, seen in found.items()}
-    return {name: seen for name, seen in found.items() if seen}
 
 
 def _damaged_file(workdir: Path) -> Path:

@@ -98,6 +98,18 @@ def test_an_empty_text_has_an_embedding_too(trained: TrainedModel) -> None:
     np.testing.assert_allclose(embeddings[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
 
 
+def test_every_value_has_a_row(trained: TrainedModel) -> None:
+    texts = ["a red circle", "", "a blue star"]
+    np.testing.assert_array_equal(trained.encode(texts, "text"), trained.encode_texts(texts))
+    np.testing.assert_array_equal(trained.encode(texts[0], "text"), trained.encode_texts(texts[:1]))
+    for wrong, words in (
+        (["a", None], "value 1 for the field 'text' is None"),
+        ([3], "value 0 for"),
+    ):
+        with pytest.raises(UserError, match=words):
+            trained.encode(wrong, "text")
+
+
 def test_texts_are_encoded_each_for_itself(trained: TrainedModel) -> None:
     together = trained.encode_texts(CAPTIONS[:20])
     alone = np.concatenate([trained.encode_texts(text) for text in CAPTIONS[:3]])

@@ -17,6 +17,7 @@ import pytest
 
 from big_retrieval import config as configs
 from big_retrieval.config import recipe
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
@@ -380,3 +381,18 @@ def test_signal_saves_and_exits_cleanly(
 def test_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         tiny().seed = 3  # type: ignore
+
+
+def test_edited_texts_are_noticed(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of as many records with other texts is not gone on with."""
+    shutil.copytree(stopped, tmp_path / "run")
+    captions = SceneRecords.texts
+
+    def edited(self: Any, index: int, column: str) -> tuple[str, ...]:
+        return captions(self, len(self) - 1 - index, column)
+
+    monkeypatch.setattr(SceneRecords, "texts", edited)
+    with pytest.raises(UserError, match=r"other texts than config\.data gives now, in as many"):
+        train(tiny(), tmp_path / "run", ONE)
