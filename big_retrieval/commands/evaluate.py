@@ -36,7 +36,7 @@ RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
 OUT = flags.DEFINE_string("out", None, "Folder of the results; that of the run by default")
 STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
 INIT = flags.DEFINE_string(
-    "init", None, "A model that was not trained here: file, folder, hub name"
+    "init", None, "With --config: the weights, a run of ours or a file, folder, hub name of others"
 )
 UNTRAINED = flags.DEFINE_bool("untrained", False, "The config's model before its first step")
 BM25 = flags.DEFINE_bool("bm25", False, "BM25 over the texts instead of a model")

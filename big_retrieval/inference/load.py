@@ -48,6 +48,11 @@ class TrainedModel:
     weights: Any
     encoder: Encoder
 
+    def __repr__(self) -> str:
+        fields = [f"{name} ({x.modality}, {x.side})" for name, x in self.config.encoded.items()]
+        count = sum(np.size(leaf) for leaf in jax.tree.leaves(self.weights))
+        return f"<model of {self.folder}: {', '.join(fields)}; {count:,} parameters>"
+
     def encode_texts(
         self, texts: Sequence[str], field: str = "text", titles: Sequence[str] = ()
     ) -> Embeddings:
@@ -139,7 +144,9 @@ class TrainedModel:
     def _field(self, field: str) -> Field:
         if field not in self.config.encoded:
             known = ", ".join(sorted(self.config.encoded))
-            raise UserError(f"the model has no field {field!r}; it has: {known}.")
+            raise UserError(
+                f"the model has no field {field!r}; it has: {known}. Name one by field=..."
+            )
         return self.config.fields[field]
 
     def _at_hand(self, values: Sequence[Any], field: str) -> "Values":

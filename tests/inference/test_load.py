@@ -1,6 +1,7 @@
 """Out of a checkpoint: the same numbers as in training, from one folder, on any devices."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,13 @@ def test_an_empty_text_has_an_embedding_too(trained: TrainedModel) -> None:
     embeddings = trained.encode_texts(texts)
     assert embeddings.shape[0] == 4
     np.testing.assert_allclose(embeddings[[0, 2]], trained.encode_texts(CAPTIONS[:2]), atol=1e-6)
+
+
+def test_a_model_says_what_it_is_in_a_line(trained: TrainedModel) -> None:
+    assert re.fullmatch(
+        r"<model of \S+: image \(image, document\), text \(text, query\); [\d,]+ parameters>",
+        repr(trained),
+    )
 
 
 def test_every_value_has_a_row(trained: TrainedModel) -> None:

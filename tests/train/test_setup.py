@@ -13,13 +13,16 @@ from PIL import Image
 
 from big_retrieval import config as configs
 from big_retrieval import parallel
-from big_retrieval.config import Config, recipe
+from big_retrieval.config import Config, ImageField, recipe
+from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import distributed
 from big_retrieval.train import summary
 from big_retrieval.train.build import build_model
+from big_retrieval.train.content import fingerprints
 from big_retrieval.train.loop import train
-from big_retrieval.train.setup import fingerprints, set_up
+from big_retrieval.train.resume import TEXTS
+from big_retrieval.train.setup import set_up
 from tests.helpers import losses, results, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -186,14 +189,19 @@ def test_one_process_reads_the_files_beside_the_records_for_all(
 ) -> None:
     reads: list[str] = []
     readers: Any = {
-        name: SimpleNamespace(fingerprint=lambda name=name: reads.append(name) or name)
+        name: SimpleNamespace(
+            fingerprint=lambda name=name: reads.append(name) or name, field=ImageField()
+        )
         for name in ("a", "")
     }
-    assert fingerprints(readers) == {"a": "a"}
+    source = SceneRecords("test", count=4)
+    found = fingerprints(readers, source)
+    assert found.pop(TEXTS)
+    assert found == {"a": "a"}
     assert len(reads) == 2
     heard: list[str] = []
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "broadcast", lambda word: heard.append(word) or "of the first")
-    assert fingerprints(readers) == dict.fromkeys(("a", ""), "of the first")
-    assert (len(reads), heard) == (2, ["", ""])
+    assert fingerprints(readers, source) == dict.fromkeys(("a", "", TEXTS), "of the first")
+    assert (len(reads), heard) == (2, ["", "", ""])

@@ -64,8 +64,8 @@ class Records(BaseSource):
         self._root = Path(root).absolute()
         columns = table.columns
         if columns is not None and self._image and not columns & set(self._image):
-            check_columns(table, self._image[:1])
-        check_columns(table, filter(None, [text]))  # type: ignore[arg-type]
+            check_columns(table, self._image[:1], "image")
+        check_columns(table, [text] if text else [], "text")
 
     def __len__(self) -> int:
         return len(self.table)

@@ -154,21 +154,31 @@ class Chain(Table):
         return pa.chunked_array([chunk for each in whole for chunk in each.chunks], whole[0].type)
 
 
-def check_columns(table: Table, columns: Collection[str]) -> None:
-    """Raises a UserError for the first column that a table with fixed columns lacks."""
+def check_columns(table: Table, columns: Collection[str], key: str = "") -> None:
+    """Raises a UserError for the first column that a table with fixed columns lacks.
+
+    Args:
+      table: the rows.
+      columns: that it must have.
+      key: of the data's configuration, which names these columns; "": not to be told.
+    """
     if table.columns is not None:
-        check_known(table.name, table.columns, columns)
+        check_known(table.name, table.columns, columns, key)
 
 
-def check_known(name: str, columns: Collection[str], wanted: Collection[str]) -> None:
+def check_known(
+    name: str, columns: Collection[str], wanted: Collection[str], key: str = ""
+) -> None:
     """Raises a UserError for the first wanted column that something lacks.
 
     Args:
       name: of what has the columns.
       columns: that it has.
       wanted: those that it must have.
+      key: see `check_columns`.
     """
     for column in wanted:
         if column not in columns:
             known = ", ".join(sorted(columns))
-            raise UserError(f"{name} has no column {column!r}; it has {known}.")
+            remedy = f': name one by the key {key!r} of the data, or set it to ""' if key else ""
+            raise UserError(f"{name} has no column {column!r}; it has {known}{remedy}.")
