@@ -1,8 +1,11 @@
 """Bad input, end to end: one sentence with the key, file or shape, status 2, nothing spoiled."""
 
+import gc
 import json
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -349,3 +352,27 @@ def test_an_unknown_platform(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert "abacus" in done.stderr
     assert "JAX_PLATFORMS" in done.stderr.strip().splitlines()[-1]
+
+
+def test_a_signal_within_a_callback_of_the_garbage_collector_is_not_lost() -> None:
+    """Python drops what such a callback raises."""
+    asked = []
+
+    def collected(phase: str, info: object) -> None:
+        if not asked:
+            asked.append(phase)
+            signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        with cli._unwinding_on_sigterm():
+            gc.collect()
+            time.sleep(5)
+
+    gc.callbacks.append(collected)
+    try:
+        with pytest.raises(SystemExit) as end:
+            work()
+    finally:
+        gc.callbacks.remove(collected)
+    assert asked
+    assert end.value.code == 128 + signal.SIGTERM

@@ -152,10 +152,24 @@ def _unwinding_on_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # a fork, which has nothing to clean up
         signal.raise_signal(number)
 
+    # Python drops an exception that a signal raises within a callback of its garbage collector, as
+    # jax has one, and would go on as if nothing had been asked. The signal then comes once more.
+    before = sys.unraisablehook
+
+    def dropped(problem: Any) -> None:
+        if problem.exc_type is not SystemExit or os.getpid() != process:
+            before(problem)
+            return
+        again = threading.Timer(0.02, os.kill, (process, signal.SIGTERM))
+        again.daemon = True
+        again.start()
+
     signal.signal(signal.SIGTERM, handle)
+    sys.unraisablehook = dropped
     try:
         yield
     finally:
+        sys.unraisablehook = before
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
