@@ -14,6 +14,7 @@ import pytest
 
 from big_retrieval import cli
 from big_retrieval.config import Config
+from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 from big_retrieval.train import loop
 from tests.helpers import ROOT, command, environment, in_process, tiny
 
@@ -364,7 +365,7 @@ def test_a_signal_within_a_callback_of_the_garbage_collector_is_not_lost() -> No
             signal.raise_signal(signal.SIGTERM)
 
     def work() -> None:
-        with cli._unwinding_on_sigterm():
+        with unwinding_on_sigterm():
             gc.collect()
             time.sleep(5)
 

@@ -12,12 +12,9 @@ import logging
 import operator
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from absl import app, flags
@@ -34,6 +31,7 @@ from big_retrieval.config.file import ConfigFile
 from big_retrieval.errors import UserError
 from big_retrieval.io.space import FULL
 from big_retrieval.runtime import locks, messages, screen
+from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 
 log = logging.getLogger(__name__)
 
@@ -131,46 +129,10 @@ def owning(lock: Path, of: Path, flag: str = "--out") -> Iterator[None]:
       UserError: another process writes to it, or nobody can.
     """
     with (
-        _unwinding_on_sigterm(),
+        unwinding_on_sigterm(),
         locks.holding(lock, of=of, flag=flag, wait=WAIT.value, lost=fail),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _unwinding_on_sigterm() -> Iterator[None]:
-    """Makes SIGTERM an exception, where it would end the process without any clean-up."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    process = os.getpid()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == process:
-            sys.exit(128 + number)
-        signal.signal(number, signal.SIG_DFL)  # a fork, which has nothing to clean up
-        signal.raise_signal(number)
-
-    # Python drops an exception that a signal raises within a callback of its garbage collector, as
-    # jax has one, and would go on as if nothing had been asked. The signal then comes once more.
-    before = sys.unraisablehook
-
-    def dropped(problem: Any) -> None:
-        if problem.exc_type is not SystemExit or os.getpid() != process:
-            before(problem)
-            return
-        again = threading.Timer(0.02, os.kill, (process, signal.SIGTERM))
-        again.daemon = True
-        again.start()
-
-    signal.signal(signal.SIGTERM, handle)
-    sys.unraisablehook = dropped
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def prepare_environment() -> None:

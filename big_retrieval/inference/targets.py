@@ -6,7 +6,6 @@ compares with its own (`data.fields.arrays`).
 """
 
 import hashlib
-import io
 import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from big_retrieval.data.formats.records import TEXT, Records
 from big_retrieval.errors import UserError
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.io.appended import AppendedFile
+from big_retrieval.io.npy import header
 from big_retrieval.io.regular import read_text
 from big_retrieval.runtime import locks
 from big_retrieval.runtime.progress import ProgressCounter
@@ -218,7 +218,7 @@ def _write(
                     f"numbers that are not finite; they come from {next(iter(about.values()))}."
                 )
             locks.check()
-            head = b"" if start else _header(len(texts), found.shape[1])
+            head = b"" if start else header("<f4", (len(texts), found.shape[1]))
             file.add([head, found.tobytes()], {"captions": stop, "width": found.shape[1]})
             progress.add(stop - start)
         progress.close()
@@ -227,14 +227,6 @@ def _write(
         save_texts(out, texts, **about)
         file.finish()
         return int(file.noted["width"])
-
-
-def _header(rows: int, width: int) -> bytes:
-    """What an .npy file of float32 [rows, width] begins with."""
-    found = io.BytesIO()
-    layout: Any = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
-    np.lib.format.write_array_header_1_0(found, layout)
-    return found.getvalue()
 
 
 def as_one(text: Text) -> str:

@@ -19,8 +19,9 @@ from big_retrieval import similarity
 from big_retrieval.errors import UserError
 from big_retrieval.evals.ranks import best_of
 from big_retrieval.evals.top_k import check_depth
+from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
+from big_retrieval.retrieval.files import StoredTexts, open_array
 from big_retrieval.retrieval.folder import DENSE, REBUILD, About
 
 CHUNK = 256  # queries at a time

@@ -8,7 +8,8 @@ import numpy as np
 from scipy import sparse
 
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.files import ArrayWriter, open_array
+from big_retrieval.io.npy import ArrayWriter
+from big_retrieval.retrieval.files import open_array
 from big_retrieval.retrieval.runs import checked
 
 Batch = tuple[list[str], sparse.csr_array]  # ids [n], values [n, V]

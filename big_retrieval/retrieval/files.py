@@ -10,60 +10,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-
-
-class ArrayWriter:
-    """A .npy file that rows are appended to.
-
-    Args:
-      path: the file; written anew.
-      dtype: of the elements.
-      shape: of one row; (): the rows are numbers.
-
-    Attributes:
-      rows: appended so far.
-      shape: of one row.
-    """
-
-    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
-        self._dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
-        self._file = path.open("wb")
-        self._header()
-        self._start = self._file.tell()
-
-    def append(self, rows: np.ndarray) -> None:
-        """Appends rows [n, *shape], converted to the file's type."""
-        rows = np.ascontiguousarray(rows, self._dtype)
-        if rows.shape[1:] != self.shape:
-            raise ValueError(f"rows of shape {rows.shape[1:]} in a file of {self.shape}")
-        rows.tofile(self._file)
-        self.rows += len(rows)
-
-    def close(self) -> None:
-        """Writes the number of rows into the header, which numpy leaves room for."""
-        if self._file.closed:
-            return
-        self._file.seek(0)
-        self._header()
-        if self._file.tell() != self._start:
-            raise RuntimeError(f"the header of {self._file.name} has another length now")
-        self._file.close()
-
-    def __enter__(self) -> "ArrayWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _header(self) -> None:
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {
-                "descr": np.lib.format.dtype_to_descr(self._dtype),
-                "fortran_order": False,
-                "shape": (self.rows, *self.shape),
-            },
-        )
+from big_retrieval.io.npy import ArrayWriter
 
 
 def open_array(path: Path, dtype: Any, dims: int = 1) -> np.ndarray:

@@ -16,8 +16,9 @@ from scipy import sparse
 
 from big_retrieval.errors import UserError
 from big_retrieval.evals.top_k import check_depth, top
+from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, open_array
+from big_retrieval.retrieval.files import StoredTexts, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
 from big_retrieval.retrieval.runs import Runs, checked
 

@@ -13,7 +13,8 @@ from big_retrieval.config import Config, is_lexical, lexical_head
 from big_retrieval.data.fields.reader import Text
 from big_retrieval.data.text.tokenizers import FixedLengthTokenizer
 from big_retrieval.errors import UserError
-from big_retrieval.retrieval.files import ArrayWriter, open_array
+from big_retrieval.io.npy import ArrayWriter
+from big_retrieval.retrieval.files import open_array
 from big_retrieval.sparse.terms import Terms
 
 FILE, TOKENIZER = "terms.npy", "tokenizer.json"

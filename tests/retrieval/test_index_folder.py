@@ -9,9 +9,10 @@ import pytest
 
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
+from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval import open_index
-from big_retrieval.retrieval.files import ArrayWriter, StoredTexts, TextsWriter, open_array
+from big_retrieval.retrieval.files import StoredTexts, TextsWriter, open_array
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.searching import IndexSearcher
 from big_retrieval.runtime import locks

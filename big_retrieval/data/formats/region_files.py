@@ -23,6 +23,7 @@ import numpy as np
 from big_retrieval.data.formats.regions import BOXES, FEATURES, INDEX
 from big_retrieval.errors import UserError
 from big_retrieval.io import durable
+from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.io.regular import check_regular, read_text
 from big_retrieval.runtime.progress import ProgressCounter
 
@@ -149,7 +150,7 @@ def write_folder(found: Iterable[Regions], folder: Path, about: int) -> tuple[in
     ids: dict[str, None] = {}
     again, progress = 0, ProgressCounter("images", about)
     with contextlib.ExitStack() as stack:
-        files: list[_Rows] = []
+        files: list[ArrayWriter] = []
         for each in found:
             if each.id in ids:
                 again += 1
@@ -157,11 +158,11 @@ def write_folder(found: Iterable[Regions], folder: Path, about: int) -> tuple[in
             boxes = _relative(each)
             if not files:
                 files += [
-                    stack.enter_context(_Rows(folder / name, array))
+                    stack.enter_context(_published(folder / name, array))
                     for name, array in ((FEATURES, each.features), (BOXES, boxes))
                 ]
-            for file, array in zip(files, (each.features, boxes), strict=True):
-                file.append(array, each.place)
+            _append(files[0], each.features, "features", each.place)
+            _append(files[1], boxes, "boxes", each.place)
             ids[each.id] = None
             progress.add(1)
     progress.close()
@@ -196,49 +197,28 @@ def _relative(regions: Regions) -> np.ndarray:
     return np.clip(found, 0, 1)
 
 
-class _Rows:
-    """An .npy file that grows: its header, which has room for any length, is written again at last.
+@contextlib.contextmanager
+def _published(path: Path, first: np.ndarray) -> Iterator[ArrayWriter]:
+    """A file of rows of the shape of `first`, which gets its name when all are there."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with ArrayWriter(partial, "<f4", first.shape) as writer:
+            yield writer
+    except BaseException:
+        partial.unlink()
+        raise
+    durable.publish(partial, path)
 
-    Args:
-      path: of the file.
-      first: has the shape of all rows.
+
+def _append(file: ArrayWriter, row: np.ndarray, what: str, place: str) -> None:
+    """Writes a row.
+
+    Raises:
+      UserError: it has another shape than the first one.
     """
-
-    def __init__(self, path: Path, first: np.ndarray):
-        self._path, self._partial = path, path.with_name(path.name + ".partial")
-        self._shape, self._count = first.shape, 0
-
-    def __enter__(self) -> "_Rows":
-        self._file = self._partial.open("wb")
-        self._header()
-        return self
-
-    def __exit__(self, kind: Any, *error: Any) -> None:
-        start = self._file.tell()
-        if kind is None:
-            self._file.seek(0)
-            self._header()
-            self._file.seek(start)
-        self._file.close()
-        if kind is None:
-            durable.publish(self._partial, self._path)
-        else:
-            self._partial.unlink()
-
-    def _header(self) -> None:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (self._count, *self._shape)}
-        np.lib.format.write_array_header_1_0(self._file, about)
-
-    def append(self, row: np.ndarray, place: str) -> None:
-        """Writes a row.
-
-        Raises:
-          UserError: it has another shape than the first one.
-        """
-        if row.shape != self._shape:
-            raise UserError(
-                f"{place} has {list(row.shape)} numbers for {self._path.stem}, but the first image "
-                f"has {list(self._shape)}: all images need as many regions."
-            )
-        self._file.write(np.ascontiguousarray(row, "<f4").tobytes())
-        self._count += 1
+    if row.shape != file.shape:
+        raise UserError(
+            f"{place} has {list(row.shape)} numbers for {what}, but the first image has "
+            f"{list(file.shape)}: all images need as many regions."
+        )
+    file.append(row[None])

@@ -1,0 +1,71 @@
+"""Arrays as .npy files that are written piece by piece."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """What an .npy file of an array begins with; its length does not depend on the rows.
+
+    Args:
+      dtype: of the elements.
+      shape: of the array.
+    """
+    found = io.BytesIO()
+    layout: Any = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(found, layout)
+    return found.getvalue()
+
+
+class ArrayWriter:
+    """A .npy file that rows are appended to.
+
+    Args:
+      path: the file; written anew.
+      dtype: of the elements.
+      shape: of one row; (): the rows are numbers.
+
+    Attributes:
+      rows: appended so far.
+      shape: of one row.
+    """
+
+    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
+        self._dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
+        self._file = path.open("wb")
+        self._header()
+        self._start = self._file.tell()
+
+    def append(self, rows: np.ndarray) -> None:
+        """Appends rows [n, *shape], converted to the file's type."""
+        rows = np.ascontiguousarray(rows, self._dtype)
+        if rows.shape[1:] != self.shape:
+            raise ValueError(f"rows of shape {rows.shape[1:]} in a file of {self.shape}")
+        rows.tofile(self._file)
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Writes the number of rows into the header, which numpy leaves room for."""
+        if self._file.closed:
+            return
+        self._file.seek(0)
+        self._header()
+        if self._file.tell() != self._start:
+            raise RuntimeError(f"the header of {self._file.name} has another length now")
+        self._file.close()
+
+    def __enter__(self) -> "ArrayWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _header(self) -> None:
+        self._file.write(header(self._dtype, (self.rows, *self.shape)))
