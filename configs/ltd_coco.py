@@ -18,7 +18,6 @@ from big_retrieval.config import recipe
 from configs import ltd_f30k
 
 FILES = {"ratings": "", "spice": ""}
-CAPTIONS = 566_435  # five of each of 113,287 images, `restval` included
 
 
 def get_config(arg: str = "") -> recipe.Editable:
@@ -28,7 +27,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     glove = "data/glove.840B.300d.txt"
     own = {"data": "data/coco", "glove": glove, "targets": "coco_targets.npy"}
     args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | FILES | own)
-    return ltd_f30k.base(args, "coco", "train+restval", CAPTIONS, evaluators)
+    return ltd_f30k.base(args, "coco", "train+restval", evaluators)
 
 
 def evaluators(c: recipe.Editable, args: Any) -> None:

@@ -12,7 +12,6 @@ vectors glove.840B.300d.txt, torchvision's ResNet-50, and the vectors of the tra
     big-retrieval train --config=ltd_f30k --config.init.image.path=RESNET50 --workdir=runs/ltd
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,6 @@ ARGUMENTS: dict[str, Any] = {
     "mode": "constraint", "decoder": "ltd", "loss": "infonce", "eta": 0.2, "beta": 1.0,
     "softmax": "vocabulary", "targets": "", "size": 768,
 }  # fmt: skip
-BATCH = 128
 Evaluators = Callable[[recipe.Editable, Any], None]
 
 
@@ -36,23 +34,20 @@ def get_config(arg: str = "") -> recipe.Editable:
     args = recipe.parse_arg(
         arg, **ARGUMENTS | {"data": "data/flickr30k", "glove": glove, "targets": "f30k_targets.npy"}
     )
-    return base(args, "flickr30k", "train", captions=145_000)
+    return base(args, "flickr30k", "train")
 
 
-def base(
-    args: Any, name: str, train: str, captions: int, evaluators: Evaluators | None = None
-) -> recipe.Editable:
+def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None) -> recipe.Editable:
     """The base model on a data set with Karpathy's splits.
 
     Args:
       args: the values of `ARGUMENTS`, `data`, `glove` and `runlocal`.
       name: of the data set, as in dataset_<name>.json.
       train: the splits that are trained on, such as "train+restval".
-      captions: how many captions these splits have.
       evaluators: adds further evaluators to a config; None: none.
     """
     c = recipe.base()
-    schedule(c, captions, epochs=60)
+    schedule(c, epochs=60)
 
     # Model
     c.towers.image = recipe.resnet(50)
@@ -81,12 +76,11 @@ def base(
     return recipe.runlocal(c) if args.runlocal else c
 
 
-def schedule(c: recipe.Editable, captions: int, epochs: int) -> None:
+def schedule(c: recipe.Editable, epochs: int) -> None:
     """Length, AdamP, clipping, the mean of five steps' parameters at each epoch's end, and the
     checkpoint with the best sum of recalls on the validation images."""
-    c.total_epochs, c.batch_size, c.dtype = epochs, BATCH, "float32"
-    epoch = math.ceil(captions / BATCH)
-    c.log_every, c.eval_every, c.checkpoint_every = 50, epoch, epoch
+    c.total_epochs, c.batch_size, c.dtype = epochs, 128, "float32"
+    c.log_every, c.eval_every_epochs = 50, 1.0
     c.best_metric = "retrieval/val/rsum"
     c.optimizer.rule, c.optimizer.lr = recipe.entry(config.AdamP()), 2e-4
     c.optimizer.weight_decay, c.optimizer.clip_norm = 0.0, 2.0

@@ -23,7 +23,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     }  # fmt: skip
     args = recipe.parse_arg(arg, **ltd_f30k.ARGUMENTS | ltd_coco.FILES | own)
     c = recipe.base()
-    ltd_f30k.schedule(c, ltd_coco.CAPTIONS, epochs=30)
+    ltd_f30k.schedule(c, epochs=30)
 
     # Model: the last two layers are those of images and captions alike
     top = config.SharedTransformer(dim=1024)

@@ -27,7 +27,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     args.loss = args.loss or ("infonce" if coco else "triplet")
     args.targets = args.targets or ("coco_targets.npy" if coco else "f30k_targets.npy")
     c = recipe.base()
-    ltd_f30k.schedule(c, ltd_coco.CAPTIONS if coco else 145_000, epochs=30)
+    ltd_f30k.schedule(c, epochs=30)
 
     # Model: VSRN's image encoder ends with a batch norm whatever the loss
     c.towers.regions = recipe.entry(config.RegionGraph(), normalise_regions=coco)

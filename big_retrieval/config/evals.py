@@ -24,7 +24,8 @@ class Evaluator(Part):
 
     Attributes:
       data: what is evaluated on; None: no records are read.
-      every: steps between evaluations; None: `config.eval_every`; 0: at the end only.
+      every: steps between evaluations; None: `config.eval_every` and `config.eval_every_epochs`;
+        0: at the end only.
       rankings: whether `run` takes a folder for the rankings that it finds.
       modes: further ways to search with a lexical model.
       traffic: its weight in `ranking/traffic`.

@@ -58,7 +58,9 @@ class Config:
     microbatch: AtLeast1 | None = None
     log_every: Steps = 10
     eval_every: AtLeast0 = 0  # steps; 0: at the end only
+    eval_every_epochs: NotNegative = 0.0  # and at the end of every so many epochs; 0: not
     checkpoint_every: Steps = 1000
+    checkpoint_every_epochs: NotNegative = 0.0  # and at the end of every so many epochs; 0: not
     hang_after: NotNegative = 900.0  # seconds without a step that end a run; 0: never
     report: bool = True  # write report.html at the end
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
@@ -98,10 +100,10 @@ class Config:
 
 # What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
 FREE_ON_RESUME = (
-    "log_every", "eval_every", "checkpoint_every", "stop_after", "best_metric", "best_mode", "mesh",
-    "microbatch", "losses.*.exchange", "losses.*.block", "loader.threads", "loader.workers",
-    "loader.prefetch", "loader.max_damaged", "evals", "hang_after", "report",
-    "plugins.evaluator", "plugins.*.*.file", "plugins.*.*.module",
+    "log_every", "eval_every", "eval_every_epochs", "checkpoint_every", "checkpoint_every_epochs",
+    "stop_after", "best_metric", "best_mode", "mesh", "microbatch", "losses.*.exchange",
+    "losses.*.block", "loader.threads", "loader.workers", "loader.prefetch", "loader.max_damaged",
+    "evals", "hang_after", "report", "plugins.evaluator", "plugins.*.*.file", "plugins.*.*.module",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def runlocal(c: Editable) -> Editable:
     _shrink_phases(c, STEPS)
     c.total_steps, c.total_epochs, c.total_examples = STEPS, None, None
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
+    c.eval_every_epochs = c.checkpoint_every_epochs = 0.0
     c.microbatch = 32 if c.microbatch else None
     c.dtype, c.best_metric = "float32", ""
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20

@@ -103,12 +103,19 @@ def make_evaluators(
     return built
 
 
-def due(config: Config, step: int, total_steps: int) -> set[str]:
-    """Prefixes of the evaluators to run after this step; all of them at the end."""
+def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
+    """Prefixes of the evaluators to run after a step; all of them at the end.
+
+    Args:
+      config: of the run.
+      step: finished steps.
+      total_steps: of the run.
+      common: whether those that have no `every` of their own are due.
+    """
     found = set()
     for name, part in config.evals.items():
-        every = config.eval_every if part.every is None else part.every
-        if step == total_steps or (every and step % every == 0):
+        own = common if part.every is None else part.every and step % part.every == 0
+        if own or step == total_steps:
             found.add(part.prefix(name))
     return found
 

@@ -115,7 +115,6 @@ def _steps(
         return state, step
     step_of = run.compile_steps(steps)
     distributed.barrier("the step is compiled")
-    log_every, checkpoint_every = run.every("log_every"), run.every("checkpoint_every")
     progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
@@ -133,10 +132,11 @@ def _steps(
             heartbeat.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
-            due = evals.due(config, step, run.total_steps)
+            common = run.interval_ends("eval_every", step)
+            due = evals.due(config, step, run.total_steps, common)
             stopping = stop.requested(step) or step == steps.stop
-            logging = step % log_every == 0 or step == run.total_steps
-            saving = step % checkpoint_every == 0 or stopping
+            logging = step % config.log_every == 0 or step == run.total_steps
+            saving = run.interval_ends("checkpoint_every", step) or stopping
             saving |= evals.measures(due, config.best_metric)
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)

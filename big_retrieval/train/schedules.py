@@ -20,7 +20,7 @@ class Timeline:
     """The length of a run, in steps and epochs.
 
     Epoch e begins at step round(e * steps_per_epoch), so that a run of `total_epochs` ends with an
-    epoch. An epoch shorter than a step is taken as one step.
+    epoch. Phases, averages, schedules, evaluations and checkpoints all go by this.
 
     Attributes:
       total_steps: of the run.
@@ -44,11 +44,26 @@ class Timeline:
         """
         if self.steps_per_epoch is None:
             return np.asarray([0, self.total_steps])
-        length = max(1.0, self.steps_per_epoch)
-        count = math.ceil(self.total_steps / length) + 1  # one more, as boundaries are rounded
-        steps = np.unique([round(epoch * length) for epoch in range(count + 1)])
+        if self.steps_per_epoch < 1:  # an epoch ends with every step
+            return np.arange(self.total_steps + 1)
+        count = math.ceil(self.total_steps / self.steps_per_epoch)
+        # One more, as boundaries are rounded.
+        steps = np.unique([self.step_of(epoch) for epoch in range(count + 2)])
         end = int(np.searchsorted(steps, self.total_steps))  # the first one not before it
         return steps[: end + 1]
+
+    def ends(self, step: int, every: float) -> bool:
+        """Whether a step is the last one of a number of epochs that is a multiple of `every`.
+
+        Args:
+          step: finished steps, from 1.
+          every: epochs; 0: never.
+        """
+        if not every:
+            return False
+        assert self.steps_per_epoch is not None
+        nearest = round(step / (every * self.steps_per_epoch))
+        return step == self.step_of(nearest * every)
 
 
 def make_schedule(

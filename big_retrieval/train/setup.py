@@ -91,9 +91,16 @@ class TrainingRun:
         """The configuration."""
         return self.parts.config
 
-    def every(self, key: str) -> int:
-        """An interval of the config in steps, clipped to the run's length."""
-        return min(getattr(self.config, key), self.total_steps)
+    def interval_ends(self, key: str, step: int) -> bool:
+        """Whether an interval of the config, in steps or in epochs, ends with a step.
+
+        Args:
+          key: such as `eval_every`, which `eval_every_epochs` stands beside.
+          step: finished steps, from 1.
+        """
+        steps, epochs = getattr(self.config, key), getattr(self.config, f"{key}_epochs")
+        timeline = self.parts.updates.timeline
+        return bool(steps and step % steps == 0) or timeline.ends(step, epochs)
 
     def batches(self, first: int, last: int) -> "Batches":
         """The global batches of the steps first + 1 .. last."""

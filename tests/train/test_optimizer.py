@@ -83,6 +83,18 @@ def test_epochs_begin_where_a_run_of_so_many_would_end(length: float) -> None:
         assert np.all(np.diff(begins) >= 1)
 
 
+@pytest.mark.parametrize("length", [0.25, 1.0, 2.5, 7.8125, 145_000 / 128])
+def test_intervals_of_epochs_end_where_phases_and_averages_think_so(length: float) -> None:
+    timeline = Timeline(round(8 * length) or 1, length)
+    steps = range(1, timeline.total_steps + 1)
+    ends = [step for step in steps if timeline.ends(step, 1)]
+    assert ends == timeline.epochs[1:].tolist()
+    assert not any(timeline.ends(step, 0) for step in steps)
+    for every in (0.5, 2, 3.0):
+        multiples = {timeline.step_of(every * k) for k in range(1, int(8 / every) + 1)}
+        assert {s for s in steps if timeline.ends(s, every)} == multiples - {0}
+
+
 PLAIN = Optimizer(
     configs.AdamW(eps=1e-12), 0.1, Schedule("constant"), weight_decay=0.0, clip_norm=None
 )

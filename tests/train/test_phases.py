@@ -18,6 +18,7 @@ from big_retrieval.inference.load import load
 from big_retrieval.io import manifest
 from big_retrieval.plan import plan
 from big_retrieval.train.build import build_model
+from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.setup import set_up
@@ -135,9 +136,14 @@ def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
     """Four steps an epoch, of which the last two are averaged; what a mean is: tests/golden."""
     swa = recipe.entry(configs.Swa(), start=0.5, count=2)
     more: dict[str, Any] = {"data__count": 64, "total_steps": 6, "optimizer__averaging": swa}
-    train(tiny(**more), tmp_path / "whole", ONE)
+    more |= {"checkpoint_every": 100, "eval_every_epochs": 1, "checkpoint_every_epochs": 1}
+    evaluator = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=16))
+    train(tiny(**more, evals__test=evaluator), tmp_path / "whole", ONE)
     logged = {row["step"]: row["swa_count"] for row in rows(tmp_path / "whole")}
     assert logged == {1: 0, 2: 0, 3: 1, 4: 2, 5: 0, 6: 0}
+    found = read_rows(tmp_path / "whole" / "metrics.jsonl")
+    assert [row["step"] for row in found if "retrieval/test/rsum" in row] == [4, 6]
+    assert manifest.complete_steps(tmp_path / "whole" / "checkpoints") == [4, 6]
     states = {}
     for stop in (3, 4):
         config = tiny(stop_after=stop, **more)
