@@ -52,7 +52,7 @@ def main(*words: str) -> None:
         data_split.split(data_split.source_of_flags(), OUT.value)
         return
     config = cli.load_config()
-    check(config)
+    check(config, trains=False)
     actions[words[0]](config)
 
 

@@ -144,7 +144,7 @@ def _system(mode: str) -> "EvaluatedSystem":
         return model_system(model, str(model.folder), model.folder.name, step)
     config = cli.load_config()
     if mode == "bm25":
-        check(config)
+        check(config, trains=False)
         return bm25_system(config)
     if mode == "untrained":
         name = "the start of config.init" if config.init else "the untrained model"
@@ -158,5 +158,5 @@ def _system(mode: str) -> "EvaluatedSystem":
         head=HEAD.value or "",
         batch_size=BATCH,
     )
-    check(model.config)
+    check(model.config, trains=False)
     return model_system(model, str(model.folder), str(INIT.value))

@@ -62,7 +62,10 @@ class Evaluator(Part):
         return {side: config.side(side) for side in ("query", "document")}
 
     def metric_names(self, config: "Config") -> Sequence[str] | None:
-        """The names of what `run` will return; None: nobody knows before."""
+        """The names of all that `run` may return; None: nobody knows before.
+
+        A run ends at the first evaluation that returns another name.
+        """
         del config
         return None
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,6 +132,7 @@ def run(
     examples: example_files.Folder | None = None,
     rankings: Path | None = None,
     extras: Extras | None = None,
+    config: Config | None = None,
 ) -> dict[str, float]:
     """Runs some evaluators.
 
@@ -142,9 +143,13 @@ def run(
       examples: where examples of what was found go; None: nowhere.
       rankings: the folder where those that are to write their rankings do so; None: nowhere.
       extras: says that rankings cannot be written; None: that is an error.
+      config: whose evaluators they are, to compare the names of metrics with; None: they are not.
 
     Returns:
       Metrics such as `retrieval/test/image_to_text/R@1`.
+
+    Raises:
+      UserError: a metric is no number, or is not among `metric_names`; there is no `best_metric`.
     """
     out = {}
     for prefix in sorted(names):
@@ -157,8 +162,28 @@ def run(
         with messages.about(prefix):
             found = evaluator.run(weights, show, **more)
             log.info(f"done in {time.monotonic() - start:.1f} s")
+        if config is not None:
+            _compare_names(prefix, found, config)
         out |= {f"{prefix}/{name}": _number(value, prefix, name) for name, value in found.items()}
     return out | traffic(evaluators, out)
+
+
+def _compare_names(prefix: str, found: Collection[str], config: Config) -> None:
+    """Raises a UserError where an evaluator returns other metrics than its part says it may."""
+    parts = {part.prefix(name): part for name, part in config.evals.items()}
+    foretold = parts[prefix].metric_names(config)
+    unknown = [] if foretold is None else [name for name in found if name not in foretold]
+    if unknown:
+        raise UserError(
+            f"the evaluator {prefix} returns {', '.join(unknown)}, which its metric_names does not "
+            f"list (it has: {', '.join(foretold or ())}); let both give the same names."
+        )
+    best = config.best_metric.removeprefix(f"{prefix}/")
+    if measures({prefix}, config.best_metric) and best not in found:
+        raise UserError(
+            f"config.best_metric is {config.best_metric!r}, but the evaluator {prefix} returns no "
+            f"{best!r}; it returns: {', '.join(found) or 'nothing'}."
+        )
 
 
 def _number(value: Any, prefix: str, name: str) -> float:

@@ -177,7 +177,7 @@ def _evaluate(
     shown = run.config.report and step == run.total_steps
     examples = Folder(run.workdir, step, extras) if shown else None
     rankings = run.workdir / RANKINGS if step == run.total_steps else None
-    found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras)
+    found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras, run.config)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)

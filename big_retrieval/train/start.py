@@ -97,7 +97,7 @@ def untrained(config: Config, *, batch_size: int) -> TrainedModel:
       UserError: an impossible configuration, training data that are missing, or a checkpoint in
         `config.init` that does not fit.
     """
-    check(config)
+    check(config, trains=False)
     source = make_source(config.data)
     tokenizer = make_tokenizer(config, source)
     mesh = parallel.make_mesh(any_mesh(config), jax.local_devices())

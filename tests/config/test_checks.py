@@ -185,6 +185,7 @@ def test_the_tiny_config_is_possible() -> None:
     check(tiny())
     check(tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {}))))
     check(tiny(**lexical_texts()))
+    check(tiny(total_steps=None), trains=False)
     assert len(IMPOSSIBLE) > 60
 
 

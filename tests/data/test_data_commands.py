@@ -127,7 +127,8 @@ def test_arrays_become_lossless_images(tmp_path):
 @pytest.mark.slow
 def test_commands(folder, tmp_path):
     quick = "--config=configs/quickstart.py:runlocal"
-    out = data("inspect", quick, "--limit=50", "--seconds=0.5", f"--out={tmp_path / 'sheet.png'}")
+    how = ("--limit=50", "--seconds=0.5", f"--out={tmp_path / 'sheet.png'}")
+    out = data("inspect", quick, *how, "--config.total_steps=None")
     assert out.returncode == 0, out.stderr
     for word in ("4,000 in scenes-train", "damaged     0", "the context has 20", "records/s"):
         assert word in out.stdout

@@ -15,13 +15,19 @@ from big_retrieval.config.ranges import out_of_range
 from big_retrieval.errors import UserError
 
 
-def check(config: Config) -> None:
+def check(config: Config, *, trains: bool = True) -> None:
     """Raises for the first impossible combination.
+
+    Args:
+      config: typed.
+      trains: whether it is a run's, which needs a length.
 
     Raises:
       UserError: names the keys and the remedy.
     """
     for part in CHECKS:
+        if part is _length and not trains:
+            continue
         for sentence in part(config):
             raise UserError(sentence)
 
@@ -77,7 +83,7 @@ def _ranges(c: Config) -> Iterator[str]:
     yield from out_of_range(c, "config")
 
 
-def _run(c: Config) -> Iterator[str]:
+def _length(c: Config) -> Iterator[str]:
     if c.total_steps is None and c.total_examples is None and c.total_epochs is None:
         yield "the run has no length: set config.total_steps, total_examples or total_epochs."
     if c.total_steps is None and None not in (c.total_examples, c.total_epochs):
@@ -122,6 +128,6 @@ def _unused(c: Config) -> Iterator[str]:
 
 
 CHECKS = (
-    _mesh, _ranges, _run, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
+    _mesh, _ranges, _length, _slices, optimizer, _towers, fields, _unused, _init, lexical, sides,
     losses, labels, negatives, evals, data, loader,
 )  # fmt: skip
