@@ -128,6 +128,7 @@ def test_real_processes_and_what_they_import() -> None:
         (["evaluate", "--workdir=x"], "--workdir is not for evaluate: --run names the run"),
         (["explain", "--workdir=x"], "--workdir is not for explain: --run names the run"),
         (["search", "--config=x"], "--config is not for search: leave it out."),
+        (["search", "--top_k=3"], "--top_k is not for search: --depth says how many"),
         (["report", "--run=x"], "--run is not for report: give the folder alone"),
         (["plan", "--config=quickstart", "--distributed"], "--distributed is not for plan"),
         (["evaluate", "--run=a", "--untrained", "--config=quickstart"], "--run and --untrained"),

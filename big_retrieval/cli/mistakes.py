@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from big_retrieval.config import shipped
+from big_retrieval.config import schema, shipped
 from big_retrieval.config.file import OVERRIDE, chain
 from big_retrieval.errors import UserError
 
@@ -27,6 +27,8 @@ INSTEAD = {  # (command, flag that it does not take) -> what to do
     ("report", "workdir"): "give the folder alone: big-retrieval report RUN.",
     ("sweep", "config"): "the sweep file names the configs; leave it out.",
     ("sweep", "out"): "the folder of the runs is --workdir.",
+    ("search", "k"): "--depth says how many documents are found.",
+    ("search", "top_k"): "--depth says how many documents are found.",
     ("plan", "distributed"): "one process plans for all; leave it out.",
 }
 
@@ -81,6 +83,8 @@ def sentence(problem: Exception) -> str:
     if match:
         if explained := _not_here(match[1]):
             return explained
+        if keys := _keys_named(match[1]):
+            return f"Unknown command line flag '{match[1]}': did you mean --{keys[0]}?"
         known = [name for name in flags.FLAGS if not name.startswith("config.")]
         near = difflib.get_close_matches(match[1].split(".")[0], known, 1)
         rest = match[1].partition(".")[1:]
@@ -90,6 +94,12 @@ def sentence(problem: Exception) -> str:
     if match:
         return f"{match[1]} has no value; write {match[1]}=VALUE."
     return text or type(problem).__name__
+
+
+def _keys_named(name: str) -> list[str]:
+    """The keys of the command line's config that a flag of this name may mean."""
+    config = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    return [] if config is None else schema.keys_named(config.to_dict(), name)
 
 
 def _not_here(name: str) -> str | None:

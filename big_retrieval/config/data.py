@@ -91,7 +91,11 @@ class Pairs(Source):
     def check(self, path: str) -> Iterator[str]:
         yield from not_empty(self, path, "file with your pairs")
         if not self.image and not self.text:
-            yield f"{path}.image and {path}.text are both empty; name at least one column."
+            yield (
+                f"{path}.image and {path}.text are both empty: name a column in one of them. Pairs "
+                f"of texts have no image; give {path}.text the column that a vocabulary is learned "
+                "from, such as 'question', and each field its own (config.fields.<name>.column)."
+            )
         if bool(self.join) != bool(self.on):
             yield (
                 f"{path}.join and {path}.on go together: a file, and the column that both files "

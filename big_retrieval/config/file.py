@@ -130,7 +130,7 @@ def _check_key(config: Any, key: str, arg: str, *, negated: bool) -> None:
         if not isinstance(node, ml_collections.ConfigDict):
             raise UserError(f"{arg}: {path} is a single value: set --{path}=VALUE.")
         if name not in node:
-            raise UserError(schema.unknown_key(path, name, node))
+            raise UserError(schema.unknown_key(path, name, node, node.to_dict()))
         node, path = node[name], f"{path}.{name}"
     if isinstance(node, ml_collections.ConfigDict):
         _check_siblings(node, path, arg.partition("=")[2])

@@ -25,6 +25,7 @@ from ml_collections import config_dict
 from big_retrieval.errors import UserError
 
 T = TypeVar("T")
+USUAL_NAMES = {"learning_rate": "lr", "epochs": "total_epochs", "steps": "total_steps"}
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
 
@@ -85,7 +86,7 @@ def parse(cls: type[T], raw: Any, path: str = "config") -> T:
     hints = hints_of(cls)
     for key in raw:
         if key not in hints:
-            raise UserError(unknown_key(path, str(key), hints))
+            raise UserError(unknown_key(path, str(key), hints, raw))
     missing = [key for key in hints if key not in raw]
     if missing:
         raise UserError(missing_keys(path, missing, next(iter(raw), missing[0])))
@@ -148,12 +149,40 @@ def hints_of(cls: Any) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
-    """The sentence for a key that does not exist, with the nearest one that does."""
+def unknown_key(
+    path: str, key: str, known: Iterable[str], tree: Mapping[str, Any] | None = None
+) -> str:
+    """The sentence for a key that does not exist, with the nearest one that does.
+
+    Args:
+      path: of the group.
+      key: that the group does not have.
+      known: the keys that it has.
+      tree: the group with its values; of a whole configuration, the key may stand in a part of it.
+    """
     known = list(known)
-    near = difflib.get_close_matches(key, known, 1, 0.5)
-    hint = f"did you mean {path}.{near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
+    named = keys_named(tree, key) if tree and path == "config" else []
+    near = [each for each in named if each != f"{path}.{key}"][:1]
+    near = near or [f"{path}.{each}" for each in difflib.get_close_matches(key, known, 1, 0.5)]
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}."
     return f"{path}.{key} is not a key of the configuration; {hint}"
+
+
+def keys_named(tree: Mapping[str, Any], name: str, path: str = "config") -> list[str]:
+    """The keys of a name, those in the fewest groups first: `config.optimizer.lr` for "lr".
+
+    Args:
+      tree: a plain configuration or group.
+      name: the last one of a key's path, or the usual word for it.
+      path: of the tree.
+    """
+    name, found = USUAL_NAMES.get(name, name), []
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found += keys_named(value, name, f"{path}.{key}")
+        elif key == name:
+            found.append(f"{path}.{key}")
+    return sorted(found, key=lambda each: each.count("."))
 
 
 def missing_keys(path: str, missing: Sequence[str], example: str) -> str:

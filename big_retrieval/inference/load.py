@@ -222,6 +222,11 @@ def find(path: str | Path, step: int | None = None) -> Path:
     root = Path(path)
     if not root.is_dir():
         raise UserError(f"{root} is no folder; give a run folder or a checkpoint folder.")
+    if (root / "index.json").is_file():  # of retrieval/folder.py
+        raise UserError(
+            f"{root} is an index, not a model: open it with big_retrieval.retrieval.open_index(...)"
+            f" or big-retrieval search --index={root}; give load the run that encoded it."
+        )
     root = root / "checkpoints" if (root / "checkpoints").is_dir() else root
     return manifest.newest_intact(root, step)
 

@@ -144,7 +144,7 @@ def _prepare(options: IndexOptions) -> _Work:
     name = next(iter(fields))
     if options.binary and (reads := config.fields[name].modality) != "text":
         raise UserError(f"--binary indexes words, and field {name!r} reads {reads}s.")
-    records, reader = open_records("documents", options.documents, _reader(options, config, fields))
+    records, reader = open_records("data", options.documents, _reader(options, config, fields))
     tokenizer = FixedLengthTokenizer.load(found / "tokenizer.json")
     words = vocabulary_of(config, tokenizer, next(iter(fields))) if lexical else None
     model = None

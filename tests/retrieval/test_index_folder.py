@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import big_retrieval
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
 from big_retrieval.io.npy import ArrayWriter
@@ -133,6 +134,8 @@ def test_what_is_no_index(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"is no index: it lacks manifest.json or index.json"):
         open_index(tmp_path / "empty")
+    with pytest.raises(UserError, match=r"is an index, not a model: open it with .*open_index"):
+        big_retrieval.load(folder)
     (folder / "manifest.json").unlink()
     with pytest.raises(UserError, match="is no index"):
         open_index(folder)

@@ -305,7 +305,7 @@ def test_modes_that_do_not_fit(lexical: Path, binary: Path, dense: Path, tmp_pat
             {"field": "query=1,document=1", "binary": True},
             "--binary indexes the words of one field, and documents have query, document",
         ),
-        ("lexical", {"documents": "nothing.jsonl"}, "there is no file 'nothing.jsonl'"),
+        ("lexical", {"documents": "nothing.jsonl"}, "--data: there is no file 'nothing.jsonl'"),
         ("lexical", {"text": ("title",)}, "none of the first 63 documents can be used"),
         ("lexical", {"id": "image"}, "none of the first|the id"),
         ("nothing", {}, "is no folder"),
