@@ -166,6 +166,13 @@ class Checkpoints:
             kept |= {max(found)[1]} if found else set()
         return kept
 
+    def evaluated(self, step: int) -> bool:
+        """Whether a verified checkpoint was saved after the evaluation of its step, as it should.
+
+        Where an evaluator raised, it was saved without.
+        """
+        return read_meta(self.root / str(step)).get("evaluated", True)
+
     def _score(self, step: int, metric: str) -> float | None:
         try:
             return read_meta(self.root / str(step))["metrics"].get(metric)

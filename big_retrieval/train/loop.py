@@ -72,6 +72,8 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
     first = restored or 0
     last = max(first, min(run.total_steps, config.stop_after or run.total_steps))
     with closing(metrics), closing(checkpoints), StopSignal() as stop:
+        if restored and not checkpoints.evaluated(restored):
+            _evaluate_late(run, state, restored, metrics, checkpoints, extras)
         state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
         checkpoints.wait()  # a signal must not cut the last one short
 
@@ -147,7 +149,11 @@ def _steps(
                 log.info(progress.line(step, row))
                 alarms(run.parts.objective.warnings(row))
             progress.pause()
-            found = _evaluate(run, state, step, due, metrics, extras)
+            try:
+                found = _evaluate(run, state, step, due, metrics, extras)
+            except Exception:
+                _save_unevaluated(run, state, step, checkpoints)
+                raise
             if saving:
                 checkpoints.save(step, state, run.meta(step, found))
             progress.resume()
@@ -182,3 +188,30 @@ def _evaluate(
     metrics.write_curves()
     table(found)
     return found
+
+
+def _save_unevaluated(
+    run: TrainingRun, state: TrainState, step: int, checkpoints: Checkpoints
+) -> None:
+    """Saves a step whose evaluation failed, so that a mistake in an evaluator costs no steps."""
+    if jax.process_count() > 1:
+        return  # the others may not have failed, and saving would wait for them
+    checkpoints.save(step, state, run.meta(step, None))
+    checkpoints.wait()
+    log.info(f"step {step} is saved; repeat the same command to evaluate it and to go on")
+
+
+def _evaluate_late(
+    run: TrainingRun,
+    state: TrainState,
+    step: int,
+    metrics: Metrics,
+    checkpoints: Checkpoints,
+    extras: Extras,
+) -> None:
+    """Evaluates a restored step whose evaluation had failed, as the uninterrupted run would."""
+    with parallel.use(run.parts.mesh):
+        common = run.interval_ends("eval_every", step)
+        due = evals.due(run.config, step, run.total_steps, common)
+        found = _evaluate(run, state, step, due, metrics, extras)
+    checkpoints.save(step, state, run.meta(step, found))

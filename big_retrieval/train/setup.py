@@ -159,15 +159,16 @@ class TrainingRun:
             best_mode=c.best_mode,
         )
 
-    def meta(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """What a checkpoint says about itself besides the arrays."""
+    def meta(self, step: int, metrics: Mapping[str, float] | None) -> dict[str, Any]:
+        """What a checkpoint says about itself besides the arrays; None: its evaluation failed."""
         return {
             "step": step,
             "position": step * self.config.batch_size,
             "records": len(self.source),
             "next_records": self.digest(step),
             "beside": dict(self.beside),
-            "metrics": dict(metrics),
+            "evaluated": metrics is not None,
+            "metrics": dict(metrics or {}),
             "total_steps": self.total_steps,
             "vocab_size": self.tokenizer.vocab_size,
             "versions": versions(),

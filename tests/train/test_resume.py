@@ -19,6 +19,7 @@ from big_retrieval import config as configs
 from big_retrieval.config import recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
+from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.io import manifest
 from big_retrieval.parallel import fetch
 from big_retrieval.train.loop import train
@@ -220,6 +221,42 @@ def test_the_two_newest_and_the_best_are_kept(tmp_path: Path, name: str, mode: s
     sign = 1 if mode == "min" else -1
     best = min(scores, key=lambda step: (sign * scores[step], -step))
     assert kept == sorted({3, 4, best})
+
+
+def without_times(workdir: Path) -> list[dict[str, Any]]:
+    rows = map(json.loads, (workdir / "metrics.jsonl").open())
+    times = {"examples_per_second", "data_wait"}
+    return [{key: x for key, x in row.items() if key not in times} for row in rows]
+
+
+def test_an_evaluator_that_fails_costs_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = recipe.entry(configs.Retrieval(), data=configs.Scenes(split="test", count=8))
+    config = tiny(evals={"test": test}, eval_every=4, checkpoint_every=8)
+    train(config, tmp_path / "whole", ONE)
+    fails, inner = iter([True, False, True]), RetrievalEvaluator.run
+
+    def run(*args: Any) -> dict[str, float]:
+        if next(fails, False):
+            raise ValueError("a mistake")
+        return inner(*args)
+
+    monkeypatch.setattr(RetrievalEvaluator, "run", run)
+    for step in (4, 8):  # that of 4 succeeds when the run is resumed
+        with pytest.raises(ValueError, match="a mistake"):
+            train(config, tmp_path / "parts", ONE)
+        meta = manifest.read_meta(tmp_path / "parts" / "checkpoints" / str(step))
+        assert (meta["evaluated"], meta["metrics"]) == (False, {})
+        assert manifest.complete_steps(tmp_path / "parts" / "checkpoints")[-1] == step
+    train(config, tmp_path / "parts", ONE)
+    same(tmp_path / "whole", tmp_path / "parts")
+    assert without_times(tmp_path / "parts") == without_times(tmp_path / "whole")
+    found = [results(tmp_path / name)["retrieval/test/rsum"] for name in ("whole", "parts")]
+    assert found[0] == found[1]
+    metas = [tmp_path / "whole/checkpoints/8", *(tmp_path / "parts/checkpoints").iterdir()]
+    assert [manifest.read_meta(folder)["evaluated"] for folder in metas] == [True] * 3
+    assert all("retrieval/test/rsum" in manifest.read_meta(folder)["metrics"] for folder in metas)
 
 
 @pytest.mark.parametrize(
