@@ -77,11 +77,11 @@ def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None)
 
 
 def schedule(c: recipe.Editable, epochs: int) -> None:
-    """Length, AdamP, clipping, the mean of five steps' parameters at each epoch's end, and the
-    checkpoint with the best sum of recalls on the validation images."""
+    """Length, AdamP, clipping, the mean of five steps' parameters at each epoch's end; the numbers
+    at the end are those of the checkpoint with the best sum of recalls on the validation images."""
     c.total_epochs, c.batch_size, c.dtype = epochs, 128, "float32"
     c.log_every, c.eval_every_epochs = 50, 1.0
-    c.best_metric = "retrieval/val/rsum"
+    c.best_metric, c.final_weights = "retrieval/val/rsum", "best"
     c.optimizer.rule, c.optimizer.lr = recipe.entry(config.AdamP()), 2e-4
     c.optimizer.weight_decay, c.optimizer.clip_norm = 0.0, 2.0
     c.optimizer.averaging = recipe.entry(config.Swa())

@@ -102,6 +102,7 @@ def one_model() -> Iterator[None]:
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
+    aside |= dict.fromkeys(("best_metric", "best_mode", "final_weights"))
     build, models = setup.build_model, dict[str, setup.BuiltModel]()
 
     def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.BuiltModel:

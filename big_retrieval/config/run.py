@@ -65,6 +65,8 @@ class Config:
     report: bool = True  # write report.html at the end
     best_metric: str = ""  # its best checkpoint is kept besides the newest two
     best_mode: Literal["max", "min"] = "max"
+    # which checkpoint the evaluators at the end, results.json and the report are of
+    final_weights: Literal["last", "best"] = "last"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of the towers' computations
     mesh: Mesh = field(default_factory=Mesh)
     towers: dict[str, Tower] = field(default_factory=dict)
@@ -101,9 +103,10 @@ class Config:
 # What a resumed run may change: nothing in here moves a parameter's trajectory. "*" is one name.
 FREE_ON_RESUME = (
     "log_every", "eval_every", "eval_every_epochs", "checkpoint_every", "checkpoint_every_epochs",
-    "stop_after", "best_metric", "best_mode", "mesh", "microbatch", "losses.*.exchange",
-    "losses.*.block", "loader.threads", "loader.workers", "loader.prefetch", "loader.max_damaged",
-    "evals", "hang_after", "report", "plugins.evaluator", "plugins.*.*.file", "plugins.*.*.module",
+    "stop_after", "best_metric", "best_mode", "final_weights", "mesh", "microbatch",
+    "losses.*.exchange", "losses.*.block", "loader.threads", "loader.workers", "loader.prefetch",
+    "loader.max_damaged", "evals", "hang_after", "report", "plugins.evaluator", "plugins.*.*.file",
+    "plugins.*.*.module",
 )  # fmt: skip
 
 

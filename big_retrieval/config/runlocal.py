@@ -31,7 +31,7 @@ def runlocal(c: Editable) -> Editable:
     c.batch_size, c.log_every, c.eval_every, c.checkpoint_every = 64, 10, 0, 100
     c.eval_every_epochs = c.checkpoint_every_epochs = 0.0
     c.microbatch = 32 if c.microbatch else None
-    c.dtype, c.best_metric = "float32", ""
+    c.dtype, c.best_metric, c.final_weights = "float32", "", "last"
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     tokenizer = schema.parse(Tokenizer, c.tokenizer, "config.tokenizer")
     c.tokenizer = schema.to_config_dict(tokenizer.runlocal())

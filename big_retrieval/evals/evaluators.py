@@ -24,6 +24,7 @@ from big_retrieval.runtime import messages
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
+TRAFFIC = "ranking/traffic"  # prefix of the averages over evaluators by their share of the traffic
 log = logging.getLogger(__name__)
 
 
@@ -104,7 +105,10 @@ def make_evaluators(
 
 
 def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
-    """Prefixes of the evaluators to run after a step; all of them at the end.
+    """Prefixes of the evaluators to run after a step.
+
+    After the last step these are all; or, where the numbers of the end are those of the best
+    checkpoint, those without which the last step would not be compared with the others.
 
     Args:
       config: of the run.
@@ -112,17 +116,30 @@ def due(config: Config, step: int, total_steps: int, common: bool) -> set[str]:
       total_steps: of the run.
       common: whether those that have no `every` of their own are due.
     """
-    found = set()
-    for name, part in config.evals.items():
-        own = common if part.every is None else part.every and step % part.every == 0
-        if own or step == total_steps:
-            found.add(part.prefix(name))
-    return found
+    found = {
+        part.prefix(name)
+        for name, part in config.evals.items()
+        if (common if part.every is None else part.every and step % part.every == 0)
+    }
+    if step < total_steps:
+        return found
+    if config.final_weights == "best":
+        return found | _needed_for_best(config)
+    return {part.prefix(name) for name, part in config.evals.items()}
 
 
-def measures(names: set[str], metric: str) -> bool:
-    """Whether one of these evaluators gives this metric."""
-    return bool(metric) and any(metric.startswith(f"{name}/") for name in names)
+def measures_best(config: Config, names: set[str]) -> bool:
+    """Whether these evaluators give `config.best_metric`."""
+    needed = _needed_for_best(config)
+    return bool(needed) and needed <= names
+
+
+def _needed_for_best(config: Config) -> set[str]:
+    """Prefixes of the evaluators that `config.best_metric` is computed from."""
+    parts = {part.prefix(name): part for name, part in config.evals.items()}
+    if config.best_metric.startswith(f"{TRAFFIC}/"):
+        return {prefix for prefix, part in parts.items() if part.traffic > 0}
+    return {prefix for prefix in parts if config.best_metric.startswith(f"{prefix}/")}
 
 
 def run(
@@ -179,7 +196,7 @@ def _compare_names(prefix: str, found: Collection[str], config: Config) -> None:
             f"list (it has: {', '.join(foretold or ())}); let both give the same names."
         )
     best = config.best_metric.removeprefix(f"{prefix}/")
-    if measures({prefix}, config.best_metric) and best not in found:
+    if best != config.best_metric and best not in found:
         raise UserError(
             f"config.best_metric is {config.best_metric!r}, but the evaluator {prefix} returns no "
             f"{best!r}; it returns: {', '.join(found) or 'nothing'}."
@@ -236,5 +253,5 @@ def traffic(evaluators: Mapping[str, Any], found: Mapping[str, float]) -> dict[s
         metric = name.removeprefix(first)
         if name.startswith(first) and all(prefix + metric in found for prefix in weights):
             value = sum(weight * found[prefix + metric] for prefix, weight in weights.items())
-            out[f"ranking/traffic/{metric}"] = value / sum(weights.values())
+            out[f"{TRAFFIC}/{metric}"] = value / sum(weights.values())
     return out

@@ -19,7 +19,7 @@ from big_retrieval.report.numbers import (
 from big_retrieval.report.read import RunFiles
 
 SHOWN = 12  # tables in sight
-NOT_RESULTS = ("steps", "seconds", "devices", "parameter_count", "resumed_from")
+NOT_RESULTS = ("steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from")
 FULL = {"R": 0, "R-precision": 1, "mean_rank": 2, "median_rank": 3}
 
 

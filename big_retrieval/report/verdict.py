@@ -46,7 +46,10 @@ def status(run: RunFiles) -> str:
     total, last = run.total_steps, run.last_step
     of = f" of {number(total)}" if total is not None else ""
     if run.results:
-        return f"Finished {number(run.results.get('steps', last))} steps."
+        steps = run.results.get("steps", last)
+        evaluated = run.results.get("evaluated_step", steps)
+        of = f" The numbers are those of the best checkpoint, step {number(evaluated)}."
+        return f"Finished {number(steps)} steps.{of if evaluated != steps else ''}"
     if run.nonfinite:
         return f"Ended at step {number(run.nonfinite[-1])}{of}: a number was not finite."
     if not last:
@@ -136,7 +139,8 @@ def _best(run: RunFiles) -> str | None:
     if not points:
         return f"{name}: not measured yet"
     least = run.config.get("best_mode", "min" if smaller_is_better(name) else "max") == "min"
-    step, value = (min if least else max)(points, key=lambda p: p[1])
+    sign = -1 if least else 1
+    step, value = max(points, key=lambda p: (sign * p[1], p[0]))  # the later of equal ones
     return f"{name} {labelled(name, value)} at step {number(step)}"
 
 

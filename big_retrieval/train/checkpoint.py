@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +158,12 @@ class Checkpoints:
             f"the same command: it goes on from {kept}."
         )
 
-    def _kept(self, steps: list[int]) -> set[int]:
+    def _best_first(self, steps: list[int]) -> list[int]:
+        """Steps by the metric; of equal ones the later first, those without it left out."""
         metric, sign = self._best
-        kept = set(steps[-2:])
-        if metric:
-            scores = {step: self._score(step, metric) for step in steps}
-            found = [(sign * value, s) for s, value in scores.items() if value is not None]
-            kept |= {max(found)[1]} if found else set()
-        return kept
+        scores = {step: self._score(step, metric) for step in steps if metric}
+        known = {s: sign * value for s, value in scores.items() if value is not None}
+        return sorted(known, key=lambda step: (known[step], step), reverse=True)
 
     def evaluated(self, step: int) -> bool:
         """Whether a verified checkpoint was saved after the evaluation of its step, as it should.
@@ -175,7 +174,8 @@ class Checkpoints:
 
     def _score(self, step: int, metric: str) -> float | None:
         try:
-            return read_meta(self.root / str(step))["metrics"].get(metric)
+            value = read_meta(self.root / str(step))["metrics"].get(metric)
+            return None if value is None or math.isnan(value) else value
         except (OSError, ValueError, KeyError) as problem:  # damaged since it was written
             log.warning(f"checkpoints/{step}: meta.json cannot be read ({problem!r})")
             return None
@@ -186,7 +186,7 @@ class Checkpoints:
         Of a step that is a link to a folder elsewhere only the link goes.
         """
         steps = complete_steps(self.root)
-        kept = self._kept(steps)
+        kept = {*steps[-2:], *self._best_first(steps)[:1]}
         for path in list(self.root.iterdir()):
             step = step_of(path.name)
             if step is None or step in kept or step > steps[-1]:
@@ -198,15 +198,22 @@ class Checkpoints:
 
     def newest(self) -> int | None:
         """The newest intact step, the same on every process; damaged ones are moved aside."""
+        return self._first_intact(lambda steps: steps[::-1])
+
+    def best(self) -> int | None:
+        """The best intact step by the metric, likewise; None: no checkpoint has the metric."""
+        return self._first_intact(self._best_first)
+
+    def _first_intact(self, order: Callable[[list[int]], list[int]]) -> int | None:
         found = -1
         if jax.process_index() == 0:
-            found = next(self._intact(), -1)
+            found = next(self._intact(order(complete_steps(self.root))), -1)
         if jax.process_count() > 1:
             found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
         return None if found < 0 else found
 
-    def _intact(self) -> Iterator[int]:
-        for step in reversed(complete_steps(self.root)):
+    def _intact(self, steps: Iterable[int]) -> Iterator[int]:
+        for step in steps:
             folder = self.root / str(step)
             problem = damage(folder)
             if problem is None:

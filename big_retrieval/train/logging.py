@@ -70,10 +70,13 @@ class Metrics:
         self._csv = workdir / "curves.csv"
         self._extras = Extras()
         self.last: dict[str, Any] = {}
-        rows = [row for row in read_rows(self._path) if row["step"] <= (restored_step or 0)]
-        rows = rows if restored_step else []
-        for row in rows:
-            self.last.update(row)
+        rows, newest = [], 0
+        for row in read_rows(self._path) if restored_step else ():
+            # The end's evaluation of an earlier step, which comes again, is behind later steps.
+            if newest <= row["step"] <= (restored_step or 0):
+                rows.append(row)
+                self.last.update(row)
+                newest = row["step"]
         self._active = jax.process_index() == 0
         if not self._active:
             return

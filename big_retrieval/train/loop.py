@@ -76,6 +76,12 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
             _evaluate_late(run, state, restored, metrics, checkpoints, extras)
         state, step = _steps(run, state, range(first, last), metrics, checkpoints, stop, extras)
         checkpoints.wait()  # a signal must not cut the last one short
+        evaluated = step
+        if step == run.total_steps and config.final_weights == "best":
+            del state  # a device may not have the memory for two
+            state, evaluated = run.restore_best(checkpoints)
+            with parallel.use(run.parts.mesh):
+                _evaluate(run, state, evaluated, set(run.evaluators), metrics, extras, final=True)
 
     # ---- Done, or interrupted with everything saved.
     if step < run.total_steps:
@@ -88,6 +94,7 @@ def train(config: Config, workdir: Path, devices: Sequence[Any] | None = None) -
         **run.damage.metrics(),
         "params_sha256": params_sha256(state.params),
         "steps": run.total_steps,
+        "evaluated_step": evaluated,
         "seconds": round(time.monotonic() - started, 2),
         "devices": run.parts.mesh.size,
         "parameter_count": sum(run.parts.parameters.values()),
@@ -139,7 +146,7 @@ def _steps(
             stopping = stop.requested(step) or step == steps.stop
             logging = step % config.log_every == 0 or step == run.total_steps
             saving = run.interval_ends("checkpoint_every", step) or stopping
-            saving |= evals.measures(due, config.best_metric)
+            saving |= evals.measures_best(config, due)
             if logging or saving or due:
                 values = _read(run, state, out, checkpoints)
             if logging:
@@ -149,8 +156,9 @@ def _steps(
                 log.info(progress.line(step, row))
                 alarms(run.parts.objective.warnings(row))
             progress.pause()
+            final = _is_final(run, step)
             try:
-                found = _evaluate(run, state, step, due, metrics, extras)
+                found = _evaluate(run, state, step, due, metrics, extras, final=final)
             except Exception:
                 _save_unevaluated(run, state, step, checkpoints)
                 raise
@@ -175,19 +183,30 @@ def _read(
 
 
 def _evaluate(
-    run: TrainingRun, state: TrainState, step: int, due: set[str], metrics: Metrics, extras: Extras
+    run: TrainingRun,
+    state: TrainState,
+    step: int,
+    due: set[str],
+    metrics: Metrics,
+    extras: Extras,
+    *,
+    final: bool,
 ) -> dict[str, float]:
-    """Runs the evaluators that are due after this step."""
+    """Runs the evaluators that are due on the state of a step; at the end with their examples."""
     if not due:
         return {}
-    shown = run.config.report and step == run.total_steps
-    examples = Folder(run.workdir, step, extras) if shown else None
-    rankings = run.workdir / RANKINGS if step == run.total_steps else None
+    examples = Folder(run.workdir, step, extras) if final and run.config.report else None
+    rankings = run.workdir / RANKINGS if final else None
     found = evals.run(run.evaluators, due, state.weights, examples, rankings, extras, run.config)
     metrics.write(step, found)
     metrics.write_curves()
     table(found)
     return found
+
+
+def _is_final(run: TrainingRun, step: int) -> bool:
+    """Whether the numbers of the end are those of this step, whatever the others gave."""
+    return step == run.total_steps and run.config.final_weights == "last"
 
 
 def _save_unevaluated(
@@ -213,5 +232,6 @@ def _evaluate_late(
     with parallel.use(run.parts.mesh):
         common = run.interval_ends("eval_every", step)
         due = evals.due(run.config, step, run.total_steps, common)
-        found = _evaluate(run, state, step, due, metrics, extras)
+        final = _is_final(run, step)
+        found = _evaluate(run, state, step, due, metrics, extras, final=final)
     checkpoints.save(step, state, run.meta(step, found))

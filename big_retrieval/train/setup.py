@@ -198,6 +198,21 @@ class TrainingRun:
         check_fits(folder, step, self.config, words, len(self.source), self.digest, self.beside)
         return checkpoints.restore(step, self.parts.abstract), step
 
+    def restore_best(self, checkpoints: Checkpoints) -> tuple[TrainState, int]:
+        """The state of the best checkpoint by `config.best_metric`, with its step.
+
+        Raises:
+          UserError: no intact checkpoint has the metric.
+        """
+        step, metric = checkpoints.best(), self.config.best_metric
+        if step is None:
+            raise UserError(
+                f"no intact checkpoint in {checkpoints.root} has the metric {metric}: repeat the "
+                "same command with config.final_weights 'last'."
+            )
+        log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
+        return checkpoints.restore(step, self.parts.abstract), step
+
 
 class Batches:
     """Global batches on the mesh, with the time spent waiting for them."""

@@ -178,6 +178,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], list[str]]] = [
         ["config.best_metric", "did you mean retrieval/a/image_to_text/R@"],
     ),
     ({"best_metric": "loss"}, ["config.best_metric 'loss'", "none"]),
+    ({"final_weights": "best"}, ["config.final_weights is 'best'", "best_metric is empty"]),
 ]
 
 

@@ -31,6 +31,11 @@ def evals(c: Config) -> Iterator[str]:
         near = difflib.get_close_matches(c.best_metric, known, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}."
         yield f"config.best_metric {c.best_metric!r} is no metric of config.evals; {hint}"
+    if c.final_weights == "best" and not c.best_metric:
+        yield (
+            "config.final_weights is 'best', but config.best_metric is empty: name the metric "
+            "that says which checkpoint is the best, or set final_weights to 'last'."
+        )
 
 
 def metrics_of_all(c: Config) -> list[str]:
