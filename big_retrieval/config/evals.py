@@ -116,7 +116,7 @@ class ForeignEvaluator(Evaluator):
 @register("evaluator")
 @dataclass(frozen=True)
 class Retrieval(Evaluator):
-    """Recall and rank, both ways, between two fields."""
+    """Recall, MRR, nDCG and rank, both ways, between two fields."""
 
     type: Literal["retrieval"] = "retrieval"
     data: Source = field(default_factory=lambda: Scenes(split="test"))
@@ -154,7 +154,8 @@ class Retrieval(Evaluator):
     def metric_names(self, config: "Config") -> Sequence[str]:
         """`image_to_text/R@1`, ..., `rsum`; `words@5` of lexical models of images and texts."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
-        metrics = (*self.search_metrics, "R-precision", "mean_rank", "median_rank")
+        ranks = ("MRR@10", "nDCG@10", "mean_rank", "median_rank")
+        metrics = (*self.search_metrics, "R-precision", *ranks)
         modes = ("", *(f"{mode}/" for mode in self.modes))
         found = [
             f"{mode}{direction}/{metric}"

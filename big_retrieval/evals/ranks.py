@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from big_retrieval.evals.graded import order
+from big_retrieval.evals.graded import graded_metrics, order
 from big_retrieval.inference.encoder import Embeddings, Encoder
 
 Score = Callable[[jax.Array, jax.Array], jax.Array]
+FIRST = 10  # ranks that count for MRR and nDCG
+NDCG, MRR = f"nDCG@{FIRST}", f"MRR@{FIRST}"
 
 
 class Ranks(NamedTuple):
@@ -22,10 +24,12 @@ class Ranks(NamedTuple):
       best: the rank, from 1, of the best-placed right document, int64 [Q].
       precision: R-precision: the share of right documents among the first P, where P is the number
         of right documents of the query; float64 [Q], 0 of a query without any.
+      ndcg: nDCG of the first `FIRST` documents, right ones having the gain 1; float64 [Q].
     """
 
     best: np.ndarray
     precision: np.ndarray
+    ndcg: np.ndarray
 
 
 @lru_cache(maxsize=32)
@@ -33,7 +37,8 @@ def _ranker(score: Score, most: int) -> Callable[..., Any]:
     """A function of queries, what is right for them, documents and their owners.
 
     It gives, [C] each, the rank of the best right document, how many right documents are among the
-    first P, and P. `most` is the largest P.
+    first P, and P; and whether there is a right one at each of the first `FIRST` ranks, [C, FIRST],
+    or fewer if there are fewer documents. `most` is the largest P.
     """
 
     def rank(queries: jax.Array, wanted: jax.Array, documents: jax.Array, owners: jax.Array):
@@ -46,19 +51,45 @@ def _ranker(score: Score, most: int) -> Callable[..., Any]:
         ahead = ~right & ~(scores < best)
         count = jnp.sum(right, axis=1)  # [C]
         first = 1 + jnp.sum(ahead, axis=1)  # [C]
+        places = jnp.arange(1, 1 + min(FIRST, len(owners)))
         if most <= 1:
-            return first, jnp.where(first == 1, count, 0), count
+            hits = (first[:, None] == places) & (count > 0)[:, None]
+            return first, jnp.where(first == 1, count, 0), count, hits
         worst = jnp.where(right, -jnp.inf, jnp.inf)  # of a NaN
         scores = jnp.where(jnp.isnan(scores), worst, scores)
+        hits = _hits(scores, right, len(places))
         top = jax.lax.top_k(scores, most)[0]  # [C, most]
         last = jnp.take_along_axis(top, jnp.maximum(count, 1)[:, None] - 1, axis=1)  # [C, 1]
         above, alike = scores > last, scores == last
         # Of the documents with the last score wrong ones come first.
         left = count - jnp.sum(above, axis=1) - jnp.sum(alike & ~right, axis=1)
         found = jnp.sum(above & right, axis=1) + jnp.maximum(left, 0)
-        return first, jnp.where(count > 0, found, 0), count
+        return first, jnp.where(count > 0, found, 0), count, hits
 
     return rank
+
+
+def _hits(scores: jax.Array, right: jax.Array, first: int) -> jax.Array:
+    """Whether there is a right document at each of the `first` K ranks, [C, K].
+
+    Of documents with equal scores wrong ones come first.
+
+    Args:
+      scores: [C, D].
+      right: which documents are right, [C, D].
+      first: K.
+    """
+    top, found = jax.lax.top_k(scores, first)  # [C, K] each
+    known = jnp.take_along_axis(right, found, axis=1)[:, None, :]  # [C, 1, K]
+    above, alike = (how(top[:, None, :], top[:, :, None]) for how in (jnp.greater, jnp.equal))
+    wrong = jnp.sum(alike & ~known, axis=2)  # [C, K]: with the score of each rank
+    # Documents with the last score are not all among the K.
+    last = jnp.min(top, axis=1, keepdims=True)  # not top[:, -1:], as in `best_of`
+    wrong_last = jnp.sum((scores == last) & ~right, axis=1, keepdims=True)  # [C, 1]
+    wrong = jnp.where(top == last, wrong_last, wrong)
+    left = jnp.arange(1, 1 + first) - jnp.sum(above, axis=2) - wrong
+    among = jnp.sum(above & known, axis=2) + jnp.maximum(left, 0)  # of the first 1, 2, ..., K
+    return jnp.diff(among, axis=1, prepend=0) > 0
 
 
 def _given(scores: jax.Array, nothing: jax.Array) -> jax.Array:
@@ -195,8 +226,10 @@ def ranks(
         wanted = np.concatenate([wanted, further.astype(wanted.dtype)], axis=1)  # [Q, 1 + E]
     most = int(np.unique(document_ids, return_counts=True)[1].max(initial=1)) + wanted.shape[1] - 1
     make = partial(_ranker, most=min(most, len(document_ids)))
-    best, found, count = scorer.map(make, queries, wanted, encoder.whole(document_ids))  # [Q] each
-    return Ranks(best.astype(np.int64), found / np.maximum(count, 1))
+    best, found, count, hits = scorer.map(make, queries, wanted, encoder.whole(document_ids))
+    all_right = np.arange(FIRST) < count[:, None]  # [Q, FIRST]: of the best ranking
+    ndcg = graded_metrics(hits, all_right, [NDCG])[NDCG]
+    return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg)
 
 
 @lru_cache(maxsize=32)

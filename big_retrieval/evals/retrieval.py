@@ -20,7 +20,7 @@ from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.modes import SIDES, parse_mode
 from big_retrieval.evals.rankings import write_values
-from big_retrieval.evals.ranks import Ranks, ranks
+from big_retrieval.evals.ranks import FIRST, MRR, NDCG, Ranks, ranks
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
@@ -30,18 +30,19 @@ STRONGEST = 5  # words of an image that are looked at
 
 
 def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Whether each query has a right answer among the first k, and its R-precision, [Q] each.
+    """The metrics of each query that `summarise` averages, [Q] each.
 
     Args:
       found: where the right answers are.
       recall_at: the k of R@k.
     """
     recalls = {f"R@{k}": (found.best <= k).astype(np.float64) for k in recall_at}
-    return {**recalls, "R-precision": found.precision}
+    reciprocal = np.where(found.best <= FIRST, 1 / found.best, 0.0)
+    return {**recalls, "R-precision": found.precision, MRR: reciprocal, NDCG: found.ndcg}
 
 
 def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
-    """Recalls and R-precision as fractions, mean and median rank.
+    """Recalls and R-precision as fractions, MRR@10, nDCG@10, mean and median rank.
 
     Between two ranks in the middle the median is the smaller whole one, as papers on image-text
     retrieval have it: floor(median of ranks from 0) + 1.
@@ -57,11 +58,13 @@ def summarise(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class RetrievalEvaluator:
-    """R@k, R-precision, mean and median rank, of document to query field and back.
+    """R@k, R-precision, MRR@10, nDCG@10, mean and median rank, of document to query and back.
 
     Where a record has several texts, an image's best-placed one counts, and each text is a query
-    of its own. With a group column, every record of the query's group is a right answer, and
-    identical texts of one group count once; images stay one each.
+    of its own. MRR is 1 / the rank of the best-placed right answer; for nDCG every right answer has
+    the gain 1. Of equal scores wrong answers come first. With a group column, every record of the
+    query's group is a right answer, and identical texts of one group count once; images stay one
+    each.
 
     Attributes:
       config: the evaluator's configuration.

@@ -20,7 +20,7 @@ from big_retrieval.report.read import RunFiles
 
 SHOWN = 12  # tables in sight
 NOT_RESULTS = ("steps", "evaluated_step", "seconds", "devices", "parameter_count", "resumed_from")
-FULL = {"R": 0, "R-precision": 1, "mean_rank": 2, "median_rank": 3}
+FULL = {"R": 0, "R-precision": 1, "MRR@10": 2, "nDCG@10": 3, "mean_rank": 4, "median_rank": 5}
 
 
 def section(runs: Sequence[RunFiles]) -> Html:

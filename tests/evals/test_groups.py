@@ -104,7 +104,7 @@ def plain(records: Records) -> dict[str, float]:
     for way, queries, answers in (
         ("image_to_text", images, texts), ("text_to_image", texts, images)
     ):  # fmt: skip
-        places, precisions = [], []
+        places, precisions, ndcgs = [], [], []
         for kind, place in queries:
             scores = [(-float(np.linalg.norm(place - p)), k == kind) for k, p in answers]
             best = max(score for score, right in scores if right)
@@ -113,8 +113,12 @@ def plain(records: Records) -> dict[str, float]:
             keys = sorted((-round(score, 5), right) for score, right in scores)
             count = sum(right for _, right in keys)
             precisions.append(sum(right for _, right in keys[:count]) / count)
+            gains = [right / np.log2(rank) for rank, (_, right) in enumerate(keys[:10], 2)]
+            ndcgs.append(sum(gains) / sum(1 / np.log2(np.arange(2, min(count, 10) + 2))))
         out |= {f"{way}/R@{k}": float(np.mean([p <= k for p in places])) for k in (1, 2)}
         out[f"{way}/R-precision"] = float(np.mean(precisions))
+        out[f"{way}/MRR@10"] = float(np.mean([1 / p if p <= 10 else 0 for p in places]))
+        out[f"{way}/nDCG@10"] = float(np.mean(ndcgs))
         out[f"{way}/mean_rank"] = float(np.mean(places))
         out[f"{way}/median_rank"] = float(np.floor(np.median(places)))
     out["rsum"] = 100 * sum(value for name, value in out.items() if "/R@" in name)

@@ -55,9 +55,9 @@ def plain(
     query_ids: np.ndarray,
     document_ids: np.ndarray,
     further: np.ndarray | None = None,
-) -> tuple[list[int], list[float]]:
-    """The same by one loop over all pairs: ranks, and R-precisions."""
-    found, precisions = [], []
+) -> tuple[list[int], list[float], list[float]]:
+    """The same by one loop over all pairs: ranks, R-precisions and nDCG@10."""
+    found, precisions, ndcgs = [], [], []
     for number, (row, query) in enumerate(zip(scores, query_ids, strict=True)):
         also = () if further is None else further[number]
         is_right = [d == query or place in also for place, d in enumerate(document_ids)]
@@ -71,7 +71,11 @@ def plain(
         ]  # a wrong document comes first of equal ones, and one without a number
         first = [yes for _, yes in sorted(keys)[: len(right)]]
         precisions.append(sum(first) / max(len(right), 1))
-    return found, precisions
+        discounts = 1 / np.log2(np.arange(2, 12))
+        gains = np.array([yes for _, yes in sorted(keys)[:10]])
+        ideal = discounts[: len(right)].sum()
+        ndcgs.append((gains * discounts[: len(gains)]).sum() / ideal if right else 0.0)
+    return found, precisions, ndcgs
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,7 +94,9 @@ def test_ranks_are_those_of_a_plain_loop(
     also = None if further[0] < 0 else np.reshape(further, (QUERIES, 2))
     found = ranked(table, ids, owned, chunk=chunk, devices=devices, further=also)
     assert found.best.dtype == np.int64
-    assert (found.best.tolist(), found.precision.tolist()) == plain(table, ids, owned, also)
+    best, precision, ndcg = plain(table, ids, owned, also)
+    assert (found.best.tolist(), found.precision.tolist()) == (best, precision)
+    np.testing.assert_allclose(found.ndcg, ndcg, rtol=1e-12)
 
 
 def test_a_hand_made_table() -> None:
@@ -111,17 +117,21 @@ def test_scoring_everything_alike_is_no_better_than_chance(value: float) -> None
 
 
 def test_summary() -> None:
-    found = summarise(Ranks(np.array([1, 2, 2, 7, 30]), np.arange(5) / 4), (1, 2, 10))
-    assert found == {
-        "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "R-precision": 0.5, "mean_rank": 8.4, "median_rank": 2
-    }  # fmt: skip
-    assert summarise(Ranks(np.array([2, 5]), np.zeros(2)), ())["median_rank"] == 3  # not 3.5
+    found = summarise(
+        Ranks(np.array([1, 2, 2, 5, 30]), np.arange(5) / 4, np.arange(5) / 8), (1, 2, 10)
+    )
+    assert found == pytest.approx({
+        "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "R-precision": 0.5, "MRR@10": 0.44, "nDCG@10": 0.25,
+        "mean_rank": 8, "median_rank": 2,
+    })  # fmt: skip
+    assert summarise(Ranks(np.array([2, 5]), *np.zeros((2, 2))), ())["median_rank"] == 3  # not 3.5
 
 
 def test_no_sort_of_all_documents_finds_the_precision() -> None:
     score = similarity.topology("sphere").score
     sizes: Any = ((4, 1, 8), np.float32), ((4, 1), np.int64), ((500, 1, 8), np.float32)
     shapes = [jax.ShapeDtypeStruct(*size) for size in (*sizes, ((500,), np.int64))]
-    program = jax.jit(_ranker(score, 5)).lower(*shapes).compile().as_text()
-    assert "TopK" in program
-    assert " sort(" not in program
+    for most in (5, 20):
+        program = str(jax.jit(_ranker(score, most)).lower(*shapes).compile().as_text())
+        assert program.count('custom_call_target="TopK"') == 2
+        assert " sort(" not in program

@@ -60,7 +60,7 @@ def test_perfect_embeddings_give_perfect_numbers() -> None:
     assert found == {
         f"{way}/{name}": 1.0
         for way in ("image_to_text", "text_to_image")
-        for name in ("R@1", "R@3", "R-precision", "mean_rank", "median_rank")
+        for name in ("R@1", "R@3", "R-precision", "MRR@10", "nDCG@10", "mean_rank", "median_rank")
     }
 
 
@@ -102,7 +102,7 @@ def test_values_of_every_query_for_compare(tmp_path: Path) -> None:
             path = tmp_path / name / FOLDER / f"retrieval-test-{way}" / "queries.csv"
             queries, values = read_values(path)
             assert (len(queries), queries[0]) == (count, first)
-            for metric in ("R@1", "R@3", "R-precision"):
+            for metric in ("R@1", "R@3", "R-precision", "MRR@10", "nDCG@10"):
                 mean = whole[f"retrieval/test/{way}/{metric}"]
                 assert np.mean(values[metric]) == pytest.approx(mean)
     pairs = comparison.values_of_folders(tmp_path / "a", tmp_path / "b")
@@ -110,7 +110,7 @@ def test_values_of_every_query_for_compare(tmp_path: Path) -> None:
     assert {(name, metric): x.queries for name, metric, x in table} == {
         (f"retrieval-test-{way}", metric): count
         for way, count in (("image_to_text", 9), ("text_to_image", 45))
-        for metric in ("R@1", "R@3", "R-precision")
+        for metric in ("R@1", "R@3", "R-precision", "MRR@10", "nDCG@10")
     }
 
 
