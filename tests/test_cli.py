@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from big_retrieval import cli
-from big_retrieval.config import Config
+from big_retrieval.config import Config, registry
 from big_retrieval.runtime.sigterm import unwinding_on_sigterm
 from big_retrieval.train import loop
 from tests.helpers import ROOT, command, environment, in_process, tiny
@@ -175,6 +175,32 @@ def test_where_a_run_goes_by_default() -> None:
     run(f"{QUICK},steps=3", command=lambda: found.append(cli.workdir()))
     run("--config=configs/quickstart.py", command=lambda: found.append(cli.workdir()))
     assert found == [Path("runs/quickstart-runlocal-steps=3"), Path("runs/quickstart")]
+
+
+SOURCE = """
+from dataclasses import dataclass
+from typing import Literal
+from big_retrieval import config
+
+@config.register("source")
+@dataclass(frozen=True)
+class Mine(config.Scenes):
+    type: Literal["of_a_plugin"] = "of_a_plugin"
+"""
+
+
+def test_a_plugin_that_no_config_uses_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(SOURCE)
+    (tmp_path / "empty.py").touch()
+    used = "--config.data.type=of_a_plugin"
+    for name, keys, told in (("mine", [used], False), ("mine", [], True), ("empty", [], True)):
+        monkeypatch.setattr(registry, "_imported", {})
+        plugin = f"--plugins={tmp_path / name}.py"
+        status, text = run(plugin, QUICK, *keys, command=lambda: [cli.load_config()].clear())
+        assert status == 0
+        assert (f"{plugin} defines no part that this config uses" in text) == told
 
 
 # ---- Config files

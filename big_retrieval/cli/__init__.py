@@ -295,7 +295,10 @@ def load_config() -> Config:
         for key in LENGTHS if given else ():
             if key not in given or ("total_steps" in given and key != "total_steps"):
                 raw[key] = None
-    return configs.load(raw)
+    config = configs.load(raw)
+    for file in registry.unused(config.plugins):
+        log.warning(f"--plugins={file} defines no part that this config uses")
+    return config
 
 
 def workdir(named: str | None = None) -> Path:

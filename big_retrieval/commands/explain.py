@@ -12,6 +12,7 @@
 configuration (data, evals.NAME) or a file of pairs.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -77,14 +78,10 @@ def _explain() -> None:
     if WITH.value is not None:
         other = listings.partner(model, WITH.value, WITH_FIELD.value, items[0])
     listings.check_asked(model, items, other, MAP.value)
-    parts = []
     how = {"patches": PATCHES.value, "maps": MAP.value, "draw": OUT.value is not None}
-    for part in listings.explain(model, items, other, mode=MODE.value, **how):
-        parts.append(part)
-        _print([part])
-    for image in [each for each in (*items, other) if each is not None and each.kind == "image"]:
-        if MAP.value:
-            print("\n".join(listings.map_tables(model, image, MAP.value)) + "\n")
+    parts = list(listings.explain(model, items, other, mode=MODE.value, **how))
+    images = [each for each in (*items, other) if each is not None and each.kind == "image"]
+    _print(parts, [listings.map_tables(model, x, MAP.value) for x in images if MAP.value])
     _write(parts, "Explanations", listings.READING)
 
 
@@ -120,11 +117,12 @@ def _vocabulary() -> None:
     _write(parts, "Use of the vocabulary")
 
 
-def _print(parts: list) -> None:
+def _print(parts: list, maps: Sequence[list[str]] = ()) -> None:
+    """Prints listings, then the lines of maps of images, with an empty line behind each."""
     from big_retrieval.explain.pages import table
 
-    for part in parts:
-        print(table(part, LISTED.value) + "\n", flush=True)
+    blocks = [table(part, LISTED.value) for part in parts] + ["\n".join(each) for each in maps]
+    print("\n\n".join(blocks) + "\n")
 
 
 def _write(parts: list, title: str, reading: str = "") -> None:

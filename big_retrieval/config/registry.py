@@ -16,7 +16,7 @@ import importlib.abc
 import importlib.util
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -68,6 +68,7 @@ def required(method: F) -> F:
 
 _parts: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 _plugins: dict[Any, Plugin] = {}  # of classes that are not this package's
+_imported: dict[Path, set[str]] = {}  # file of `import_file` -> `<kind>/<type>` of its parts
 
 
 def register(kind: str) -> Callable[[T], T]:
@@ -120,6 +121,7 @@ def import_file(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
+    before = set(_plugins)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.resolve().parent) not in sys.path:
         sys.path.append(str(path.resolve().parent))  # it may import its neighbours
@@ -129,6 +131,16 @@ def import_file(path: Path) -> None:
         raise
     except Exception as problem:
         raise UserError(f"--plugins: {path}: {type(problem).__name__}: {problem}") from problem
+    _imported[path] = {f"{cls.kind}/{_tag(cls)}" for cls in _plugins if cls not in before}
+
+
+def unused(used: Collection[str]) -> list[Path]:
+    """The files of `import_file` none of whose parts, nor of what they import, is used.
+
+    Args:
+      used: `<kind>/<type>` of the parts of a configuration that are not this package's.
+    """
+    return [path for path, parts in _imported.items() if not parts & set(used)]
 
 
 def modules() -> dict[str, str]:
