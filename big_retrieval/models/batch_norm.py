@@ -2,9 +2,14 @@
 
 Batch statistics are plain means over all axes but the last. Towers and heads run under jit with
 automatic sharding, so that they are those of the global batch on every mesh, or of the slice that
-is encoded.
+is encoded. Rows that lack an optional field hold zeros, which say nothing of the field's values:
+they are left out of the statistics. The model says which rows these are (`counting`), so that no
+tower or head has to hand them on to its batch norms.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,15 +17,32 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
+from big_retrieval.errors import UserError
 from big_retrieval.models.layers import Dtype, Initializer, parameter, wide
 
 EPSILON = 1e-5
 MOMENTUM = 0.1  # what a batch adds to the running averages
+# While a model is traced, the rows that have the field which is encoded, bool [B]; None: all.
+_COUNTED: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("rows", default=None)
+
+
+@contextlib.contextmanager
+def counting(present: jax.Array | None) -> Iterator[None]:
+    """A context in which batch statistics are those of some rows.
+
+    Args:
+      present: bool [B]; None: all rows count.
+    """
+    token = _COUNTED.set(present)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
 
 
 @jax.custom_vjp
 def normalise(
-    x: jax.Array, scale: jax.Array, bias: jax.Array
+    x: jax.Array, scale: jax.Array, bias: jax.Array, present: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Batch normalisation of channels by their own statistics, in float32 or wider.
 
@@ -29,34 +51,59 @@ def normalise(
     mean and variance for constants where they go into running averages.
 
     Args:
-      x: [..., C].
+      x: [B, ..., C].
       scale: [C].
       bias: [C].
+      present: bool [B], the rows that the statistics are of, at least one; None: all.
 
     Returns:
-      (y [..., C] in the type of x, mean [C], biased variance [C]).
+      (y [B, ..., C] in the type of x, mean [C], biased variance [C]).
     """
-    return _normalise(x, scale, bias)[0]
+    return _normalise(x, scale, bias, present)[0]
 
 
-def _normalise(x: jax.Array, scale: jax.Array, bias: jax.Array) -> tuple[Any, Any]:
-    wider, axes = x.astype(wide(x.dtype)), tuple(range(x.ndim - 1))
-    mean = jnp.mean(wider, axes)  # [C]
-    var = jnp.mean(jnp.square(wider - mean), axes)  # [C]
+def _normalise(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, present: jax.Array | None = None
+) -> tuple[Any, Any]:
+    wider = x.astype(wide(x.dtype))
+    mean = _mean(wider, present)  # [C]
+    var = _mean(jnp.square(wider - mean), present)  # [C]
     slope = scale.astype(wider.dtype) * jax.lax.rsqrt(var + EPSILON)
     y = (wider - mean) * slope + bias.astype(wider.dtype)
-    return (y.astype(x.dtype), mean, var), (x, scale, mean, var)
+    return (y.astype(x.dtype), mean, var), (x, scale, mean, var, present)
 
 
-def _normalise_backward(saved: Any, cotangents: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    x, scale, mean, var = saved
+def _normalise_backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
+    x, scale, mean, var, present = saved
     dy, axes = cotangents[0].astype(mean.dtype), tuple(range(x.ndim - 1))
     inverse = jax.lax.rsqrt(var + EPSILON)
     z = (x.astype(mean.dtype) - mean) * inverse  # [..., C], normalised
     d_bias, d_scale = jnp.sum(dy, axes), jnp.sum(dy * z, axes)  # [C]
-    count = x.size // x.shape[-1]
-    dx = scale.astype(mean.dtype) * inverse * (dy - (d_bias + z * d_scale) / count)
-    return dx.astype(x.dtype), d_scale.astype(scale.dtype), d_bias.astype(scale.dtype)
+    by_statistics = (d_bias + z * d_scale) / _count(x, present)
+    if present is not None:
+        by_statistics = jnp.where(_by_row(present, x), by_statistics, 0)
+    dx = scale.astype(mean.dtype) * inverse * (dy - by_statistics)
+    return dx.astype(x.dtype), d_scale.astype(scale.dtype), d_bias.astype(scale.dtype), None
+
+
+def _mean(x: jax.Array, present: jax.Array | None) -> jax.Array:
+    """The mean over all axes but the last, [C], of the rows that count."""
+    axes = tuple(range(x.ndim - 1))
+    if present is None:
+        return jnp.mean(x, axes)
+    return jnp.sum(x, axes, where=_by_row(present, x)) / _count(x, present)
+
+
+def _count(x: jax.Array, present: jax.Array | None) -> Any:
+    """How many values of a channel count."""
+    if present is None:
+        return x.size // x.shape[-1]
+    return jnp.sum(present) * (x.size // x.shape[0] // x.shape[-1])
+
+
+def _by_row(present: jax.Array, x: jax.Array) -> jax.Array:
+    """[B] -> [B, 1, ...], to stand beside x [B, ..., C]."""
+    return present.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 normalise.defvjp(_normalise, _normalise_backward)
@@ -92,14 +139,32 @@ class BatchNorm(nn.Module):
             wider = x.astype(wide(x.dtype))
             slope = scale * jax.lax.rsqrt(var.value + EPSILON)
             return ((wider - mean.value) * slope + bias).astype(self.dtype)
-        y, batch_mean, batch_var = normalise(x, scale, bias)
+        present, some = _counted(x), None
+        if present is not None:
+            # Without any row that counts, all rows do, and the averages stay as they are.
+            some = jnp.any(present)
+            present = present | ~some
+        y, batch_mean, batch_var = normalise(x, scale, bias, present)
         if self.is_mutable_collection("batch_stats") and not self.is_initializing():
-            count = x.size // x.shape[-1]
-            unbiased = batch_var * (count / max(1, count - 1))
-            mean.value = _towards(mean.value, batch_mean)
-            var.value = _towards(var.value, unbiased)
+            count = _count(x, present)
+            others = max(1, count - 1) if present is None else jnp.maximum(1, count - 1)
+            unbiased = batch_var * (count / others)
+            mean.value = _towards(mean.value, batch_mean, some)
+            var.value = _towards(var.value, unbiased, some)
         return y.astype(self.dtype)
 
 
-def _towards(average: jax.Array, value: jax.Array) -> jax.Array:
-    return (1 - MOMENTUM) * average + MOMENTUM * value.astype(average.dtype)
+def _counted(x: jax.Array) -> jax.Array | None:
+    """The rows of x [B, ..., C] that have the field which is encoded; None: all."""
+    present = _COUNTED.get()
+    if present is not None and present.shape != x.shape[:1]:
+        raise UserError(
+            f"a batch norm got an array of the shape {x.shape} in a batch of {present.size} rows, "
+            "some of which may lack the field: its first axis must be that of the rows."
+        )
+    return present
+
+
+def _towards(average: jax.Array, value: jax.Array, some: jax.Array | None) -> jax.Array:
+    new = (1 - MOMENTUM) * average + MOMENTUM * value.astype(average.dtype)
+    return new if some is None else jnp.where(some, new, average)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from big_retrieval import similarity
 from big_retrieval.batch import Reps
 from big_retrieval.config import Config, Field, Tower
+from big_retrieval.models.batch_norm import counting
 from big_retrieval.models.flops import by_depth, traced_flops
 from big_retrieval.sparse.terms import Terms, Words, terms_of, terms_of_size
 
@@ -82,7 +83,8 @@ class RetrievalModel(nn.Module):
             of = field.same_input_as if field.same_input_as in inputs else name
             if of not in passes:
                 given = self.fields[of].inputs(inputs[of], self.dtype)
-                passes[of] = tower(*given, train=train, rows=rows)
+                with counting(inputs[of].get("present")):
+                    passes[of] = tower(*given, train=train, rows=rows)
             tokens = passes[of]  # [B, M, D]
             vectors |= {name: tokens} if name in self.keep_vectors else {}
             owner = field.shares_head or name
@@ -90,7 +92,8 @@ class RetrievalModel(nn.Module):
                 config, terms = self.fields[owner].head, self.terms.get(owner)
                 heads[owner] = config.build(terms, dtype=self.dtype, name=f"{owner}_head")
             call: dict[str, Any] = {"field": name, "train": train, "rows": rows}
-            raw = field.head.embed(heads[owner], tower, tokens, arrays, **call)  # [B, M, N]
+            with counting(arrays.get("present")):
+                raw = field.head.embed(heads[owner], tower, tokens, arrays, **call)  # [B, M, N]
             embeddings[name] = (products if field.head.lexical else run).project(raw)
             raws |= {name: raw} if self.keep_raw else {}
             if owner in self.terms and "ids" in arrays:

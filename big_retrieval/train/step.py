@@ -82,8 +82,11 @@ def make_loss(
                 reps = reps.replace(extra=extra)  # type: ignore
             return reps, {**moved, "losses": averages} if averages else moved
 
-        rows = jnp.arange(count, dtype=jnp.int32)
-        inputs = (batch.fields, batch.negatives, rows)
+        rows, negatives = jnp.arange(count, dtype=jnp.int32), batch.negatives
+        if negatives is not None:  # those that a row lacks are no part of batch statistics
+            present = {"present": batch.negatives_valid}
+            negatives = {name: {**arrays, **present} for name, arrays in negatives.items()}
+        inputs = (batch.fields, negatives, rows)
         encoded = {name: part for name, part in params.items() if name != "scalars"}
         reps, moved = in_slices(encode, encoded, inputs, microbatch)
         scalars = params.get("scalars", {})

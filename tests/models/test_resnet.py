@@ -128,11 +128,13 @@ def test_gradients(kind: str, mode: str) -> None:
     np.testing.assert_allclose(pixels, wanted, rtol=1e-8, atol=1e-9 * np.abs(wanted).max())
 
 
-def test_normalise_against_its_definition() -> None:
+@pytest.mark.parametrize("present", [None, np.array([True, False, True])])
+def test_normalise_against_its_definition(present: np.ndarray | None) -> None:
     """In float64; the derivative is that of the plain form by automatic differentiation."""
 
     def plainly(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-        mean, var = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+        counted = x if present is None else x[present]
+        mean, var = jnp.mean(counted, (0, 1, 2)), jnp.var(counted, (0, 1, 2))
         return (x - mean) / jnp.sqrt(var + 1e-5) * scale + bias
 
     with jax.enable_x64(True):
@@ -140,7 +142,7 @@ def test_normalise_against_its_definition() -> None:
         inputs = [jnp.asarray(rng.normal(size=s)) for s in ((3, 4, 5, 6), (6,), (6,))]
         out, back = jax.vjp(plainly, *inputs)
         cotangent = jnp.asarray(rng.normal(size=out.shape))
-        found, again = jax.vjp(lambda *a: normalise(*a)[0], *inputs)
+        found, again = jax.vjp(lambda *a: normalise(*a, present)[0], *inputs)
         np.testing.assert_allclose(found, out, rtol=1e-12)
         for a, b in zip(again(cotangent), back(cotangent), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)

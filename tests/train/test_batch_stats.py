@@ -51,8 +51,8 @@ def same(a: Any, b: Any, **tolerance: float) -> None:
         np.testing.assert_allclose(value, b[path], err_msg=path, **{"rtol": 0.0, **tolerance})
 
 
-def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
-    """(compiled step, fresh state, a random batch) on one device."""
+def fresh(config: configs.Config) -> tuple[Any, Any, Any]:
+    """(the built model, its state, a random batch) on one device."""
     mesh = parallel.make_mesh(config, ONE)
     parts = build_model(config, mesh, vocab_size=VOCAB, total_steps=10)
     rng = np.random.default_rng(0)
@@ -62,9 +62,13 @@ def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
         value = np.ones(x.shape) if high == 2 else rng.integers(0, high, x.shape)
         return jax.device_put(value.astype(x.dtype), x.sharding)
 
-    batch = abstract_batch(config, mesh)
-    step = compile_step(parts.step, parts.abstract, batch, mesh)
-    return step, parts.draw(), jax.tree.map(draw, batch)
+    return parts, parts.draw(), jax.tree.map(draw, abstract_batch(config, mesh))
+
+
+def prepare(config: configs.Config) -> tuple[Any, Any, Any]:
+    """(compiled step, fresh state, a random batch) on one device."""
+    parts, state, batch = fresh(config)
+    return compile_step(parts.step, parts.abstract, batch, parts.mesh), state, batch
 
 
 def moved(config: configs.Config, state: Any, fields: Any) -> tuple[Any, Any]:
@@ -86,6 +90,39 @@ def test_a_step_moves_the_averages_once() -> None:
     state, _ = step(state, batch)
     same(state.batch_stats, expected, rtol=1e-5, atol=1e-6)
     assert set(state.weights) == {*state.params, "batch_stats"}
+
+
+def test_rows_that_lack_an_optional_field_do_not_count() -> None:
+    """Neither in the tower nor in the head, whatever they hold, and on every mesh."""
+    head = recipe.entry(configs.Mlp(), dim=4, batch_norm=True)
+    config = resnet({"blocks": (1,), "remat": "block"}, fields__image__head=head)
+    _, state, batch = fresh(config)
+    state = jax.device_get(state.replace(key=None))
+    pixels, present = batch.fields["image"]["pixels"], jnp.arange(16) % 3 > 0
+
+    def seen(pixels: jax.Array, **more: jax.Array) -> tuple[Any, Any]:
+        embeddings, stats = moved(config, state, {"image": {"pixels": pixels, **more}})
+        return embeddings["image"], stats
+
+    embeddings, stats = seen(pixels, present=present)
+    others, same_stats = seen(jnp.where(present[:, None, None, None], pixels, 0), present=present)
+    same(stats, same_stats)
+    np.testing.assert_array_equal(embeddings[present], others[present])
+    alone = seen(pixels[present])
+    same(stats, alone[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(embeddings[present], alone[0], rtol=1e-4, atol=1e-5)
+
+    mesh = parallel.make_mesh(config, jax.devices())
+    with parallel.use(mesh):
+        sharded = [jax.device_put(x, parallel.batch_sharding(mesh)) for x in (pixels, present)]
+        everywhere = seen(sharded[0], present=sharded[1])
+    same(everywhere[1], stats, rtol=1e-5, atol=1e-6)
+
+    whole, nothing = seen(pixels), seen(pixels, present=jnp.zeros(16, bool))
+    every = seen(pixels, present=jnp.ones(16, bool))
+    same(every[1], whole[1], rtol=1e-6)
+    same(nothing[1], state.batch_stats)
+    np.testing.assert_allclose(nothing[0], whole[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_bad_step_leaves_them() -> None:
