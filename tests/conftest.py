@@ -92,18 +92,17 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]
 
 @pytest.fixture(scope="module")
 def one_model() -> Iterator[None]:
-    """Runs of a module that compute the same step share it: to trace one anew takes seconds.
+    """Runs of a module that compute the same step share the compiled step: to trace takes seconds.
 
-    They do not say either how much memory a step needs, which traces the towers four times more;
-    tests/plan and commands in processes of their own do. Not for tests that replace a part of a
-    model or of a loss.
+    Not for tests that replace a part of a model or of a loss.
     """
-    from big_retrieval.train import setup, summary
+    from big_retrieval.train import setup
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
     aside |= dict.fromkeys(("best_metric", "best_mode", "final_weights"))
     build, models = setup.build_model, dict[str, setup.BuiltModel]()
+    compile_one, compiled = setup.compile_step, dict[Any, Any]()
 
     def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.BuiltModel:
         devices = [device.id for device in mesh.devices.flat]
@@ -112,7 +111,13 @@ def one_model() -> Iterator[None]:
             models[key] = build(config, mesh, words=words, **sizes)
         return dataclasses.replace(models[key], config=config)
 
+    def compile_step(step: Any, state: Any, batch: Any, mesh: Any) -> Any:
+        key = (step, repr(batch))  # the step is of one mesh
+        if key not in compiled:
+            compiled[key] = compile_one(step, state, batch, mesh)
+        return compiled[key]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "build_model", build_model)
-        patch.setattr(summary, "_memory", lambda run: {})
+        patch.setattr(setup, "compile_step", compile_step)
         yield

@@ -31,10 +31,6 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts of the configuration build what they describe, and so import it when they are asked to.
 BUILDERS = {"config"}
-# Imports within functions that point upwards, each for the reason that stands beside it.
-UPWARD_WHEN_ASKED = {
-    ("train", "plan"),  # the memory that a run says it needs is a plan's, made of its own step
-}
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
@@ -94,7 +90,7 @@ def test_no_import_runs_upwards(path: Path) -> None:
         if other == own or other not in LEVEL:  # a name of the package itself, such as load
             continue
         upward = LEVEL[other] >= LEVEL[own]
-        allowed = not at_once and (own in BUILDERS or (own, other) in UPWARD_WHEN_ASKED)
+        allowed = not at_once and own in BUILDERS
         assert not upward or allowed, f"{path.relative_to(ROOT)} imports {other}, which lies above"
 
 

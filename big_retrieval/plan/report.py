@@ -3,13 +3,9 @@
 from typing import Any
 
 from big_retrieval.plan.memory import PARTS
+from big_retrieval.runtime.chips import gib
 
 JAX_SHARE = 0.75  # of a GPU's memory that jax takes by default
-
-
-def gib(size: float) -> str:
-    """Bytes in GiB; small numbers in MiB."""
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
 
 
 def text(plan: dict[str, Any]) -> str:
@@ -19,23 +15,6 @@ def text(plan: dict[str, Any]) -> str:
       plan: the content of plan.json.
     """
     return "\n".join((*_head(plan), "", *_memory(plan), "", *_costs(plan), "", *_verdict(plan)))
-
-
-def brief(per_device: dict[str, int], usable: float | None) -> dict[str, str]:
-    """The split in two lines, for the start of a run.
-
-    Args:
-      per_device: parts of the memory and their total, by formulas.
-      usable: bytes of a device that a program can use; None: unknown.
-    """
-    p = per_device
-    limit = "" if usable is None else f" of {gib(usable)} usable"
-    return {
-        "memory": f"{gib(p['total'])} a device{limit}, by formulas (--plan says more)",
-        "memory parts": f"parameters and optimiser {gib(p['parameters'] + p['optimiser'])}, "
-        f"activations {gib(p['activations'])}, representations and loss "
-        f"{gib(p['representations'] + p['loss'])}, batch {gib(p['batch'])}",
-    }
 
 
 def _columns(rows: list[tuple[str, str, str]]) -> list[str]:

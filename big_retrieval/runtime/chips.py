@@ -94,6 +94,11 @@ def of_kind(kind: str, devices: int = 1) -> Chip | None:
     return next((chip for chip in CHIPS if re.match(chip.pattern, kind)), None)
 
 
+def gib(size: float) -> str:
+    """Bytes in GiB; small numbers in MiB."""
+    return f"{size / GIB:.2f} GiB" if size >= GIB / 10 else f"{size / 2**20:.2f} MiB"
+
+
 def parse(topology: str) -> tuple[Chip, int]:
     """NAME-COUNT, e.g. `h200-1`, as a chip and a number of devices.
 

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,19 +235,21 @@ class TrainingProgress:
     """Throughput between two log lines, and the line itself."""
 
     def __init__(
-        self, *, total: int, batch_size: int, flops_per_example: float, devices: int
+        self, *, total: int, batch_size: int, forward_flops: Callable[[], int], devices: int
     ) -> None:
         """Starts the clock.
 
         Args:
           total: steps of the run.
           batch_size: global.
-          flops_per_example: of forward and backward pass, for MFU.
+          forward_flops: counts the operations of one row's forward pass, which takes seconds; for
+            MFU, where the device's peak is known.
           devices: of the mesh.
         """
-        self._total, self._batch, self._flops = total, batch_size, flops_per_example
-        self._devices = devices
+        self._total, self._batch, self._devices = total, batch_size, devices
         self._peak = peak_flops(jax.devices()[0])
+        # The backward pass costs two forward passes.
+        self._flops = 0 if self._peak is None else 3 * forward_flops()
         self._seconds = self._waited = 0.0
         self._steps = 0
         self._resumed_at = time.monotonic()

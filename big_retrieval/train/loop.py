@@ -127,7 +127,7 @@ def _steps(
     progress = TrainingProgress(
         total=run.total_steps,
         batch_size=config.batch_size,
-        flops_per_example=3 * run.parts.model.forward_flops(),  # backward costs two forward passes
+        forward_flops=run.parts.model.forward_flops,
         devices=run.parts.mesh.size,
     )
     alarms = Alarms()

@@ -37,6 +37,7 @@ from big_retrieval.inference.encoder import Encoder
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
+from big_retrieval.runtime import chips
 from big_retrieval.train.build import BuiltModel, build_model
 from big_retrieval.train.checkpoint import Checkpoints
 from big_retrieval.train.content import fingerprints
@@ -142,6 +143,7 @@ class TrainingRun:
             start = time.monotonic()
             compiled[number] = compile_step(parts.steps[number], parts.abstract, batch, parts.mesh)
             log.info(f"compiled in {time.monotonic() - start:.1f} s")
+            _log_memory(compiled[number], parts.mesh.devices.flat[0])
         return Steps(found, compiled)
 
     def open_checkpoints(self) -> Checkpoints:
@@ -212,6 +214,26 @@ class TrainingRun:
             )
         log.info(f"evaluating checkpoints/{step}, which is the best by {metric}")
         return checkpoints.restore(step, self.parts.abstract), step
+
+
+def _log_memory(step: Any, device: Any) -> None:
+    """What a compiled step takes of a device, against what the device has where that is known."""
+    found = step.memory_analysis()
+    if found is None:  # a backend that does not say it
+        return
+    state = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    total = state + found.temp_size_in_bytes
+    chip = chips.of_kind(device.device_kind, jax.local_device_count())
+    limit = "" if chip is None else f" of {chips.gib(chip.usable)} usable"
+    log.info(
+        f"memory of a device: {chips.gib(total)}{limit} (state and batch {chips.gib(state)}, "
+        f"the rest while a step runs)"
+    )
+    if chip is not None and total > chip.usable:
+        log.warning(
+            "this does not fit: `big-retrieval plan` with the same config names the smallest "
+            "change that does"
+        )
 
 
 class Batches:

@@ -17,7 +17,6 @@ from big_retrieval.data.mixture import MixedSource
 from big_retrieval.inference.fingerprint import versions
 from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
-from big_retrieval.runtime import chips
 from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
 from big_retrieval.train.setup import TrainingRun
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def log_summary(run: TrainingRun) -> None:
-    """Logs devices, mesh, parameters, batch, memory, data, length and warnings."""
+    """Logs devices, mesh, parameters, batch, data, length and warnings."""
     config, mesh, parameters = run.config, run.parts.mesh, run.parts.parameters
     groups = mesh.shape["data"] * mesh.shape["fsdp"]
     device = mesh.devices.flat[0].device_kind
@@ -43,7 +42,6 @@ def log_summary(run: TrainingRun) -> None:
         "parameters": f"{sum(parameters.values()):,} ({parts})",
         "computation": f"{config.dtype}, topology {config.topology}",
         "batch": f"{batch:,} global, {batch // groups:,} a device, {wrong:,} negatives a query",
-        **_memory(run),
         **_data(run),
         "length": f"{run.total_steps:,} steps, {epochs:.1f} epochs",
         **_optimizer(run),
@@ -96,16 +94,6 @@ def _data(run: TrainingRun) -> dict[str, str]:
         )
         lines["mixture"] = ", ".join(parts)
     return lines
-
-
-def _memory(run: TrainingRun) -> dict[str, str]:
-    """What a device has to hold, against what it has where the table of chips knows that."""
-    from big_retrieval.plan import memory, report  # plans are made of the trainer's own step
-
-    device = run.parts.mesh.devices.flat[0]
-    chip = chips.of_kind(device.device_kind, jax.local_device_count())
-    per_device = memory.per_device(run.parts, device.platform)
-    return report.brief(per_device, None if chip is None else chip.usable)
 
 
 def record_start(run: TrainingRun, restored: int | None) -> None:

@@ -20,9 +20,7 @@ from big_retrieval.plan import environment, fit, memory, report
 from big_retrieval.plan.plan import Target, make, run, target
 from big_retrieval.plan.vocabulary import vocabulary
 from big_retrieval.runtime import chips
-from big_retrieval.train import summary
 from big_retrieval.train.build import BuiltModel, build_model
-from big_retrieval.train.setup import set_up
 from tests.helpers import ROOT, command, in_process, tiny
 from tests.helpers import environment as clean
 from tests.plan.test_memory import sized
@@ -121,16 +119,6 @@ def test_the_table_fits_a_terminal(topology: str) -> None:
     assert max(map(len, text.splitlines())) <= 100
     for name in (*memory.PARTS, "total"):
         assert re.search(rf"^  {name} .*(GiB|MiB)", text, re.MULTILINE)
-
-
-def test_a_run_starts_with_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = set_up(tiny(), tmp_path, jax.devices()[:1])
-    summary.log_summary(found)
-    lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
-    total = memory.per_device(found.parts, "cpu")["total"]
-    assert lines["memory"].strip().startswith(f"{report.gib(total)} a device of")
-    for part in ("parameters and optimiser", "activations", "representations and loss", "batch"):
-        assert re.search(rf"{part} [\d.]+ MiB", lines["memory parts"])
 
 
 def test_more_than_jax_takes_by_itself_is_said() -> None:

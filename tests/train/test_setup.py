@@ -1,7 +1,9 @@
 """What is noticed before the first step, and what a start says."""
 
+import dataclasses
 import json
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +18,14 @@ from big_retrieval import parallel
 from big_retrieval.config import Config, ImageField, recipe
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
-from big_retrieval.runtime import distributed
+from big_retrieval.runtime import chips, distributed
 from big_retrieval.train import summary
 from big_retrieval.train.build import build_model
 from big_retrieval.train.content import fingerprints
 from big_retrieval.train.loop import train
 from big_retrieval.train.resume import TEXTS
 from big_retrieval.train.setup import set_up
+from big_retrieval.train.step import abstract_batch
 from tests.helpers import losses, results, tiny
 
 pytestmark = pytest.mark.usefixtures("one_model")
@@ -62,6 +65,23 @@ def refused(config: Config, workdir: Path, *words: str) -> None:
         set_up(config, workdir, ONE)
     for word in words:
         assert word in str(problem.value), problem.value
+
+
+def test_a_compiled_step_says_what_memory_it_takes(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = set_up(tiny(), tmp_path, ONE)
+    run.compile_steps(range(1))
+    arrays = jax.tree.leaves((run.parts.abstract, abstract_batch(run.config, None)))
+    kept = sum(array.size * array.dtype.itemsize for array in arrays) / 2**20
+    line = next(line for line in said if line.startswith("memory of a device"))
+    total, _, state = (float(number) for number in re.findall(r"([\d.]+) [MG]iB", line))
+    assert total > state == pytest.approx(kept, abs=0.02)
+    assert not any("does not fit" in line for line in said)
+    small = dataclasses.replace(chips.cpu(1), memory=2**20)
+    monkeypatch.setattr(chips, "of_kind", lambda *_: small)
+    run.compile_steps(range(1))
+    assert any("does not fit" in line for line in said)
 
 
 def test_the_pairs_are_good(pairs: Path, tmp_path: Path) -> None:
