@@ -1,4 +1,4 @@
-"""Latent target decoding on emoji: no decoder, a decoder with a weight, and with four bounds.
+"""Latent target decoding on emoji: no decoder, a decoder with a weight, and with five bounds.
 
 big-retrieval sweep --sweep=configs/sweeps/emoji_ltd.py:data=FOLDER,targets=FILE --workdir=runs/ltd
 """
@@ -6,7 +6,7 @@ big-retrieval sweep --sweep=configs/sweeps/emoji_ltd.py:data=FOLDER,targets=FILE
 from big_retrieval.config import recipe
 from big_retrieval.sweep import Entry, Sweep
 
-ETAS = (0.6, 0.5, 0.4, 0.35)
+ETAS = (0.6, 0.5, 0.45, 0.4, 0.35)
 
 
 def get_sweep(arg: str = "") -> Sweep:

@@ -108,6 +108,7 @@ def test_the_loss_is_that_of_all_scores(devices: int, exchange: Any, block: int)
         assert not np.any(np.asarray(found[1][key])[padding])
 
 
+@pytest.mark.slow
 def test_it_is_trained_evaluated_and_loaded_with_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

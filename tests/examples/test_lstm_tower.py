@@ -14,6 +14,8 @@ from big_retrieval.inference.load import load
 from tests.examples.helpers import copied, example, trained
 from tests.helpers import results
 
+pytestmark = pytest.mark.slow
+
 FILE = "red 1 2 3 4\nblue -1 -2 -3 -4\n"
 SMALL = [
     *["--config.towers.image.width=16", "--config.towers.image.depth=1"],

@@ -18,6 +18,8 @@ from big_retrieval.similarity import TOPOLOGIES
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, losses, results, rows, tiny
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ["--config.checkpoint_every=2", "--config.log_every=1", "--config.losses.main.dims=(16,4)"]
 FLAGS += ["--config.losses.main.factors=(1.0,0.5)", SHALLOW]
 

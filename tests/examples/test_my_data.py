@@ -19,6 +19,8 @@ from big_retrieval.train.resume import difference
 from tests.examples.helpers import copied, example
 from tests.helpers import in_process, results, tiny
 
+pytestmark = pytest.mark.slow
+
 TRAIN, TEST = 40, 8
 SMALL = [
     *["--config.batch_size=8", "--config.total_steps=4", "--config.report=False"],
@@ -168,7 +170,6 @@ def test_data_workers_find_the_file(run: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(pickle.loads(content)) == TRAIN
 
 
-@pytest.mark.slow
 def test_it_is_read_by_worker_processes(run: Path) -> None:
     done = in_process(
         "main", f"--config={run / 'own_my_data.py'}:data={run / 'pics'},runlocal",

@@ -12,6 +12,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from tests.helpers import in_process, losses, results
 
+pytestmark = pytest.mark.slow
+
 FILE = '''
 """Signs of gradients as updates, from a user's own folder."""
 

@@ -15,6 +15,8 @@ from big_retrieval.errors import UserError
 from big_retrieval.inference.load import load
 from tests.helpers import ROOT, in_process, results
 
+pytestmark = pytest.mark.slow
+
 TAGS = ("bag_of_words", "letters", "dense_layer", "two_layers")
 OWN = """
 

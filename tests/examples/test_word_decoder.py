@@ -13,6 +13,8 @@ from big_retrieval.inference.load import load
 from tests.examples.helpers import SHALLOW, copied, example, trained
 from tests.helpers import in_process, rows
 
+pytestmark = pytest.mark.slow
+
 NAME = "word_decoder"
 
 

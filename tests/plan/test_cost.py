@@ -21,6 +21,7 @@ def test_operations_of_the_towers_are_three_forward_passes() -> None:
     assert found["loss"] == 4 * 2 * 64**2 * 2 * 4  # two class tokens of four dimensions
 
 
+@pytest.mark.slow
 def test_what_is_computed_again() -> None:
     parts = sized(tower={"remat": "block"})
     forward = parts.model.forward_flops()

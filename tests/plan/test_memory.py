@@ -93,6 +93,7 @@ def test_slices_and_devices_divide_what_is_kept() -> None:
     assert activations(sharded)["kept"] == pytest.approx(whole["kept"] / 8)
 
 
+@pytest.mark.slow
 def test_remat_keeps_less_and_depth_counts_linearly() -> None:
     parts = sized()
 

@@ -90,6 +90,7 @@ def test_eight_devices() -> None:
     assert set(plan["sources"]) == set(memory.PARTS)
 
 
+@pytest.mark.slow
 def test_on_the_asked_devices_the_compiler_decides() -> None:
     plan = make(sized(8).config, at("cpu-8", native=True))
     found = plan["compiler"]

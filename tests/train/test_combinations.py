@@ -93,6 +93,7 @@ CASES: list[Callable[[], Config]] = [
 DECODERS = (oblique_decoder, fields_constrained, lexical_decoder)
 
 
+@pytest.mark.slow
 def test_two_heads_share_a_value_and_a_pass_of_their_tower() -> None:
     config = lexical_beside_dense()
     source = make_source(config.data)

@@ -99,6 +99,7 @@ def embeddings(parts: BuiltModel, params: Any, field: str, texts: Any) -> np.nda
     return np.concatenate([np.asarray(x.embeddings[field], np.float64)[:, 0] for x in found])
 
 
+@pytest.mark.slow
 def test_dpr_is_what_its_paper_says() -> None:
     """Each query against all documents and all hard negatives of the batch; one way back."""
     parts, params, value = built("dpr")

@@ -106,6 +106,7 @@ def test_memory_of_one_slice() -> None:
     assert sliced < whole / 5
 
 
+@pytest.mark.slow
 def test_no_row_changes_its_place() -> None:
     """Slices take their rows from each device: what travels are gradients and embeddings only."""
     found = collectives(compiled(64, 8).as_text())

@@ -136,6 +136,7 @@ def mixture(folder: Path) -> recipe.Editable:
     return data
 
 
+@pytest.mark.slow
 def test_a_mixture_says_its_shares(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

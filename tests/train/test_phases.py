@@ -132,6 +132,7 @@ def test_what_is_said(
     assert "compiling the training step of phase 'heads'" not in said
 
 
+@pytest.mark.slow
 def test_swa_ends_an_epoch_with_its_mean(tmp_path: Path) -> None:
     """Four steps an epoch, of which the last two are averaged; what a mean is: tests/golden."""
     swa = recipe.entry(configs.Swa(), start=0.5, count=2)

@@ -150,6 +150,7 @@ MESHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", MESHES)
 def test_slices_and_devices_change_nothing(
     single: Path, tmp_path: Path, changes: dict[str, Any]
@@ -172,6 +173,7 @@ def test_resumed_is_uninterrupted(single: Path, tmp_path: Path) -> None:
     assert [last[0][k] for k in keys] == [last[1][k] for k in keys]
 
 
+@pytest.mark.slow
 def test_weights_are_factors_and_one_more_loss_changes_no_drawn_parameter(tmp_path: Path) -> None:
     """The first step's main loss is the same with and without it, bit for bit."""
     train(tiny(total_steps=2, **WEIGHTED), tmp_path / "two", ONE)

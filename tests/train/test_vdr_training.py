@@ -154,6 +154,7 @@ def test_eight_devices(
     agree(losses(tmp_path), losses(whole(kind)))
 
 
+@pytest.mark.slow
 def test_what_is_logged(whole: Callable[[str], Path]) -> None:
     row = rows(whole("vdr"))[-1]
     assert row["loss"] == pytest.approx(row["loss_gated"] + row["loss_bag"], rel=1e-5)

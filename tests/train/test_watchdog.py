@@ -290,6 +290,7 @@ def test_what_others_must_read_stays_after_a_failure(
     assert 0 in read(tmp_path / "heartbeats")
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_answer_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
