@@ -261,7 +261,8 @@ def _play(block: Block, path: str) -> None:
     short = " ".join(SHORT)
     script = re.sub(r"--config=(quickstart|scenes_vdr)(?=\s)", r"--config=\1:runlocal", script)
     script = re.sub(r"(big-retrieval train [^\n#]*)", rf"\1 {short} ", script)
-    script = script.replace("quickstart_seeds.py:runlocal", "quickstart_seeds.py:runlocal,steps=4,seeds=1")
+    seeds = "quickstart_seeds.py:runlocal"
+    script = script.replace(seeds, f"{seeds},steps=4,seeds=1")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env=environment(PATH=path, PYTHONPATH=str(ROOT)), stdin=subprocess.DEVNULL,
