@@ -21,15 +21,18 @@ class Ranks(NamedTuple):
     """Where queries find their right documents.
 
     Attributes:
-      best: the rank, from 1, of the best-placed right document, int64 [Q].
+      best: the rank, from 1, of the best-placed right document, int64 [Q]; of a query without any,
+        one more than there are documents.
       precision: R-precision: the share of right documents among the first P, where P is the number
         of right documents of the query; float64 [Q], 0 of a query without any.
       ndcg: nDCG of the first `FIRST` documents, right ones having the gain 1; float64 [Q].
+      answered: whether there is a right document, bool [Q].
     """
 
     best: np.ndarray
     precision: np.ndarray
     ndcg: np.ndarray
+    answered: np.ndarray
 
 
 @lru_cache(maxsize=32)
@@ -229,7 +232,7 @@ def ranks(
     best, found, count, hits = scorer.map(make, queries, wanted, encoder.whole(document_ids))
     all_right = np.arange(FIRST) < count[:, None]  # [Q, FIRST]: of the best ranking
     ndcg = graded_metrics(hits, all_right, [NDCG])[NDCG]
-    return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg)
+    return Ranks(best.astype(np.int64), found / np.maximum(count, 1), ndcg, count > 0)
 
 
 @lru_cache(maxsize=32)

@@ -36,8 +36,8 @@ def by_query(found: Ranks, recall_at: tuple[int, ...]) -> dict[str, np.ndarray]:
       found: where the right answers are.
       recall_at: the k of R@k.
     """
-    recalls = {f"R@{k}": (found.best <= k).astype(np.float64) for k in recall_at}
-    reciprocal = np.where(found.best <= FIRST, 1 / found.best, 0.0)
+    recalls = {f"R@{k}": (found.answered & (found.best <= k)).astype(float) for k in recall_at}
+    reciprocal = np.where(found.answered & (found.best <= FIRST), 1 / found.best, 0.0)
     return {**recalls, "R-precision": found.precision, MRR: reciprocal, NDCG: found.ndcg}
 
 

@@ -265,7 +265,11 @@ def test_scene_labels_are_those_of_the_scenes() -> None:
 
 def test_known_metrics_are_those_that_evaluators_give() -> None:
     c = tiny(**with_evals(a=(RETRIEVAL, {}), z=(COLOURS, {})))
-    given = set(summarise(Ranks(np.array([1, 2]), *np.zeros((2, 2))), RETRIEVAL.recall_at))
+    given = set(
+        summarise(
+            Ranks(np.array([1, 2]), *np.zeros((2, 2)), np.array([True, True])), RETRIEVAL.recall_at
+        )
+    )
     found = {name.rsplit("/", 1)[1] for name in metrics_of(c, "a")}
     assert found == given | {"rsum"}
     assert metrics_of(c, "z")[0] == "zeroshot/z/accuracy"

@@ -118,13 +118,22 @@ def test_scoring_everything_alike_is_no_better_than_chance(value: float) -> None
 
 def test_summary() -> None:
     found = summarise(
-        Ranks(np.array([1, 2, 2, 5, 30]), np.arange(5) / 4, np.arange(5) / 8), (1, 2, 10)
+        Ranks(np.array([1, 2, 2, 5, 30]), np.arange(5) / 4, np.arange(5) / 8, np.ones(5, bool)),
+        (1, 2, 10),
     )
     assert found == pytest.approx({
         "R@1": 0.2, "R@2": 0.6, "R@10": 0.8, "R-precision": 0.5, "MRR@10": 0.44, "nDCG@10": 0.25,
         "mean_rank": 8, "median_rank": 2,
     })  # fmt: skip
-    assert summarise(Ranks(np.array([2, 5]), *np.zeros((2, 2))), ())["median_rank"] == 3  # not 3.5
+    two = Ranks(np.array([2, 5]), *np.zeros((2, 2)), np.ones(2, bool))
+    assert summarise(two, ())["median_rank"] == 3  # not 3.5
+
+
+def test_a_query_without_a_right_document_finds_none_among_few() -> None:
+    found = ranked(np.eye(2), np.array([0, 7]), np.arange(2), chunk=2, devices=1)
+    assert found.best.tolist() == [1, 3]
+    summary = summarise(found, (1, 10))
+    assert summary["R@10"] == summary["MRR@10"] == summary["R@1"] == 0.5
 
 
 def test_no_sort_of_all_documents_finds_the_precision() -> None:
