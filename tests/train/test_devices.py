@@ -23,6 +23,9 @@ FLAGS = [
     *["--config.batch_size=16", "--config.data.count=200", "--config.evals.test.data.count=64"],
     *["--config.towers.image.depth=1", "--config.towers.text.depth=1"],
     *["--config.evals.colours.data.count=64", "--config.report=False"],
+    # The model is worse again at the end: both restore the parameters of an earlier step.
+    *["--config.best_metric=retrieval/test/rsum", "--config.final_weights=best"],
+    "--config.eval_every=10",
 ]
 
 
@@ -113,6 +116,7 @@ def test_two_processes_of_four_devices(tmp_path: Path, warm_python: list[str]) -
     assert "step" not in outputs[1]  # the first process speaks for all
     agree(tmp_path / "one", tmp_path / "two")
     one, two = results(tmp_path / "one"), results(tmp_path / "two")
+    assert one["evaluated_step"] == two["evaluated_step"] == 10
     for name in one:
         if "R@" in name or "accuracy" in name:
             assert abs(one[name] - two[name]) < 0.011, name  # a near-tie may fall the other way
