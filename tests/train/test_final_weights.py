@@ -60,6 +60,7 @@ def numbers(found: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if name.startswith("retrieval/")}
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_evaluated_at_the_end(
     tmp_path: Path, scripted: dict[str, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
