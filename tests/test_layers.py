@@ -23,7 +23,7 @@ LAYERS = (
     ("train",),
     ("plan", "retrieval", "mining", "sweep"),
     ("explain",),
-    ("tradeoff",),
+    ("tradeoff", "exporting"),
     ("main", "launch"),
     ("commands",),
     ("__main__",),

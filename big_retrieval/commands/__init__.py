@@ -52,6 +52,9 @@ COMMANDS = {
     "sweep": Command("sweep", "Train a list of configurations with several seeds each."),
     "report": Command("report", "Write the report of a run, or a table of several runs."),
     "import": Command("import_", "Convert a model of another library to a checkpoint."),
+    "export": Command(
+        "export", "Write a model for another library, and check it there.", ("verify",)
+    ),
     "tradeoff": Command("tradeoff", "Measure quality of retrieval against latency per query."),
     "data": Command(
         "data",

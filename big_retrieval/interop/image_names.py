@@ -1,8 +1,11 @@
 """Tables of vision towers; see `names`."""
 
+from collections.abc import Mapping
+
 from big_retrieval.interop.names import (
     QKV,
     NameEntry,
+    NameTable,
     clip_blocks,
     hf_clip_blocks,
     linear,
@@ -134,6 +137,18 @@ BIG_VISION = table(
     unused=r"head/.*|pre_logits/.*",
 )
 
+
+def _stats(modules: Mapping[str, str]) -> NameTable:
+    """Running averages of batch norms: their module -> our module."""
+    return table(
+        [
+            NameEntry(f"{a}.running_{name}", f"{b}/{name}")
+            for a, b in modules.items()
+            for name in ("mean", "var")
+        ]
+    )
+
+
 _RESNET_MODULES = {  # convolutions and norms, theirs -> ours
     "conv": {
         "conv1": "conv1",
@@ -151,10 +166,31 @@ RESNET = table(
     norms(_RESNET_MODULES["norm"]),
     unused=r"fc\..*|.*\.num_batches_tracked",
 )
-RESNET_STATS = table(
-    [
-        NameEntry(f"{a}.running_{name}", f"{b}/{name}")
-        for a, b in _RESNET_MODULES["norm"].items()
-        for name in ("mean", "var")
+RESNET_STATS = _stats(_RESNET_MODULES["norm"])
+
+# Hugging Face's: stages and convolutions are numbered from 0, ours from 1.
+_HF_RESNET_MODULES = {"embedder.embedder.": "{kind}1"} | {
+    f"encoder.stages.{stage}.layers.{{j}}.{theirs}.": f"layer{stage + 1}_{{j}}/{ours}"
+    for stage in range(8)
+    for theirs, ours in [
+        ("shortcut", "downsample_{kind}"),
+        *((f"layer.{k}", f"{{kind}}{k + 1}") for k in range(3)),
     ]
+}
+
+
+def _hf_resnet(theirs: str, ours: str) -> dict[str, str]:
+    """All modules of a kind, such as "convolution", which are "conv" here."""
+    return {a + theirs: b.replace("{kind}", ours) for a, b in _HF_RESNET_MODULES.items()}
+
+
+_HF_NORMS = _hf_resnet("normalization", "bn")
+HF_RESNET = table(
+    [
+        NameEntry(f"{a}.weight", f"{b}/kernel", "conv")
+        for a, b in _hf_resnet("convolution", "conv").items()
+    ],
+    norms(_HF_NORMS),
+    unused=r"classifier\..*|.*\.num_batches_tracked",
 )
+HF_RESNET_STATS = _stats(_HF_NORMS)

@@ -56,6 +56,7 @@ _EXACT = {"activation": "gelu", "epsilon": 1e-5}
 _BERT = {"activation": "gelu", "epsilon": 1e-12}
 _BERT_PREFIXES = ("", "bert.", "roberta.", "0.auto_model.", "auto_model.", "0.model.", "model.")
 _HF_CLIP = {"activation": "quick_gelu", "epsilon": 1e-5}
+_IMAGENET = Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 MTOB = (
     Kind(
@@ -141,7 +142,16 @@ KINDS = (
         ("", "visual.trunk."),
         image_names.RESNET,
         stats=image_names.RESNET_STATS,
-        pixels=Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),  # ImageNet's
+        pixels=_IMAGENET,
+    ),
+    Kind(
+        "Hugging Face's ResNet",
+        "image",
+        "embedder.embedder.convolution.weight",
+        ("", "resnet."),
+        image_names.HF_RESNET,
+        stats=image_names.HF_RESNET_STATS,
+        pixels=_IMAGENET,
     ),
     Kind(
         "big_vision's ViT",

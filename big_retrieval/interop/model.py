@@ -202,7 +202,13 @@ def _field(source: CheckpointContents, field: Any) -> Any:
         pixels = source.pixels(part) or Pixels()
         size = part.image_size or pixels.size or USUAL_SIZE
         return dataclasses.replace(
-            field, tower="image", size=size, mean=pixels.mean, std=pixels.std, head=head
+            field,
+            tower="image",
+            size=size,
+            eval_resize=pixels.resize,
+            mean=pixels.mean,
+            std=pixels.std,
+            head=head,
         )
     whole = part.positions - part.tower.class_tokens + 1
     length = min(whole, source.settings.length or whole)

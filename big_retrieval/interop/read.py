@@ -124,5 +124,5 @@ def _ours(folder: Path) -> CheckpointContents:
 def _pixels(config: Any) -> Pixels | None:
     for field in config.encoded.values():
         if field.modality == "image":
-            return Pixels(field.size, field.mean, field.std)
+            return Pixels(field.size, field.mean, field.std, field.eval_resize)
     return None

@@ -25,11 +25,19 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "merges.txt")
 
 @dataclass(frozen=True)
 class Pixels:
-    """How images are prepared: side in pixels, mean and deviation of values in [0, 1]."""
+    """How images are prepared: side in pixels, mean and deviation of values in [0, 1].
+
+    Attributes:
+      size: of the central square; None: not said.
+      mean: of each channel.
+      std: of each channel.
+      resize: what the short side is resized to before, where that is more; 0: to `size`.
+    """
 
     size: int | None = None
     mean: tuple[float, float, float] = CLIP_MEAN
     std: tuple[float, float, float] = CLIP_STD
+    resize: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,15 +103,31 @@ def _hugging_face(folder: Path) -> Settings:
         vision = {**_HF_VISION, **(config.get("vision_config") or {})}
         towers = {"text": _attention(text, path), "image": _attention(vision, path)}
     else:
-        side = "image" if kind == "vit" else "text"
+        side = "image" if kind in ("vit", "resnet") else "text"
         towers = {side: _attention(config, path)}
+    ours = _of_an_export(config, path)
     return Settings(
         model_type=kind,
         towers=towers,
         pixels=_preprocessor(folder),
+        pool=ours.get("pool"),
+        normalise=ours.get("normalise"),
         length=None,
         tokenizer=_tokenizer(folder),
     )
+
+
+def _of_an_export(config: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """What an export of ours adds to config.json: `pool` and `normalise`, which it does not say.
+
+    Raises:
+      UserError: it is something else.
+    """
+    ours = config.get("big_retrieval", {})
+    known = {"pool": (None, "first", "mean"), "normalise": (None, True, False)}
+    if not isinstance(ours, Mapping) or any(ours.get(k) not in v for k, v in known.items()):
+        raise UserError(f"{path}: big_retrieval is {ours!r}, which no export wrote; restore it.")
+    return ours
 
 
 def _attention(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -118,14 +142,21 @@ def _preprocessor(folder: Path) -> Pixels | None:
     if not path.is_file():
         return None
     config = read_json(path)
-    size = config.get("crop_size") or config.get("size")
-    if isinstance(size, Mapping):
-        size = size.get("height") or size.get("shortest_edge")
+    short = _side(config.get("size"))
+    size = _side(config.get("crop_size")) or short
     return Pixels(
         size=size,
+        resize=short if short and size and short > size else 0,
         mean=tuple(config.get("image_mean", CLIP_MEAN)),
         std=tuple(config.get("image_std", CLIP_STD)),
     )
+
+
+def _side(size: Any) -> int | None:
+    """A size in pixels, which is a number or says it by name."""
+    if isinstance(size, Mapping):
+        return size.get("height") or size.get("shortest_edge")
+    return size or None
 
 
 def _timm(config: Mapping[str, Any]) -> Settings:

@@ -1,0 +1,72 @@
+"""Writes a model as a folder of another library, and checks that it computes the same there.
+
+    big-retrieval export --run=RUN --to=open_clip|transformers|sentence-transformers --out=FOLDER
+        [--field=NAME] [--python=PATH] [--license=NAME]
+    big-retrieval export verify FOLDER [--python=PATH]
+
+FOLDER has weights, settings, tokenizer and preprocessing of the library, a model card (README.md)
+and certificate.json: how far the library's embeddings are from ours. --python names the Python of
+an environment that has the library and PyTorch; without PyTorch the export is written and marked as
+unverified, and `verify` completes the certificate later. The command fails where embeddings differ
+by more than 1e-5.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from big_retrieval import cli
+from big_retrieval.errors import UserError
+from big_retrieval.runtime import locks
+
+WORDS = 2
+LOG = True
+WITHOUT = ("config", "workdir")
+RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder of the model")
+TO = flags.DEFINE_enum(
+    "to", None, ("open_clip", "transformers", "sentence-transformers"), "The library"
+)
+OUT = flags.DEFINE_string("out", None, "The folder to write")
+FIELD = flags.DEFINE_list("field", [], "Of the model, whose encoder is exported; all by default")
+PYTHON = flags.DEFINE_string("python", "", "Python of an environment that has the library")
+LICENSE = flags.DEFINE_string("license", "unknown", "License that the model card names")
+
+
+def main(*words: str) -> None:
+    """Exports, or verifies an export."""
+    if words:
+        if words[0] != "verify" or len(words) != 2:
+            raise UserError("say what to verify: big-retrieval export verify FOLDER.")
+        _verify(Path(words[1]))
+        return
+    for flag, what in (
+        (RUN, "the run or checkpoint folder of the model"),
+        (TO, "the library: open_clip, transformers or sentence-transformers"),
+        (OUT, "the folder to write"),
+    ):
+        if not flag.value:
+            raise UserError(f"--{flag.name} is missing: {what}.")
+    out = Path(str(OUT.value))
+    with cli.owning(locks.beside(out), out):
+        _export(out)
+
+
+def _export(out: Path) -> None:
+    from big_retrieval.exporting.export import export
+    from big_retrieval.inference.load import load
+
+    export(
+        load(str(RUN.value)),
+        to=str(TO.value),
+        out=out,
+        fields=tuple(FIELD.value),
+        python=PYTHON.value,
+        license=LICENSE.value,
+    )
+
+
+def _verify(folder: Path) -> None:
+    from big_retrieval.exporting.export import verify
+
+    with cli.owning(locks.beside(folder), folder, "folder"):
+        verify(folder, python=PYTHON.value)

@@ -1,0 +1,114 @@
+"""The model card of an export: README.md with front matter, as model hubs show it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from big_retrieval import __version__
+from big_retrieval.config import schema
+from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.target import ExportTarget
+from big_retrieval.io.manifest import read_meta
+
+_TASKS = {  # modalities -> the hubs' name of the task
+    ("text",): "feature-extraction",
+    ("image",): "image-feature-extraction",
+    ("image", "text"): "zero-shot-image-classification",
+}
+SHOWN = 40  # metrics
+
+
+def write_card(model: Exported, target: ExportTarget, license: str, folder: Path) -> None:
+    """Writes README.md."""
+    (folder / "README.md").write_text(_card(model, target, license), encoding="utf-8")
+
+
+def _card(model: Exported, target: ExportTarget, license: str) -> str:
+    task = _TASKS.get(tuple(model.modalities), "feature-extraction")
+    tags = "".join(f"\n- {tag}" for tag in ("big_retrieval", *target.tags))
+    front = f"library_name: {target.name}\nlicense: {license}\npipeline_tag: {task}\ntags:{tags}"
+    parts = [
+        f"---\n{front}\n---",
+        f"# {_title(model)}",
+        f"Trained with big_retrieval and exported by its version {__version__} for {target.name}.",
+        "## Use",
+        f"```python\n{target.usage(model)}\n```",
+        "`FOLDER` is this folder. " + _scores(model),
+        *_notes(model),
+        "## Model",
+        "\n".join(_encoders(model)),
+        "## Training data",
+        _data(model),
+        "## Metrics of the run",
+        _metrics(model.model.folder),
+        "## Certificate",
+        "`certificate.json` says whether the library gave the embeddings of the trained model, on "
+        "16 inputs of every field, and how large the largest difference was.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(model: Exported) -> str:
+    folder = model.model.folder  # RUN/checkpoints/STEP
+    return folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.name
+
+
+def _scores(model: Exported) -> str:
+    return (
+        "Embeddings are compared by their cosine."
+        if model.normalises()
+        else "Embeddings are compared by their inner product."
+    )
+
+
+def _notes(model: Exported) -> list[str]:
+    """What a user of the folder must do that the library does not do."""
+    found = []
+    for part in model.encodings:
+        for name, prefix in part.prompts().items():
+            found.append(f"Texts of the field `{name}` begin with `{prefix}`, the saved prompt.")
+    content = json.loads(model.tokenizer.to_json())
+    cleans = (content.get("normalizer") or {}).get("clean")
+    if cleans and "text" in model.modalities:
+        found.append(
+            "In training, texts were cleaned before they were tokenized (ftfy, HTML entities), "
+            "which transformers' tokenizers do not do."
+        )
+    return found
+
+
+def _encoders(model: Exported) -> list[str]:
+    lines = ["| fields | tower | embedding |", "| --- | --- | --- |"]
+    for part in model.encodings:
+        shape = part.head.embedding_shape(model.config, part.name, model.tokenizer.vocab_size)
+        dims = f"{shape[1]} terms" if part.head.lexical else f"{shape[1]} dimensions"
+        lines.append(f"| {', '.join(part.fields)} | {part.tower.describe()} | {dims} |")
+    return lines
+
+
+def _data(model: Exported) -> str:
+    plain: Any = schema.to_plain(model.config.data)
+    kept = {key: value for key, value in plain.items() if key in ("type", "path", "name", "split")}
+    steps = f"{model.config.total_steps:,} steps" if model.config.total_steps else "the run's steps"
+    said = ", ".join(f"{key} `{value}`" for key, value in kept.items() if value)
+    return f"Source: {said or 'not said'}; batches of {model.config.batch_size:,} rows, {steps}."
+
+
+def _metrics(folder: Path) -> str:
+    """A table of the checkpoint's metrics, or of the run's results."""
+    values = _results(folder)
+    numbers = {name: x for name, x in sorted(values.items()) if isinstance(x, int | float)}
+    rows = [f"| {name} | {value:.6g} |" for name, value in numbers.items() if "/" in name][:SHOWN]
+    if not rows:
+        return "The run has no evaluations."
+    return "\n".join(["| metric | value |", "| --- | --- |", *rows])
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    results = folder.parent.parent / "results.json"
+    try:
+        if folder.parent.name == "checkpoints" and results.is_file():
+            return dict(json.loads(results.read_text()))
+        return dict(read_meta(folder).get("metrics", {}))
+    except (OSError, ValueError, TypeError):  # a card without numbers is better than none
+        return {}

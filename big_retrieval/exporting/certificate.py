@@ -1,0 +1,293 @@
+"""The certificate of an export: that another library computes our embeddings, and how nearly.
+
+The folder keeps 16 inputs for each field and our embeddings of them (`certificate.npz`), so that
+the comparison needs nothing but the folder and a Python that has the library.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from big_retrieval.errors import UserError
+from big_retrieval.exporting import theirs
+from big_retrieval.exporting.parts import Exported
+from big_retrieval.inference.fingerprint import params_sha256, versions
+from big_retrieval.inference.load import put_together
+from big_retrieval.interop.files import read_json
+from big_retrieval.io import durable
+from big_retrieval.io.manifest import sha256_file, to_json
+
+CERTIFICATE, STORED = "certificate.json", "certificate.npz"
+TOLERANCE = 1e-5  # of float32
+VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
+COUNT = 16  # inputs of a field
+SECONDS = 1800.0  # that the other process may take
+TEXTS = (
+    "",
+    "a",
+    "red",
+    "A small red circle left of a big blue star.",
+    "Two dogs, playing!",
+    "UPPER case and lower case, 3.14 and 1,000,000",
+    "what is the capital of france?",
+    "caf\u00e9 na\u00efve \u00fcber",
+    "\u4eca\u5929\u306e\u5929\u6c17",
+    "\u0441\u043e\u0431\u0430\u043a\u0430 \u0431\u0435\u0436\u0438\u0442",
+    "\u03bf \u03c3\u03ba\u03cd\u03bb\u03bf\u03c2",
+    "\u0915\u0941\u0924\u094d\u0924\u093e",
+    "\U0001f600 \U0001f415",
+    "antidisestablishmentarianism",
+    "one two three four five six seven eight nine ten " * 4,
+    "the quick brown fox jumps over the lazy dog and runs away through the long grass " * 20,
+)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What certificate.json says.
+
+    Attributes:
+      status: "verified", "unverified" or "failed".
+      reason: why it is not verified; "": it is.
+      to: the target's name.
+      run: folder, config's and parameters' SHA-256 of the model.
+      versions: of our software under "ours", of the target's under "theirs" once it has run.
+      fields: field -> SHA-256 of its inputs, and the largest difference, None before it is known.
+      tolerance: the largest difference that passes.
+      request: what the other process is told.
+      files: name -> SHA-256, of all other files of the folder but the model card.
+    """
+
+    status: str
+    reason: str
+    to: str
+    run: Mapping[str, str]
+    versions: Mapping[str, Any]
+    fields: Mapping[str, Mapping[str, Any]]
+    tolerance: float
+    request: Mapping[str, Any]
+    files: Mapping[str, str]
+
+    def write(self, folder: Path) -> None:
+        durable.write_bytes(folder / CERTIFICATE, to_json(dataclasses.asdict(self)))
+
+
+def inputs_of(model: Exported) -> dict[str, np.ndarray]:
+    """The inputs by field: texts, or images uint8 [16, S, S, 3]."""
+    found: dict[str, np.ndarray] = {}
+    for part in model.encodings:
+        for name, field in part.fields.items():
+            if field.modality == "text":
+                found[name] = np.array(TEXTS)
+            else:
+                found[name] = _images(field.size)
+    return found
+
+
+def _images(size: int) -> np.ndarray:
+    """Random images uint8 [16, size, size, 3], from single colours to noise in every pixel."""
+    rng = np.random.default_rng(0)
+    images = []
+    for number in range(COUNT):
+        cells = max(1, min(size, 2 ** (number // 2)))
+        coarse = rng.integers(0, 256, (cells, cells, 3), dtype=np.uint8)
+        rows = np.arange(size) * cells // size
+        images.append(coarse[rows][:, rows])
+    return np.stack(images)
+
+
+def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certificate:
+    """Stores inputs and our embeddings beside a written export.
+
+    Args:
+      model: that was exported.
+      request: for the other process; with the target's name under "to".
+      folder: of the export.
+    """
+    inputs, embeddings = inputs_of(model), _embeddings(model)
+    stored: dict[str, Any] = {f"inputs/{name}": values for name, values in inputs.items()}
+    stored |= {f"embeddings/{name}": found for name, found in embeddings.items()}
+    np.savez_compressed(folder / STORED, **stored)
+    certificate = Certificate(
+        status=UNVERIFIED,
+        reason="the target library has not run yet",
+        to=request["to"],
+        run={
+            "folder": str(model.model.folder),
+            "config_sha256": _config_sha256(model),
+            "params_sha256": params_sha256(model.model.weights),
+        },
+        versions={"ours": versions(), "theirs": {}},
+        fields={
+            name: {"inputs_sha256": _sha256(values), "difference": None}
+            for name, values in inputs.items()
+        },
+        tolerance=TOLERANCE,
+        request=dict(request),
+        files=_files(folder),
+    )
+    certificate.write(folder)
+    return certificate
+
+
+def _embeddings(model: Exported) -> dict[str, np.ndarray]:
+    """Ours of the inputs by field, [16, N], in float32 whatever the run was trained in."""
+    config = dataclasses.replace(model.config, dtype="float32")
+    own = put_together(model.model.folder, config, model.tokenizer, model.model.weights, COUNT)
+    embeddings: dict[str, np.ndarray] = {}
+    for part in model.encodings:
+        done: dict[str, np.ndarray] = {}  # by what stands before a text: else fields are alike
+        for name, field in part.fields.items():
+            prefix = part.prompts().get(name, "")
+            if prefix not in done:
+                if field.modality == "text":
+                    found: Any = own.encode_texts(TEXTS, name)
+                else:
+                    found = own.encode_images(list(_images(field.size)), name)
+                dense = found.toarray() if hasattr(found, "toarray") else found[:, 0]
+                done[prefix] = np.asarray(dense, np.float32)
+            embeddings[name] = done[prefix]
+    return embeddings
+
+
+def _config_sha256(model: Exported) -> str:
+    from big_retrieval.config import schema
+
+    return hashlib.sha256(to_json(schema.to_plain(model.config))).hexdigest()
+
+
+def _sha256(values: np.ndarray) -> str:
+    """Of inputs: the bytes of images, or texts with a zero behind each."""
+    if values.dtype.kind != "U":
+        return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+    return hashlib.sha256("".join(f"{text}\0" for text in values).encode()).hexdigest()
+
+
+def _files(folder: Path) -> dict[str, str]:
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in found}
+    others = (CERTIFICATE, "README.md", ".building")
+    return {name: sha256_file(path) for name, path in names.items() if name not in others}
+
+
+def read(folder: Path) -> Certificate:
+    """The certificate of an export whose files are those that were written.
+
+    Raises:
+      UserError: no export, a damaged certificate, or a file that is missing or another.
+    """
+    path = folder / CERTIFICATE
+    if not path.is_file():
+        raise UserError(f"{folder} has no {CERTIFICATE}: give a folder that an export wrote whole.")
+    try:
+        found = Certificate(**read_json(path))
+        files = {str(name): str(digest) for name, digest in found.files.items()}
+    except (TypeError, AttributeError):
+        raise UserError(f"{path} is no certificate of an export; export again.") from None
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} lacks {name}, which its {CERTIFICATE} lists; export again.")
+        if sha256_file(folder / name) != digest:
+            raise UserError(
+                f"{folder / name} is not the file that was exported (its SHA-256 is not that of "
+                f"{CERTIFICATE}): the certificate says nothing of it; export again."
+            )
+    return found
+
+
+def complete(certificate: Certificate, folder: Path, python: str) -> Certificate:
+    """Runs the target library, compares, and writes the certificate anew.
+
+    Args:
+      certificate: of `begin` or `read`.
+      folder: of the export.
+      python: interpreter of an environment that has the target library.
+
+    Raises:
+      UserError: `python` cannot be started.
+    """
+    with np.load(folder / STORED, allow_pickle=False) as file:
+        stored = {name: file[name] for name in file.files}
+    inputs = {name: stored[f"inputs/{name}"] for name in certificate.fields}
+    outputs, found, problem, status = _run(certificate, folder, python, inputs)
+    fields = {name: dict(entry) for name, entry in certificate.fields.items()}
+    if not problem:
+        for name, entry in fields.items():
+            entry["difference"] = _difference(stored[f"embeddings/{name}"], outputs.get(name))
+        name, worst = max(
+            ((name, entry["difference"]) for name, entry in fields.items()),
+            key=lambda pair: (np.isnan(pair[1]), pair[1]),
+        )
+        passed = worst <= certificate.tolerance  # not NaN
+        status = VERIFIED if passed else FAILED
+        limit = certificate.tolerance
+        told = f"the embeddings of the field {name} differ by {worst:.2g} ({limit:g} is allowed)"
+        problem = "" if passed else told
+    done = dataclasses.replace(
+        certificate,
+        status=status,
+        reason=problem,
+        fields=fields,
+        versions={**certificate.versions, "theirs": found},
+    )
+    done.write(folder)
+    return done
+
+
+def _difference(ours: np.ndarray, other: np.ndarray | None) -> float:
+    """The largest difference, by the largest value where that is above 1; NaN: other shapes."""
+    if other is None or other.shape != ours.shape:
+        return float("nan")
+    return float(np.max(np.abs(ours - other)) / max(1.0, float(np.max(np.abs(ours)))))
+
+
+def _run(
+    certificate: Certificate, folder: Path, python: str, inputs: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, str], str, str]:
+    """Embeddings by the other process, versions there, and what was wrong with the status then."""
+    with tempfile.TemporaryDirectory() as place:
+        here = Path(place)
+        # A copy, since the script's folder is where Python looks for modules first.
+        shutil.copy(theirs.__file__, here / "theirs.py")
+        (here / "request.json").write_bytes(to_json(dict(certificate.request)))
+        arrays: Any = inputs
+        np.savez(here / "inputs.npz", **arrays)
+        names = ("theirs.py", str(folder.resolve()), "request.json", "inputs.npz", "outputs.npz")
+        offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        try:
+            done = subprocess.run(
+                [python, *names], cwd=here, env={**os.environ, **offline}, capture_output=True,
+                text=True, timeout=SECONDS, check=False,
+            )  # fmt: skip
+        except OSError as problem:
+            raise UserError(
+                f"--python {python} cannot be started ({problem.strerror}): give the interpreter "
+                "of an environment that has the target library."
+            ) from None
+        except subprocess.TimeoutExpired:
+            return {}, {}, f"{python} took more than {SECONDS:.0f} s", FAILED
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        if done.returncode == theirs.MISSING:
+            return {}, {}, f"{python} lacks the target library ({last})", UNVERIFIED
+        if done.returncode:
+            return {}, {}, f"{python} could not use the folder ({last})", FAILED
+        with np.load(here / "outputs.npz", allow_pickle=False) as file:
+            outputs = {name: file[name] for name in file.files}
+        found = json.loads((here / "outputs.npz.json").read_text())
+        return outputs, {"interpreter": python, **found}, "", VERIFIED
+
+
+def this_python() -> str:
+    """The interpreter that is tried where none is named."""
+    return sys.executable

@@ -1,0 +1,125 @@
+"""From a trained model to a folder that another library opens, with a certificate."""
+
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from big_retrieval.errors import UserError
+from big_retrieval.exporting import certificate as certificates
+from big_retrieval.exporting.card import write_card
+from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED, Certificate
+from big_retrieval.exporting.hugging_face import Transformers
+from big_retrieval.exporting.open_clip import OpenClip
+from big_retrieval.exporting.parts import Exported, take_apart
+from big_retrieval.exporting.sentence_transformers import SentenceTransformers
+from big_retrieval.exporting.target import ExportTarget
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.retrieval.folder import begin, give_name
+
+log = logging.getLogger(__name__)
+TARGETS: dict[str, ExportTarget] = {
+    target.name: target for target in (OpenClip(), Transformers(), SentenceTransformers())
+}
+
+
+def export(
+    model: TrainedModel,
+    *,
+    to: str,
+    out: str | Path,
+    fields: Sequence[str] = (),
+    python: str = "",
+    license: str = "unknown",
+) -> Certificate:
+    """Writes a model for another library, and compares its embeddings with ours.
+
+    Args:
+      model: of `load` or `import_model`.
+      to: "open_clip", "transformers" or "sentence-transformers".
+      out: the folder to write; new or empty.
+      fields: those whose encoder is exported; (): all of the model's.
+      python: the interpreter of an environment that has the library with PyTorch; "": this one.
+        Where the library is missing, the export is written and its certificate is "unverified".
+      license: for the model card.
+
+    Returns:
+      The certificate.
+
+    Raises:
+      UserError: the target cannot hold the model, the folder holds something else, or the library
+        gives other embeddings; of these only the last leaves a folder.
+    """
+    if to not in TARGETS:
+        raise UserError(f"--to is {to!r}; known: {', '.join(TARGETS)}.")
+    target, subject, folder = TARGETS[to], take_apart(model, fields), Path(out)
+    problem = next(target.problems(subject), None)
+    if problem is not None:
+        raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
+    partial = begin(folder)
+    try:
+        target.write(subject, partial)
+        write_card(subject, target, license, partial)
+        request = {"to": to, "packages": list(target.packages), **target.computes(subject)}
+        written = certificates.begin(subject, request, partial)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+    give_name(partial, folder)
+    log.info(f"written to {folder}")
+    done = _completed(written, folder, python)
+    if done.status == UNVERIFIED:
+        log.warning(
+            f"unverified: {done.reason}; to verify: big-retrieval export verify {folder} "
+            "--python=PATH"
+        )
+    return done
+
+
+def verify(folder: str | Path, *, python: str = "") -> Certificate:
+    """Compares the embeddings of an export's library with those that are stored in the folder.
+
+    Args:
+      folder: of `export`.
+      python: as in `export`.
+
+    Returns:
+      The certificate, which is written, too.
+
+    Raises:
+      UserError: no whole export, files that are not those that were exported, a Python without the
+        library, or other embeddings.
+    """
+    place = Path(folder)
+    done = _completed(certificates.read(place), place, python)
+    if done.status == UNVERIFIED:
+        raise UserError(f"{place} stays unverified: {done.reason}; name another one as --python.")
+    return done
+
+
+def _completed(written: Certificate, folder: Path, python: str) -> Certificate:
+    done = certificates.complete(written, folder, python or certificates.this_python())
+    path = folder / certificates.CERTIFICATE
+    if done.status == FAILED:
+        raise UserError(f"{done.reason}: {path} is marked as failed; do not use the export.")
+    for name, entry in done.fields.items() if done.status == VERIFIED else ():
+        log.info(f"{name}: {done.to} differs by {entry['difference']:.1e} at most")
+    return done
+
+
+def _instead(model: TrainedModel, subject: Exported) -> str:
+    """What can be done with a model that a target cannot hold."""
+    if others := list(_holding(subject)):
+        return f"--to={' or '.join(others)} can"
+    if len(subject.encodings) > 1:
+        for part in subject.encodings:
+            for other in _holding(take_apart(model, tuple(part.fields))):
+                return f"--field={','.join(part.fields)} --to={other} can hold that field's encoder"
+    return "no target can, so use the run with big_retrieval.load"
+
+
+def _holding(subject: Exported) -> Iterator[str]:
+    """Names of the targets that can hold a model."""
+    for name, target in TARGETS.items():
+        if next(target.problems(subject), None) is None:
+            yield name

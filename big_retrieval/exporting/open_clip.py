@@ -1,0 +1,118 @@
+"""The target `open_clip`: a folder for `local-dir:`, of CLIP's two towers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from big_retrieval.exporting.forms import clip_problems, two_towers
+from big_retrieval.exporting.hugging_face import several
+from big_retrieval.exporting.parts import Encoding, Exported, unlike
+from big_retrieval.exporting.target import (
+    ExportTarget,
+    ends,
+    save_arrays,
+    save_json,
+    write_tokenizer,
+)
+from big_retrieval.interop import image_names, text_names
+
+EPSILON = 1e-5
+VOCABULARY = (
+    49_408  # ids of open_clip's own tokenizer, CLIP's, which it takes unless told otherwise
+)
+
+
+class OpenClip(ExportTarget):
+    """Folders of open_clip."""
+
+    name: ClassVar[str] = "open_clip"
+    packages: ClassVar[tuple[str, ...]] = ("open_clip_torch", "torch", "transformers")
+    tags: ClassVar[tuple[str, ...]] = ("open_clip", "clip")
+
+    def problems(self, model: Exported) -> Iterator[str]:
+        if model.modalities != ["image", "text"]:
+            names = "; ".join(", ".join(part.fields) for part in model.encodings)
+            one = f"the encoder of {names} alone (it holds one of images and one of texts)"
+            yield one if len(model.encodings) == 1 else several(model)
+            return
+        yield from clip_problems(model)
+        image, text = model.of("image"), model.of("text")
+        for part in (image, text):
+            path = f"config.towers.{part.tower_name}"
+            wanted = {"activation": ("gelu", "quick_gelu"), "epsilon": EPSILON}
+            yield from unlike(path, part.tower, wanted)
+            if _ratio(part) is None:
+                yield f"{path}.mlp {part.tower.mlp} beside a width of {part.tower.width}"
+        if image.tower.activation != text.tower.activation:
+            yield "two towers of different activations"
+        if image.field.eval_resize not in (0, image.field.size):
+            yield f"config.fields.{image.name}.eval_resize {image.field.eval_resize}"
+        for name, prefix in text.prompts().items():
+            yield f"config.fields.{name}.prefix {prefix!r}"
+
+    def write(self, model: Exported, folder: Path) -> None:
+        image, text = model.of("image"), model.of("text")
+        config = {
+            "embed_dim": image.head.dim,
+            "quick_gelu": image.tower.activation == "quick_gelu",
+            "vision_cfg": {
+                "image_size": image.field.size,
+                "layers": image.tower.depth,
+                "width": image.tower.width,
+                "head_width": image.tower.width // image.tower.heads,
+                "mlp_ratio": _ratio(image),
+                "patch_size": image.tower.patch,
+            },
+            "text_cfg": {
+                "context_length": text.positions,
+                "vocab_size": text.params["token_embedding"].shape[0],
+                "width": text.tower.width,
+                "heads": text.tower.heads,
+                "layers": text.tower.depth,
+                "mlp_ratio": _ratio(text),
+                **_end_of_text(model, text),
+            },
+        }
+        pixels = {
+            "size": image.field.size,
+            "mode": "RGB",
+            "mean": list(image.field.mean),
+            "std": list(image.field.std),
+            "interpolation": "bicubic",
+            "resize_mode": "shortest",
+            "fill_color": 0,
+        }
+        whole = {"model_cfg": config, "preprocess_cfg": pixels}
+        save_json(folder / "open_clip_config.json", whole)
+        heads = {"visual.proj": lambda x: x, "text_projection": lambda x: x}
+        tables = image_names.OPEN_CLIP_IMAGE, text_names.OPEN_CLIP_TEXT
+        save_arrays(folder / "open_clip_model.safetensors", two_towers(model, *tables, heads))
+        write_tokenizer(model, folder, text.positions)
+
+    def usage(self, model: Exported) -> str:
+        return """\
+import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:FOLDER")
+tokenizer = open_clip.get_tokenizer("local-dir:FOLDER")
+texts = model.encode_text(tokenizer(["a text"]), normalize=True)
+images = model.encode_image(preprocess(image)[None], normalize=True)"""
+
+
+def _ratio(part: Encoding) -> float | None:
+    """The MLP's width as open_clip says it, by the tower's; None: it cannot be said."""
+    ratio = part.tower.mlp / part.tower.width
+    return ratio if int(part.tower.width * ratio) == part.tower.mlp else None
+
+
+def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:
+    """Which tokenizer open_clip takes, and how it finds the position that is pooled."""
+    _, end = ends(model)
+    found: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
+    normalizer = json.loads(model.tokenizer.to_json()).get("normalizer") or {}
+    if normalizer.get("clean") != "clip" or model.tokenizer.vocab_size != VOCABULARY:
+        found["hf_tokenizer_name"] = "."  # the folder's files, whatever stands here
+    if end != text.params["token_embedding"].shape[0] - 1:  # usually the largest id
+        found |= {"pool_type": "eos", "eos_id": end}
+    return found

@@ -1,0 +1,137 @@
+"""The target `sentence-transformers`: text encoders, dense or SPLADE, of its stock modules."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_problems, masked_problems
+from big_retrieval.exporting.hugging_face import several, write_form
+from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
+from big_retrieval.interop.sentence_transformers import SPLADE
+
+# Names of 5.0, which newer versions read as well.
+_MODELS = "sentence_transformers.models"
+_SPARSE = "sentence_transformers.sparse_encoder.models"
+_ACTIVATIONS = {ours: theirs for theirs, ours in SPLADE.items()}
+
+
+class SentenceTransformers(ExportTarget):
+    """Folders of sentence-transformers."""
+
+    name: ClassVar[str] = "sentence-transformers"
+    packages: ClassVar[tuple[str, ...]] = (
+        "sentence-transformers",
+        "transformers",
+        "torch",
+        "tokenizers",
+    )
+    tags: ClassVar[tuple[str, ...]] = ("sentence-transformers",)
+
+    def problems(self, model: Exported) -> Iterator[str]:
+        if len(model.encodings) > 1:
+            yield several(model)
+        elif model.modalities != ["text"]:
+            yield f"an encoder of the modality {model.modalities[0]!r} (only 'text')"
+        elif model.of("text").head.lexical:
+            yield from masked_problems(model, tuple(_ACTIVATIONS))
+        else:
+            yield from bert_problems(model)
+        sides: dict[str, str] = {}
+        for part in model.encodings:
+            for name, field in part.fields.items():
+                prefix = getattr(field, "prefix", "")
+                if sides.setdefault(field.side, prefix) != prefix:
+                    yield f"two prefixes of the side {field.side} (export one with --field={name})"
+
+    def write(self, model: Exported, folder: Path) -> None:
+        part = model.of("text")
+        lexical = part.head.lexical
+        if lexical:
+            write_form(MASKED, model, folder)
+            pooling = "1_SpladePooling"
+            modules = [("", f"{_SPARSE}.MLMTransformer"), (pooling, f"{_SPARSE}.SpladePooling")]
+            self._write_splade(model, folder / pooling)
+        else:
+            write_form(BERT, model, folder)
+            save_json(folder / "config.json", _encoder_config(model))
+            modules = self._write_dense(model, folder)
+        save_json(
+            folder / "modules.json",
+            [
+                {"idx": number, "name": str(number), "path": path, "type": kind}
+                for number, (path, kind) in enumerate(modules)
+            ],
+        )
+        length = {"max_seq_length": part.field.length, "do_lower_case": False}
+        save_json(folder / "sentence_bert_config.json", length)
+        settings = {
+            "model_type": "SparseEncoder" if lexical else "SentenceTransformer",
+            "similarity_fn_name": "cosine" if model.normalises() else "dot",
+            "prompts": {part.fields[name].side: text for name, text in part.prompts().items()},
+            "default_prompt_name": None,
+        }
+        save_json(folder / "config_sentence_transformers.json", settings)
+
+    def _write_splade(self, model: Exported, folder: Path) -> None:
+        part = model.of("text")
+        folder.mkdir()
+        settings = {
+            "pooling_strategy": "max",
+            "activation_function": _ACTIVATIONS[part.head.activation],
+            "word_embedding_dimension": part.params["token_embedding"].shape[0],
+        }
+        save_json(folder / "config.json", settings)
+
+    def _write_dense(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
+        """Writes what stands behind the transformer; gives (folder, class) of all modules."""
+        part = model.of("text")
+        width = part.tower.width
+        modules = [("", f"{_MODELS}.Transformer"), ("1_Pooling", f"{_MODELS}.Pooling")]
+        (folder / "1_Pooling").mkdir()
+        pooling = {
+            "word_embedding_dimension": width,
+            "pooling_mode_cls_token": part.pool == "first",
+            "pooling_mode_mean_tokens": part.pool == "mean",
+            "pooling_mode_max_tokens": False,
+            "include_prompt": True,
+        }
+        save_json(folder / "1_Pooling" / "config.json", pooling)
+        if part.head_params:
+            place = folder / "2_Dense"
+            place.mkdir()
+            modules.append((place.name, f"{_MODELS}.Dense"))
+            kernel = part.head_params["kernel"]
+            dense = {
+                "in_features": width,
+                "out_features": kernel.shape[1],
+                "bias": False,
+                "activation_function": "torch.nn.modules.linear.Identity",
+            }
+            save_json(place / "config.json", dense)
+            save_arrays(place / "model.safetensors", {"linear.weight": np.transpose(kernel)})
+        if model.normalises():
+            place = folder / f"{len(modules)}_Normalize"
+            place.mkdir()
+            modules.append((place.name, f"{_MODELS}.Normalize"))
+        return modules
+
+    def computes(self, model: Exported) -> Mapping[str, Any]:
+        part = model.of("text")
+        return {"sparse": part.head.lexical, "prompts": part.prompts()}
+
+    def usage(self, model: Exported) -> str:
+        name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
+        return f"""\
+from sentence_transformers import {name}
+
+model = {name}("FOLDER")
+queries, documents = model.encode_query(["a text"]), model.encode_document(["another text"])
+scores = model.similarity(queries, documents)"""
+
+
+def _encoder_config(model: Exported) -> dict[str, Any]:
+    """config.json of the transformer; the modules behind it say the rest."""
+    return {"architectures": [BERT.name], "dtype": "float32", **bert_config(model)}

@@ -1,0 +1,131 @@
+"""What an export target is: a library whose folders are written, with what it cannot hold."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from big_retrieval.exporting.parts import Exported
+from big_retrieval.interop.settings import ACTIVATIONS
+from big_retrieval.io.manifest import to_json
+
+# Ours -> the name that every version of transformers has.
+HIDDEN_ACT = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_fast"}
+HIDDEN_ACT["gelu_tanh"] = "gelu_pytorch_tanh"
+
+
+class ExportTarget:
+    """The base of all targets.
+
+    Attributes:
+      name: of `--to`.
+      packages: the distributions whose versions the certificate names, the library's first.
+      tags: of the model card.
+    """
+
+    name: ClassVar[str] = ""
+    packages: ClassVar[tuple[str, ...]] = ()
+    tags: ClassVar[tuple[str, ...]] = ()
+
+    def problems(self, model: Exported) -> Iterator[str]:
+        """What the target cannot hold, as the object of a sentence; nothing: it can hold all.
+
+        Args:
+          model: to be exported.
+        """
+        raise NotImplementedError
+
+    def write(self, model: Exported, folder: Path) -> None:
+        """Writes the files that the library opens.
+
+        Args:
+          model: without `problems`.
+          folder: an empty one.
+        """
+        raise NotImplementedError
+
+    def computes(self, model: Exported) -> Mapping[str, Any]:
+        """What the other process must know to compute our embeddings, beside the folder."""
+        return {"normalise": model.normalises()}
+
+    def usage(self, model: Exported) -> str:
+        """A few lines of Python that encode something with the folder FOLDER."""
+        raise NotImplementedError
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file as PyTorch's libraries write theirs.
+
+    Args:
+      path: of the file.
+      arrays: name -> array; floating-point numbers are written as float32.
+    """
+    from safetensors.numpy import save_file
+
+    # Not `ascontiguousarray`, which makes vectors of scalars.
+    ready = {name: np.array(array, np.float32, order="C") for name, array in arrays.items()}
+    save_file(ready, path, metadata={"format": "pt"})
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Writes a settings file."""
+    path.write_bytes(to_json(value))
+
+
+def write_tokenizer(model: Exported, folder: Path, length: int) -> None:
+    """Writes tokenizer.json and tokenizer_config.json for `AutoTokenizer`.
+
+    Args:
+      model: whose tokenizer it is.
+      folder: to write to.
+      length: tokens of a text at most.
+    """
+    tokenizer = model.tokenizer
+    tokenizer.save(folder / "tokenizer.json")
+    start, end = ends(model)
+    pad = tokenizer.id_to_token(tokenizer.pad_id)
+    names = {
+        # CLIP pads with the id of "!", which would be no word any more if it were special.
+        "pad_token": pad if pad in tokenizer.special_tokens else tokenizer.id_to_token(end),
+        "cls_token": tokenizer.id_to_token(start),
+        "bos_token": tokenizer.id_to_token(start),
+        "sep_token": tokenizer.id_to_token(end),
+        "eos_token": tokenizer.id_to_token(end),
+    }
+    for key, token in (("unk_token", "[UNK]"), ("mask_token", "[MASK]")):
+        if token in tokenizer.special_tokens:
+            names[key] = token
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # which takes tokenizer.json as it is
+        "model_max_length": length,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
+    save_json(folder / "tokenizer_config.json", {**settings, **names})
+
+
+def ends(model: Exported) -> tuple[int, int]:
+    """The ids in front of and behind every text."""
+    ids, mask = model.tokenizer.encode([""], 8)
+    own = ids[0][mask[0]]
+    return int(own[0]), int(own[-1])
+
+
+def write_preprocessor(field: Any, folder: Path) -> None:
+    """Writes preprocessor_config.json: our evaluation view of an image."""
+    settings = {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "size": {"shortest_edge": field.eval_resize or field.size},
+        "resample": 3,  # bicubic
+        "do_center_crop": True,
+        "crop_size": {"height": field.size, "width": field.size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(field.mean),
+        "image_std": list(field.std),
+    }
+    save_json(folder / "preprocessor_config.json", settings)

@@ -1,0 +1,141 @@
+"""Computes embeddings with another library, in a process that has it and nothing of ours.
+
+    python theirs.py FOLDER REQUEST INPUTS OUTPUTS
+
+FOLDER is an export, REQUEST a JSON file that says how embeddings come out of the model, INPUTS and
+OUTPUTS are .npz files with an array for each field: texts, or images uint8 [n, S, S, 3]; and
+embeddings float32 [n, N]. What was imported is written beside OUTPUTS as JSON. The process ends
+with status 3 where the library is missing.
+"""
+
+import importlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+MISSING = 3
+Named = Iterator[tuple[str, Any]]  # (field, embeddings [n, N], a tensor)
+
+
+def main() -> None:
+    """Reads, computes, writes."""
+    folder, request_file, inputs_file, outputs_file = sys.argv[1:]
+    with open(request_file, encoding="utf-8") as file:
+        request = json.load(file)
+    with np.load(inputs_file, allow_pickle=False) as file:
+        inputs = {name: file[name] for name in file.files}
+    compute = {
+        "transformers": with_transformers,
+        "sentence-transformers": with_sentence_transformers,
+        "open_clip": with_open_clip,
+    }[request["to"]]
+    library("torch").set_grad_enabled(False)
+    outputs: Any = {
+        name: np.asarray(found, np.float32) for name, found in compute(folder, request, inputs)
+    }
+    np.savez(outputs_file, **outputs)
+    with open(outputs_file + ".json", "w", encoding="utf-8") as file:
+        json.dump({name: version(name) for name in request["packages"]}, file)
+
+
+def library(name: str) -> Any:
+    """A library; the process ends where it cannot be imported."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(MISSING)
+
+
+def version(name: str) -> str:
+    """Of a distribution."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def unit(x: Any, normalise: bool) -> Any:
+    """Vectors divided by their norm, if that is wanted."""
+    return x / x.norm(dim=-1, keepdim=True) if normalise else x
+
+
+def with_transformers(folder: str, request: Any, inputs: Any) -> Named:
+    """Yields (field, embeddings) of transformers' classes."""
+    transformers = library("transformers")
+    name = request["architecture"]
+    bare = {"add_pooling_layer": False} if name in ("BertModel", "ViTModel") else {}
+    model = getattr(transformers, name).from_pretrained(folder, **bare).eval()
+    for field, values in inputs.items():
+        if values.dtype.kind == "U":
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            texts = [str(text) for text in values]
+            batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+            found = encode_texts(model, name, request, batch)
+        else:
+            processor = transformers.AutoImageProcessor.from_pretrained(folder)
+            batch = processor(list(values), return_tensors="pt")
+            found = encode_images(model, name, batch)
+        lexical = name == "BertForMaskedLM"
+        yield field, unit(found, request["normalise"] and not lexical)
+
+
+def encode_texts(model: Any, name: str, request: Any, batch: Any) -> Any:
+    """Embeddings [n, N] of tokenized texts."""
+    mask = batch["attention_mask"][:, :, None]
+    if name == "BertForMaskedLM":
+        logits = model(**batch).logits.masked_fill(mask == 0, float("-inf"))
+        return logits.amax(1).relu().log1p()
+    if name == "CLIPModel":
+        return features(model.get_text_features(**batch))
+    positions = model(**batch).last_hidden_state
+    if request["pool"] == "mean":
+        return (positions * mask).sum(1) / mask.sum(1)
+    return positions[:, 0]
+
+
+def encode_images(model: Any, name: str, batch: Any) -> Any:
+    """Embeddings [n, N] of prepared images."""
+    if name == "CLIPModel":
+        return features(model.get_image_features(**batch))
+    out = model(**batch)
+    return out.pooler_output.flatten(1) if name == "ResNetModel" else out.last_hidden_state[:, 0]
+
+
+def features(out: Any) -> Any:
+    """The projected vectors, which newer versions of transformers wrap."""
+    return getattr(out, "pooler_output", out)
+
+
+def with_sentence_transformers(folder: str, request: Any, inputs: Any) -> Named:
+    """Yields (field, embeddings) of sentence-transformers."""
+    sentence_transformers = library("sentence_transformers")
+    name = "SparseEncoder" if request["sparse"] else "SentenceTransformer"
+    model = getattr(sentence_transformers, name)(folder, device="cpu")
+    for field, values in inputs.items():
+        prompt = request["prompts"].get(field, "")
+        found = model.encode([str(text) for text in values], prompt=prompt, convert_to_tensor=True)
+        yield field, found.to_dense() if request["sparse"] else found
+
+
+def with_open_clip(folder: str, request: Any, inputs: Any) -> Named:
+    """Yields (field, embeddings) of open_clip."""
+    open_clip, torch, pictures = library("open_clip"), library("torch"), library("PIL.Image")
+    place = f"local-dir:{folder}"
+    model, _, preprocess = open_clip.create_model_and_transforms(place)
+    model.eval()
+    for field, values in inputs.items():
+        if values.dtype.kind == "U":
+            tokens = open_clip.get_tokenizer(place)([str(text) for text in values])
+            yield field, model.encode_text(tokens, normalize=request["normalise"])
+        else:
+            pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
+            yield field, model.encode_image(pixels, normalize=request["normalise"])
+
+
+if __name__ == "__main__":
+    main()

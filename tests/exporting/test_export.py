@@ -1,0 +1,243 @@
+"""Models written for other libraries: read again, bit for bit, and compared with the library.
+
+The models are those of tests/interop/data, which their libraries wrote. Nothing here needs PyTorch,
+but for one test, which skips where the library is missing. BIG_RETRIEVAL_EXPORT_PYTHON may name
+the Python of another environment for it.
+"""
+
+import dataclasses
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import big_retrieval
+from big_retrieval.errors import UserError
+from big_retrieval.exporting import certificate as certificates
+from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED, Certificate
+from big_retrieval.exporting.export import TARGETS, export, verify
+from big_retrieval.exporting.parts import take_apart
+from big_retrieval.inference.fingerprint import params_sha256
+from big_retrieval.inference.load import TrainedModel
+from big_retrieval.interop.model import import_model
+from big_retrieval.train.checkpoint import write_model
+from tests.helpers import in_process
+from tests.interop.test_model import sentence_transformer, with_words
+
+LEXICAL = {"head": "lexical"}
+CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    # folder of tests/interop/data, how it is imported, the target, how its folder is imported
+    "BERT": ("bert", {"pool": "mean"}, "transformers", {}),
+    "masked": ("masked_bert_tanh", LEXICAL, "transformers", LEXICAL),
+    "masked, own table": ("masked_bert_untied", LEXICAL, "transformers", LEXICAL),
+    "ViT": ("hf_vit", {}, "transformers", {}),
+    "ResNet": ("resnet_bottleneck", {}, "transformers", {}),
+    "CLIP": ("hf_clip_quick", {}, "transformers", {}),
+    "dense": ("dense", {}, "sentence-transformers", {}),
+    "SPLADE": ("masked_bert", LEXICAL, "sentence-transformers", {}),
+    "open_clip": ("open_clip", {}, "open_clip", {}),
+}
+# The library wrote these sources itself: the export must be the same file.
+OWN_FILES = ("BERT", "masked", "masked, own table", "ViT", "CLIP", "SPLADE", "open_clip")
+WEIGHTS = ("model.safetensors", "open_clip_model.safetensors")
+
+
+def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
+    """A folder that a library wrote, and our model of it."""
+    name, how, _, _ = CASES[case]
+    if name == "dense":
+        folder = sentence_transformer(folder, "new", ("2_Dense", "Dense"))
+        weight = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+        settings = {"activation_function": "torch.nn.modules.linear.Identity"}
+        (folder / "2_Dense" / "config.json").write_text(json.dumps(settings))
+        save_file({"linear.weight": weight}, folder / "2_Dense" / "model.safetensors")
+    else:
+        folder = with_words(name, folder)
+    return folder, import_model(str(folder), **how)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path, Certificate]]:
+    """Case -> source, export and certificate; filled by `exported`."""
+    return {}
+
+
+def exported(
+    case: str, exports: dict[str, tuple[Path, Path, Certificate]], folder: Path
+) -> tuple[Path, Path, Certificate]:
+    if case not in exports:
+        source, model = model_of(case, folder)
+        out, python = folder / "out", os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON", "")
+        exports[case] = source, out, export(model, to=CASES[case][2], out=out, python=python)
+    return exports[case]
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    return load_file(next(folder / name for name in WEIGHTS if (folder / name).is_file()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_import_of_an_export_is_the_same_model(case: str, exports: Any, tmp_path: Path) -> None:
+    source, out, certificate = exported(case, exports, tmp_path)
+    if case in OWN_FILES:
+        theirs, found = weights(source), weights(out)
+        assert set(found) == set(theirs)
+        # The library adds that of the decoder, where it has one.
+        unused = {"cls.predictions.bias"} if case == "masked, own table" else set()
+        for name in set(theirs) - unused:
+            np.testing.assert_array_equal(found[name], theirs[name], err_msg=name)
+    again = import_model(str(out), batch_size=certificates.COUNT, **CASES[case][3])
+    with np.load(out / certificates.STORED) as file:
+        stored = {name: file[name] for name in file.files}
+    done = set()
+    for name in certificate.fields:
+        modality = "images" if stored[f"inputs/{name}"].dtype == np.uint8 else "texts"
+        if modality in done:  # a second field of the same encoder
+            continue
+        done.add(modality)
+        encode = again.encode_images if modality == "images" else again.encode_texts
+        embeddings: Any = encode(
+            stored[f"inputs/{name}"].tolist() if modality == "texts" else stored[f"inputs/{name}"]
+        )
+        dense = embeddings.toarray() if hasattr(embeddings, "toarray") else embeddings[:, 0]
+        np.testing.assert_array_equal(dense, stored[f"embeddings/{name}"])
+    assert certificate.status != FAILED
+    assert not (out / ".building").exists()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_library_computes_the_same(case: str, exports: Any, tmp_path: Path) -> None:
+    _, _, certificate = exported(case, exports, tmp_path)
+    if certificate.status == UNVERIFIED:
+        pytest.skip(certificate.reason)
+    assert certificate.status == VERIFIED
+    assert all(0 <= entry["difference"] <= 1e-5 for entry in certificate.fields.values())
+
+
+def other(model: TrainedModel, **changes: Any) -> TrainedModel:
+    """A model with another config: `image__patch` is a key of the image tower; its weights stay."""
+    towers = dict(model.config.towers)
+    own = {key: value for key, value in changes.items() if "__" not in key}
+    for key, value in changes.items():
+        if "__" in key:
+            tower, _, name = key.partition("__")
+            changed: Any = towers[tower]
+            towers[tower] = dataclasses.replace(changed, **{name: value})
+    config = dataclasses.replace(model.config, **{"towers": towers, **own})
+    return dataclasses.replace(model, config=config)
+
+
+def test_what_targets_cannot_hold(tmp_path: Path) -> None:
+    _, clip = model_of("CLIP", tmp_path / "clip")
+    _, bert = model_of("BERT", tmp_path / "bert")
+    splade_like = model_of("masked", tmp_path / "masked")[1]
+    out = tmp_path / "out"
+    for model, to, told in (
+        (
+            other(clip, image__class_tokens=4),
+            "transformers",
+            "--to=transformers cannot hold config.towers.image.class_tokens 4 (only 1) in a "
+            "CLIPModel; no target can, so use the run with big_retrieval.load.",
+        ),
+        (clip, "sentence-transformers", "cannot hold the encoders of image; text in one folder"),
+        (clip, "sentence-transformers", "; --to=open_clip or transformers can."),
+        (other(clip, text__epsilon=1e-6), "open_clip", "epsilon 1e-06 (only 1e-05); --to=transf"),
+        (other(clip, image__mlp=49, text__activation="gelu"), "open_clip", "different activations"),
+        (other(clip, topology="euclidean"), "open_clip", "config.topology 'euclidean' (only"),
+        (bert, "open_clip", "the encoder of text, document alone (it holds one of images and"),
+        (other(bert, text__final_norm=True), "transformers", "text.final_norm True (only False)"),
+        (other(splade_like, topology="sphere"), "sentence-transformers", "'sphere' (only 'inner')"),
+    ):
+        with pytest.raises(UserError) as problem:
+            big_retrieval.export(model, to=to, out=out)
+        assert told in str(problem.value)
+    with pytest.raises(UserError, match=r"--to is 'onnx'; known: open_clip, transformers, sent"):
+        export(bert, to="onnx", out=out)
+    with pytest.raises(UserError, match=r"no field 'title'; it has: image, text"):
+        export(clip, to="open_clip", out=out, fields=("title",))
+    assert not out.exists()
+
+
+def test_one_encoder_of_several(tmp_path: Path) -> None:
+    """Fields with one encoder are exported together, unless they are read differently."""
+    _, model = model_of("BERT", tmp_path)
+    assert [list(part.fields) for part in take_apart(model).encodings] == [["text", "document"]]
+    fields = dict(model.config.fields)
+    fields["document"] = dataclasses.replace(fields["document"], prefix="passage: ")  # type: ignore
+    prompted = take_apart(other(model, fields=fields))
+    assert prompted.encodings[0].prompts() == {"document": "passage: "}
+    assert next(TARGETS["transformers"].problems(prompted)).endswith(".prefix 'passage: '")
+    assert next(TARGETS["sentence-transformers"].problems(prompted), None) is None
+    fields["document"] = dataclasses.replace(fields["document"], length=4)  # type: ignore
+    with pytest.raises(UserError, match=r"length is 16 of one and 4 of the other.*--field=text"):
+        take_apart(other(model, fields=fields))
+    short = take_apart(other(model, fields=fields), ("document",)).of("text")
+    assert short.positions == 4
+
+
+def python_that(folder: Path, difference: float) -> Path:
+    """A Python that has a library of ours: it gives the stored embeddings, or others."""
+    script = folder / f"library{difference}.py"
+    script.write_text(
+        "import json, sys\nimport numpy as np\nfolder, _, _, out = sys.argv[2:]\n"
+        f"with np.load(folder + '/{certificates.STORED}') as file:\n"
+        "    found = {k[11:]: file[k] for k in file.files if k.startswith('embeddings/')}\n"
+        f"np.savez(out, **{{k: x + {difference} for k, x in found.items()}})\n"
+        "json.dump({'library': '1.0'}, open(out + '.json', 'w'))\n"
+    )
+    program = folder / f"python{difference}"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    return program
+
+
+def test_the_command(tmp_path: Path) -> None:
+    write_model(model_of("ViT", tmp_path)[1], tmp_path / "run")
+    run, out = f"--run={tmp_path / 'run'}", tmp_path / "out"
+    for flags, told in (
+        ([run], "--to is missing"),
+        (["see", str(out)], "big-retrieval export verify FOLDER"),
+        (["verify", str(tmp_path)], "has no certificate.json"),
+        ([run, "--to=open_clip", f"--out={out}"], "--to=transformers can."),
+        ([run, "--to=transformers", f"--out={tmp_path / 'hf_vit'}"], "is not empty"),
+    ):
+        done = in_process("export", *flags)
+        assert done.returncode == 2
+        assert told in done.stderr
+    good, bad = python_that(tmp_path, 0.0), python_that(tmp_path, 1e-4)
+    flags = [run, "--to=transformers", f"--out={out}", "--license=apache-2.0"]
+    done = in_process("export", *flags, f"--python={good}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "image: transformers differs by 0.0e+00 at most" in done.stdout
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\nlicense: apache-2.0\n")
+    assert "ViTModel.from_pretrained" in card
+    certificate = json.loads((out / "certificate.json").read_text())
+    assert certificate["status"] == VERIFIED
+    assert certificate["versions"]["theirs"]["library"] == "1.0"
+    params = big_retrieval.load(tmp_path / "run").weights
+    assert certificate["run"]["params_sha256"] == params_sha256(params)
+    done = in_process("export", "verify", str(out), f"--python={bad}")
+    assert done.returncode == 2
+    assert "differ by 0.0001 (1e-05 is allowed)" in done.stderr
+    assert json.loads((out / "certificate.json").read_text())["status"] == FAILED
+    assert in_process("export", "verify", str(out), f"--python={good}").returncode == 0
+    with pytest.raises(UserError, match=r"--python /nowhere cannot be started"):
+        verify(out, python="/nowhere")
+    with pytest.raises(UserError, match=r"could not use the folder"):
+        verify(out, python="/bin/false")
+    (out / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(UserError, match=r"model.safetensors is not the file that was exported"):
+        verify(out, python=str(good))
+    (out / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"lacks model.safetensors"):
+        verify(out, python=str(good))
+    (out / "certificate.json").write_text("{}")
+    with pytest.raises(UserError, match=r"no certificate of an export"):
+        verify(out, python=str(good))
