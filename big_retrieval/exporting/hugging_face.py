@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from big_retrieval.exporting.forms import BERT, CLIP, MASKED, RESNET, VIT, Form
+from big_retrieval.exporting.clip import CLIP, CLIP_IMAGE, CLIP_TEXT
+from big_retrieval.exporting.forms import BERT, MASKED, RESNET, VIT, Form
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.exporting.target import (
     ExportTarget,
@@ -42,6 +43,19 @@ from transformers import AutoImageProcessor, ResNetModel
 processor = AutoImageProcessor.from_pretrained("FOLDER")
 model = ResNetModel.from_pretrained("FOLDER")
 embeddings = model(**processor(images, return_tensors="pt")).pooler_output.flatten(1)""",
+    "CLIPVisionModelWithProjection": """\
+from transformers import AutoImageProcessor, CLIPVisionModelWithProjection
+
+processor = AutoImageProcessor.from_pretrained("FOLDER")
+model = CLIPVisionModelWithProjection.from_pretrained("FOLDER")
+embeddings = model(**processor(images, return_tensors="pt")).image_embeds""",
+    "CLIPTextModelWithProjection": """\
+from transformers import AutoTokenizer, CLIPTextModelWithProjection
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = CLIPTextModelWithProjection.from_pretrained("FOLDER")
+batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")
+embeddings = model(**batch).text_embeds""",
     "CLIPModel": """\
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
@@ -94,7 +108,7 @@ class Transformers(ExportTarget):
         lines = _USAGE[form.name]
         if form is BERT:
             lines += "\n" + _POOLED[model.of("text").pool]
-        if form in (BERT, VIT, RESNET) and model.normalises():
+        if form not in (CLIP, MASKED) and model.normalises():
             lines += _UNIT
         return lines
 
@@ -104,9 +118,13 @@ def form_of(model: Exported) -> Form | None:
     if model.modalities == ["image", "text"]:
         return CLIP
     if model.modalities == ["text"]:
-        return MASKED if model.of("text").head.lexical else BERT
+        part = model.of("text")
+        dense = CLIP_TEXT if getattr(part.tower, "causal", False) else BERT
+        return MASKED if part.head.lexical else dense
     if model.modalities == ["image"]:
-        return RESNET if model.of("image").tower.type == "resnet" else VIT
+        tower = model.of("image").tower
+        vit = CLIP_IMAGE if getattr(tower, "norm_first", False) else VIT
+        return RESNET if tower.type == "resnet" else vit
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from big_retrieval.exporting.forms import clip_problems, two_towers
+from big_retrieval.exporting.clip import clip_problems, open_clip_arrays
 from big_retrieval.exporting.hugging_face import several
 from big_retrieval.exporting.parts import Encoding, Exported, unlike
 from big_retrieval.exporting.target import (
@@ -15,12 +15,9 @@ from big_retrieval.exporting.target import (
     save_json,
     write_tokenizer,
 )
-from big_retrieval.interop import image_names, text_names
 
 EPSILON = 1e-5
-VOCABULARY = (
-    49_408  # ids of open_clip's own tokenizer, CLIP's, which it takes unless told otherwise
-)
+VOCABULARY = 49_408  # ids of CLIP's tokenizer, which open_clip takes unless it is told another
 
 
 class OpenClip(ExportTarget):
@@ -85,9 +82,7 @@ class OpenClip(ExportTarget):
         }
         whole = {"model_cfg": config, "preprocess_cfg": pixels}
         save_json(folder / "open_clip_config.json", whole)
-        heads = {"visual.proj": lambda x: x, "text_projection": lambda x: x}
-        tables = image_names.OPEN_CLIP_IMAGE, text_names.OPEN_CLIP_TEXT
-        save_arrays(folder / "open_clip_model.safetensors", two_towers(model, *tables, heads))
+        save_arrays(folder / "open_clip_model.safetensors", open_clip_arrays(model))
         write_tokenizer(model, folder, text.positions)
 
     def usage(self, model: Exported) -> str:

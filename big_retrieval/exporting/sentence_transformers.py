@@ -8,9 +8,9 @@ import numpy as np
 
 from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_problems, masked_problems
 from big_retrieval.exporting.hugging_face import several, write_form
-from big_retrieval.exporting.parts import Exported
+from big_retrieval.exporting.parts import Exported, unlike
 from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
-from big_retrieval.interop.sentence_transformers import SPLADE
+from big_retrieval.interop.sentence_transformers import NORM_EPSILON, SPLADE
 
 # Names of 5.0, which newer versions read as well.
 _MODELS = "sentence_transformers.models"
@@ -39,6 +39,12 @@ class SentenceTransformers(ExportTarget):
             yield from masked_problems(model, tuple(_ACTIVATIONS))
         else:
             yield from bert_problems(model)
+            part = model.of("text")
+            if part.tower.final_norm and part.pool != "first":
+                yield f"config.towers.{part.tower_name}.final_norm True in front of a mean"
+            if part.tower.final_norm:  # which the library's module takes no number for
+                wanted = {"epsilon": NORM_EPSILON}
+                yield from unlike(f"config.towers.{part.tower_name}", part.tower, wanted)
         sides: dict[str, str] = {}
         for part in model.encodings:
             for name, field in part.fields.items():
@@ -99,8 +105,16 @@ class SentenceTransformers(ExportTarget):
             "include_prompt": True,
         }
         save_json(folder / "1_Pooling" / "config.json", pooling)
+        if part.tower.final_norm:  # of the first position: its own norm
+            place = folder / "2_LayerNorm"
+            place.mkdir()
+            modules.append((place.name, f"{_MODELS}.LayerNorm"))
+            save_json(place / "config.json", {"dimension": width})
+            norm = {"weight": "scale", "bias": "bias"}
+            arrays = {f"norm.{a}": part.params[f"ln_final/{b}"] for a, b in norm.items()}
+            save_arrays(place / "model.safetensors", arrays)
         if part.head_params:
-            place = folder / "2_Dense"
+            place = folder / f"{len(modules)}_Dense"
             place.mkdir()
             modules.append((place.name, f"{_MODELS}.Dense"))
             kernel = part.head_params["kernel"]

@@ -92,6 +92,8 @@ def encode_texts(model: Any, name: str, request: Any, batch: Any) -> Any:
         return logits.amax(1).relu().log1p()
     if name == "CLIPModel":
         return features(model.get_text_features(**batch))
+    if name == "CLIPTextModelWithProjection":
+        return model(**batch).text_embeds
     positions = model(**batch).last_hidden_state
     if request["pool"] == "mean":
         return (positions * mask).sum(1) / mask.sum(1)
@@ -103,6 +105,8 @@ def encode_images(model: Any, name: str, batch: Any) -> Any:
     if name == "CLIPModel":
         return features(model.get_image_features(**batch))
     out = model(**batch)
+    if name == "CLIPVisionModelWithProjection":
+        return out.image_embeds
     return out.pooler_output.flatten(1) if name == "ResNetModel" else out.last_hidden_state[:, 0]
 
 

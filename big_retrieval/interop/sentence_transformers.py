@@ -21,6 +21,7 @@ POOLS = {  # as their settings call them, old and new -> as we do
     "lasttoken": "last",
 }
 # SpladePooling applies log(1 + x) to what its activation function gives.
+NORM_EPSILON = 1e-5  # of LayerNorm modules, always
 SPLADE = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
 
@@ -41,11 +42,12 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
         by_kind.setdefault(kind, []).append(_inside(folder, str(module.get("path", ""))))
     if "SpladePooling" in by_kind:
         return _splade(folder, origin, by_kind)
-    strange = set(by_kind) - {"Transformer", "Pooling", "Normalize", "Dense"}
+    strange = set(by_kind) - {"Transformer", "Pooling", "LayerNorm", "Normalize", "Dense"}
     if strange or len(by_kind.get("Transformer", ())) != 1:
         raise UserError(
             f"{origin}/modules.json has {', '.join(sorted(by_kind))}; what can be imported is one "
-            "Transformer with Pooling, and Dense and Normalize behind it, or with SpladePooling."
+            "Transformer with Pooling, and LayerNorm, Dense and Normalize behind it, or with "
+            "SpladePooling."
         )
     inner = by_kind["Transformer"][0]
     settings = dataclasses.replace(
@@ -56,6 +58,8 @@ def read_folder(folder: Path, origin: str) -> CheckpointContents:
         prompts=_prompts(folder),
     )
     source = understand(origin, read_arrays(weights_file(inner)), settings)
+    if "LayerNorm" in by_kind:
+        source = _with_norm(source, by_kind["LayerNorm"][0], list(by_kind))
     for dense in by_kind.get("Dense", ()):
         source = _with_dense(source, dense)
     return source
@@ -138,6 +142,27 @@ def _prompts(folder: Path) -> dict[str, str]:
     path = folder / "config_sentence_transformers.json"
     prompts = read_json(path).get("prompts") if path.is_file() else None
     return {str(k): str(v) for k, v in prompts.items() if v} if isinstance(prompts, dict) else {}
+
+
+def _with_norm(source: CheckpointContents, folder: Path, kinds: list[str]) -> CheckpointContents:
+    """A norm behind the pooling: where that takes the first position, the tower's final norm."""
+    arrays = read_arrays(weights_file(folder))
+    (name, part), *rest = source.parts.items()
+    tower: Any = part.tower
+    fits = set(arrays) == {"norm.weight", "norm.bias"} and tower.epsilon == NORM_EPSILON
+    fits = fits and tower.pool == "first" and not tower.final_norm and not rest
+    if not fits or kinds[:3] != ["Transformer", "Pooling", "LayerNorm"]:
+        raise UserError(
+            f"{folder} is a LayerNorm that cannot be imported: it has to follow a pooling of the "
+            f"first token, and norms of the encoder need an epsilon of {NORM_EPSILON:g}."
+        )
+    final = {"ln_final/scale": arrays["norm.weight"], "ln_final/bias": arrays["norm.bias"]}
+    part = dataclasses.replace(
+        part,
+        tower=dataclasses.replace(tower, final_norm=True),
+        params={**part.params, **final},
+    )
+    return dataclasses.replace(source, parts={name: part})
 
 
 def _with_dense(source: CheckpointContents, folder: Path) -> CheckpointContents:

@@ -103,8 +103,9 @@ def _hugging_face(folder: Path) -> Settings:
         vision = {**_HF_VISION, **(config.get("vision_config") or {})}
         towers = {"text": _attention(text, path), "image": _attention(vision, path)}
     else:
-        side = "image" if kind in ("vit", "resnet") else "text"
-        towers = {side: _attention(config, path)}
+        side = "image" if kind in ("vit", "resnet", "clip_vision_model") else "text"
+        usual = {"clip_vision_model": _HF_VISION, "clip_text_model": _HF_TEXT}.get(kind, {})
+        towers = {side: _attention({**usual, **config}, path)}
     ours = _of_an_export(config, path)
     return Settings(
         model_type=kind,

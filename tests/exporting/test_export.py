@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -31,17 +32,40 @@ from tests.helpers import in_process
 from tests.interop.test_model import sentence_transformer, with_words
 
 LEXICAL = {"head": "lexical"}
-CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
-    # folder of tests/interop/data, how it is imported, the target, how its folder is imported
-    "BERT": ("bert", {"pool": "mean"}, "transformers", {}),
-    "masked": ("masked_bert_tanh", LEXICAL, "transformers", LEXICAL),
-    "masked, own table": ("masked_bert_untied", LEXICAL, "transformers", LEXICAL),
-    "ViT": ("hf_vit", {}, "transformers", {}),
-    "ResNet": ("resnet_bottleneck", {}, "transformers", {}),
-    "CLIP": ("hf_clip_quick", {}, "transformers", {}),
-    "dense": ("dense", {}, "sentence-transformers", {}),
-    "SPLADE": ("masked_bert", LEXICAL, "sentence-transformers", {}),
-    "open_clip": ("open_clip", {}, "open_clip", {}),
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An export.
+
+    Attributes:
+      source: a folder of tests/interop/data.
+      to: the target.
+      how: keys of the import of the source.
+      back: keys of the import of the export.
+      fields: see `export`.
+    """
+
+    source: str
+    to: str = "transformers"
+    how: dict[str, Any] = dataclasses.field(default_factory=dict)
+    back: dict[str, Any] = dataclasses.field(default_factory=dict)
+    fields: tuple[str, ...] = ()
+
+
+CASES = {
+    "BERT": Case("bert", how={"pool": "mean"}),
+    "masked": Case("masked_bert_tanh", how=LEXICAL, back=LEXICAL),
+    "masked, own table": Case("masked_bert_untied", how=LEXICAL, back=LEXICAL),
+    "ViT": Case("hf_vit"),
+    "ResNet": Case("resnet_bottleneck"),
+    "CLIP": Case("hf_clip_quick"),
+    "CLIP's images": Case("hf_clip", fields=("image",)),
+    "CLIP's texts": Case("hf_clip", fields=("text",)),
+    "dense": Case("dense", "sentence-transformers"),
+    "norm": Case("bert", "sentence-transformers"),
+    "SPLADE": Case("masked_bert", "sentence-transformers", how=LEXICAL),
+    "open_clip": Case("open_clip", "open_clip"),
 }
 # The library wrote these sources itself: the export must be the same file.
 OWN_FILES = ("BERT", "masked", "masked, own table", "ViT", "CLIP", "SPLADE", "open_clip")
@@ -50,7 +74,7 @@ WEIGHTS = ("model.safetensors", "open_clip_model.safetensors")
 
 def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
     """A folder that a library wrote, and our model of it."""
-    name, how, _, _ = CASES[case]
+    name = CASES[case].source
     if name == "dense":
         folder = sentence_transformer(folder, "new", ("2_Dense", "Dense"))
         weight = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
@@ -59,7 +83,17 @@ def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
         save_file({"linear.weight": weight}, folder / "2_Dense" / "model.safetensors")
     else:
         folder = with_words(name, folder)
-    return folder, import_model(str(folder), **how)
+    model = import_model(str(folder), **CASES[case].how)
+    return folder, with_final_norm(model) if case == "norm" else model
+
+
+def with_final_norm(model: TrainedModel) -> TrainedModel:
+    """A model of BERT's kind with a norm behind the last layer, as a tower has it by default."""
+    rng = np.random.default_rng(0)
+    drawn = {name: jnp.asarray(rng.normal(size=32), jnp.float32) for name in ("scale", "bias")}
+    weights = {**model.weights, "text": {**model.weights["text"], "ln_final": drawn}}
+    changed = other(model, text__final_norm=True, text__epsilon=1e-5)
+    return dataclasses.replace(changed, weights=weights)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +107,9 @@ def exported(
 ) -> tuple[Path, Path, Certificate]:
     if case not in exports:
         source, model = model_of(case, folder)
-        out, python = folder / "out", os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON", "")
-        exports[case] = source, out, export(model, to=CASES[case][2], out=out, python=python)
+        to, out, fields = CASES[case].to, folder / "out", CASES[case].fields
+        python = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON", "")
+        exports[case] = source, out, export(model, to=to, out=out, fields=fields, python=python)
     return exports[case]
 
 
@@ -92,7 +127,7 @@ def test_an_import_of_an_export_is_the_same_model(case: str, exports: Any, tmp_p
         unused = {"cls.predictions.bias"} if case == "masked, own table" else set()
         for name in set(theirs) - unused:
             np.testing.assert_array_equal(found[name], theirs[name], err_msg=name)
-    again = import_model(str(out), batch_size=certificates.COUNT, **CASES[case][3])
+    again = import_model(str(out), batch_size=certificates.COUNT, **CASES[case].back)
     with np.load(out / certificates.STORED) as file:
         stored = {name: file[name] for name in file.files}
     done = set()
@@ -143,7 +178,13 @@ def test_what_targets_cannot_hold(tmp_path: Path) -> None:
             other(clip, image__class_tokens=4),
             "transformers",
             "--to=transformers cannot hold config.towers.image.class_tokens 4 (only 1) in a "
-            "CLIPModel; no target can, so use the run with big_retrieval.load.",
+            "CLIPModel; --field=text --to=transformers can hold that field's encoder.",
+        ),
+        (
+            other(bert, topology="geodesic"),
+            "transformers",
+            "cannot hold config.topology 'geodesic' (only 'sphere' or 'oblique' or 'inner') in a "
+            "BertModel; no target can, so use the run with big_retrieval.load.",
         ),
         (clip, "sentence-transformers", "cannot hold the encoders of image; text in one folder"),
         (clip, "sentence-transformers", "; --to=open_clip or transformers can."),
