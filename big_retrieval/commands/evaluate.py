@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 WITHOUT = ("workdir",)
 RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder to evaluate")
 OUT = flags.DEFINE_string("out", None, "Folder of the results; that of the run by default")
-STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest intact one by default")
+STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; that of results.json by default, else the newest intact one"
+)
 INIT = flags.DEFINE_string(
     "init", None, "With --config: the weights, a run of ours or a file, folder, hub name of others"
 )

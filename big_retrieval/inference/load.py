@@ -193,7 +193,8 @@ def load(
 
     Args:
       path: the folder.
-      step: which checkpoint; None takes the newest intact one.
+      step: which checkpoint; None takes the one that a finished run's results.json is about, which
+        is the last one unless `config.final_weights` is "best"; else the newest intact one.
       batch_size: rows encoded at a time.
       plugins: Python files that define parts of the model. Nothing is imported because a checkpoint
         names it. Evaluators of one's own are needed to evaluate, not to use the model.
@@ -214,7 +215,7 @@ def find(path: str | Path, step: int | None = None) -> Path:
 
     Args:
       path: a run folder, a folder of checkpoints or one checkpoint folder.
-      step: which checkpoint; None takes the newest intact one.
+      step: which checkpoint; None: see `load`.
 
     Raises:
       UserError: no usable checkpoint.
@@ -227,8 +228,20 @@ def find(path: str | Path, step: int | None = None) -> Path:
             f"{root} is an index, not a model: open it with big_retrieval.retrieval.open_index(...)"
             f" or big-retrieval search --index={root}; give load the run that encoded it."
         )
-    root = root / "checkpoints" if (root / "checkpoints").is_dir() else root
-    return manifest.newest_intact(root, step)
+    if not (root / "checkpoints").is_dir():
+        return manifest.newest_intact(root, step)
+    checkpoints = root / "checkpoints"
+    return manifest.newest_intact(checkpoints, step, first=_of_results(root, checkpoints))
+
+
+def _of_results(run: Path, checkpoints: Path) -> int | None:
+    """The step that the numbers of results.json are of; None where the run went on since."""
+    try:
+        results = json.loads((run / "results.json").read_text())
+        went_on = results["steps"] != max(manifest.complete_steps(checkpoints))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None if went_on else results.get("evaluated_step")
 
 
 def put_together(

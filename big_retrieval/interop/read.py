@@ -87,11 +87,10 @@ def _download(name: str) -> Path:
 
 
 def _ours(folder: Path) -> CheckpointContents:
-    """The newest intact checkpoint of a run of ours; its towers are parts under their own names."""
-    from big_retrieval.inference.load import read_config, restore_weights
+    """The checkpoint of a run of ours that `load` opens; its towers are parts, by their names."""
+    from big_retrieval.inference.load import find, read_config, restore_weights
 
-    root = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    found = manifest.newest_intact(root)
+    found = find(folder)
     config = read_config(found)
     params: Any = traverse_util.flatten_dict(restore_weights(found, config), sep="/")
     parts = {}

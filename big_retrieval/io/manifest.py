@@ -127,12 +127,13 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "meta.json").read_text())
 
 
-def newest_intact(root: Path, step: int | None = None) -> Path:
+def newest_intact(root: Path, step: int | None = None, first: int | None = None) -> Path:
     """A verified checkpoint folder to read from; nothing is moved.
 
     Args:
       root: a folder of checkpoints, or one checkpoint.
       step: which one; None takes the newest intact one.
+      first: the step of one that is taken before newer ones, if it is there and intact.
 
     Raises:
       UserError: there is none, or the wanted one is damaged.
@@ -145,6 +146,7 @@ def newest_intact(root: Path, step: int | None = None) -> Path:
         raise UserError(f"{root} has no complete checkpoint of step {step}; it has: {steps}.")
     else:
         folders = [root / str(s) for s in reversed(known) if step in (None, s)]
+        folders.sort(key=lambda folder: folder.name != str(first))
     problems = []
     for folder in folders:
         problem = damage(folder)

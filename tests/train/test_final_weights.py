@@ -14,7 +14,7 @@ from big_retrieval.evals.evaluators import due, measures_best
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.evals.systems import model_system
 from big_retrieval.inference.fingerprint import params_sha256
-from big_retrieval.inference.load import load
+from big_retrieval.inference.load import find, load
 from big_retrieval.train.logging import read_rows
 from big_retrieval.train.loop import train
 from tests.helpers import ema, results, tiny
@@ -72,7 +72,8 @@ def test_the_best_checkpoint_is_evaluated_at_the_end(
     assert f"evaluating checkpoints/4, which is the best by {METRIC}" in capsys.readouterr().out
     page = re.sub("<.*?>", "", (run / "report.html").read_text())
     assert "Finished 8 steps. The numbers are those of the best checkpoint, step 4." in page
-    again = model_system(load(run, step=4, batch_size=16), "run", "4", 4).run(None)
+    assert (find(run).name, find(run / "checkpoints").name) == ("4", "8")
+    again = model_system(load(run, batch_size=16), "run", "4", 4).run(None)
     assert numbers(found) == pytest.approx(numbers(again))
 
     rows = list(read_rows(run / "metrics.jsonl"))
