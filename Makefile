@@ -5,7 +5,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 # Compiled tests are kept: rewriting their assertions costs more than importing them.
 unexport PYTHONDONTWRITEBYTECODE
-# Processes that share the tests; each takes up to 3 GB.
+# Processes that share the tests; each takes up to 4 GB.
 WORKERS ?= 2
 
 .PHONY: install quickstart test test-all lint docs clean

@@ -83,7 +83,7 @@ def test_a_command_refuses_what_another_process_writes_to(
     if words == ("split",):
         monkeypatch.setattr(command.data_split, "source_of_flags", Graded)
     if words == ("convert",):
-        monkeypatch.setattr(command, "check", lambda config: None)
+        monkeypatch.setattr(command, "check", lambda config, **_: None)
     if words == ("RUN",):
         (out.parent / "RUN").mkdir()
         (out.parent / "RUN" / "config.json").write_text("{}")
