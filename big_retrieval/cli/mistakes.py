@@ -77,6 +77,8 @@ def sentence(problem: Exception) -> str:
         name = match[1] if match[1].startswith("config.") else f"--{match[1]}"
         if outside := re.fullmatch(r"(\S+) is not (.*)", wanted):  # of a flag with bounds
             return f"{name} is {outside[1]}; it must be {outside[2].replace('integer', 'number')}."
+        if outside := re.fullmatch(r"(\S+) is not (.*)", wanted):  # of a flag with bounds
+            return f"{name} is {outside[1]}; it must be {outside[2].replace('integer', 'number')}."
         given = {arg.lstrip("-").split("=")[0]: arg.partition("=")[2] for arg in sys.argv}
         return f"{name} is {given.get(match[1]) or match[2]!r}; it must be {wanted}."
     match = re.match(r"Unknown command line flag '([^']+)'", text)

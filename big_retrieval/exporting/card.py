@@ -30,17 +30,14 @@ def _card(model: Exported, target: ExportTarget, license: str) -> str:
     parts = [
         f"---\n{front}\n---",
         f"# {_title(model)}",
-        f"Trained with big_retrieval and exported by its version {__version__} for {target.name}.",
+        f"Exported by big_retrieval {__version__} for {target.name}.",
         "## Use",
         f"```python\n{target.usage(model)}\n```",
         "`FOLDER` is this folder. " + _scores(model),
         *_notes(model),
         "## Model",
         "\n".join(_encoders(model)),
-        "## Training data",
-        _data(model),
-        "## Metrics of the run",
-        _metrics(model.model.folder),
+        *_run(model),
         "## Certificate",
         "`certificate.json` says whether the library gave the embeddings of the trained model, on "
         "16 inputs of every field, and how large the largest difference was.",
@@ -86,17 +83,25 @@ def _encoders(model: Exported) -> list[str]:
     return lines
 
 
+def _run(model: Exported) -> list[str]:
+    """Data and metrics of a run; of imported weights where they come from."""
+    folder = model.model.folder
+    meta = read_meta(folder) if (folder / "meta.json").is_file() else {"origin": str(folder)}
+    if origin := meta.get("origin"):
+        return ["## Origin", f"Imported from `{origin}`."]
+    return ["## Training data", _data(model), "## Metrics of the run", _metrics(folder, meta)]
+
+
 def _data(model: Exported) -> str:
     plain: Any = schema.to_plain(model.config.data)
     kept = {key: value for key, value in plain.items() if key in ("type", "path", "name", "split")}
-    steps = f"{model.config.total_steps:,} steps" if model.config.total_steps else "the run's steps"
     said = ", ".join(f"{key} `{value}`" for key, value in kept.items() if value)
-    return f"Source: {said or 'not said'}; batches of {model.config.batch_size:,} rows, {steps}."
+    return f"Source: {said}; batches of {model.config.batch_size:,} rows."
 
 
-def _metrics(folder: Path) -> str:
-    """A table of the checkpoint's metrics, or of the run's results."""
-    values = _results(folder)
+def _metrics(folder: Path, meta: dict[str, Any]) -> str:
+    """A table of the run's results, or of the checkpoint's metrics before it has ended."""
+    values = _results(folder) or meta.get("metrics", {})
     numbers = {name: x for name, x in sorted(values.items()) if isinstance(x, int | float)}
     rows = [f"| {name} | {value:.6g} |" for name, value in numbers.items() if "/" in name][:SHOWN]
     if not rows:
@@ -107,8 +112,6 @@ def _metrics(folder: Path) -> str:
 def _results(folder: Path) -> dict[str, Any]:
     results = folder.parent.parent / "results.json"
     try:
-        if folder.parent.name == "checkpoints" and results.is_file():
-            return dict(json.loads(results.read_text()))
-        return dict(read_meta(folder).get("metrics", {}))
-    except (OSError, ValueError, TypeError):  # a card without numbers is better than none
+        return dict(json.loads(results.read_text())) if folder.parent.name == "checkpoints" else {}
+    except (OSError, ValueError, TypeError):  # the run goes on, or a card without numbers
         return {}

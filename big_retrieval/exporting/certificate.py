@@ -241,7 +241,8 @@ def complete(certificate: Certificate, folder: Path, python: str) -> Certificate
         fields=fields,
         versions={**certificate.versions, "theirs": found},
     )
-    done.write(folder)
+    if status != UNVERIFIED or certificate.status == UNVERIFIED:  # else it knows more already
+        done.write(folder)
     return done
 
 

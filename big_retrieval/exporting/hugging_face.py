@@ -129,7 +129,10 @@ def form_of(model: Exported) -> Form | None:
 
 
 def several(model: Exported) -> str:
-    """The problem of encoders that no folder holds together."""
+    """The problem of encoders that no folder holds together, or of one that none holds alone."""
+    if len(model.encodings) == 1:
+        part = model.encodings[0]
+        return f"config.fields.{part.name}.type {part.field.type!r} (only 'image' or 'text')"
     names = "; ".join(", ".join(part.fields) for part in model.encodings)
     return f"the encoders of {names} in one folder (export one with --field=NAME)"
 

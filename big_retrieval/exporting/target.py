@@ -65,7 +65,10 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     # Not `ascontiguousarray`, which makes vectors of scalars.
     ready = {name: np.array(array, np.float32, order="C") for name, array in arrays.items()}
+    path.touch()
+    mode = path.stat().st_mode  # the library would write a file that only its owner can read
     save_file(ready, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def save_json(path: Path, value: Any) -> None:

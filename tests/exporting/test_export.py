@@ -19,16 +19,24 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import big_retrieval
+from big_retrieval.config import ImageField
+from big_retrieval.data.images.transforms import evaluation_view
+from big_retrieval.data.text.tokenizer import clip_text
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED, Certificate
 from big_retrieval.exporting.export import TARGETS, export, verify
 from big_retrieval.exporting.parts import take_apart
+from big_retrieval.exporting.target import write_preprocessor, write_tokenizer
 from big_retrieval.inference.fingerprint import params_sha256
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.interop.model import import_model
 from big_retrieval.train.checkpoint import write_model
-from tests.helpers import in_process
+from tests.helpers import in_process, noise
+from tests.interop.hard_texts import TEXTS
+from tests.interop.test_clip_tokenizer import small as clip_words
 from tests.interop.test_model import sentence_transformer, with_words
 
 LEXICAL = {"head": "lexical"}
@@ -282,3 +290,43 @@ def test_the_command(tmp_path: Path) -> None:
     (out / "certificate.json").write_text("{}")
     with pytest.raises(UserError, match=r"no certificate of an export"):
         verify(out, python=str(good))
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "byte pairs"])
+def test_the_tokenizer_makes_the_same_ids_in_transformers(kind: str, tmp_path: Path) -> None:
+    """Texts are what a tokenizer of ours has cleaned, which transformers' do not do."""
+    import transformers
+
+    texts = TEXTS
+    if kind == "word pieces":
+        tokenizer = wordpiece_tokenizer(learn_wordpiece(TEXTS, 400))
+    else:
+        tokenizer, texts = clip_words(), [clip_text(text) for text in TEXTS]
+    model = dataclasses.replace(model_of("BERT", tmp_path)[1], tokenizer=tokenizer)
+    write_tokenizer(take_apart(model), tmp_path, 20)
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    found = theirs(texts, truncation=True, padding="max_length")
+    ids, mask = tokenizer.encode(TEXTS, 20)
+    for text, row, used, other in zip(TEXTS, ids, mask, found["input_ids"], strict=True):
+        assert other[: used.sum()] == row[used].tolist(), repr(text)
+    assert np.array_equal(found["attention_mask"], mask)
+
+
+SIZES = [(24, 24), (40, 50), (51, 40), (100, 33), (17, 20)]  # margins that both halve alike
+
+
+@pytest.mark.parametrize("resize", [0, 32])
+def test_images_are_prepared_as_in_transformers(resize: int, tmp_path: Path) -> None:
+    """Where a margin is odd, transformers cuts one pixel earlier than open_clip and we do."""
+    import transformers
+
+    field = ImageField(size=24, eval_resize=resize)
+    write_preprocessor(field, tmp_path)
+    processor: Any = transformers.AutoImageProcessor.from_pretrained(str(tmp_path))
+    for rows, columns in SIZES:
+        image = noise(rows, columns, 3)
+        found = np.asarray(processor(image, return_tensors="np")["pixel_values"][0])
+        view = evaluation_view(image, field.size, short=resize)
+        ours = np.asarray(field.normalised(view[None]))[0].transpose(2, 0, 1)
+        difference = np.abs(found - ours) * np.asarray(field.std)[:, None, None]
+        assert difference.max() < 1e-3 / 255, (rows, columns)

@@ -1,0 +1,100 @@
+"""Which encoders of the shipped configs can be exported, and that the libraries compute the same.
+
+The second test needs them: BIG_RETRIEVAL_EXPORT_PYTHON names the Python of an environment with
+PyTorch, transformers, sentence-transformers and open_clip.
+"""
+
+import functools
+import importlib
+import os
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import traverse_util
+
+import configs
+from big_retrieval import config
+from big_retrieval.config import Config
+from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.errors import UserError
+from big_retrieval.exporting.certificate import VERIFIED
+from big_retrieval.exporting.export import TARGETS, export
+from big_retrieval.exporting.parts import take_apart
+from big_retrieval.inference.load import TrainedModel, put_together
+from big_retrieval.models.towers import make_model
+from tests.helpers import drawn
+from tests.interop.hard_texts import TEXTS
+
+PYTHON = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON", "")
+NAMES = sorted(found.name for found in pkgutil.iter_modules(configs.__path__) if not found.ispkg)
+BOTH = ["transformers", "sentence-transformers"]
+EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no target can hold
+    ("clip_b16", "image"): ["transformers"],
+    ("clip_b16", "text"): ["sentence-transformers"],
+    ("clip_bert_yfcc15m", "image"): ["transformers"],
+    ("clip_bert_yfcc15m", "text"): ["sentence-transformers"],
+    ("dpr_msmarco", "passage"): BOTH,
+    ("dpr_msmarco", "query"): BOTH,
+    ("emoji_gcl", "image"): ["transformers"],
+    ("emoji_ltd", "image"): ["transformers"],
+    ("gcl_gs10m", ""): ["open_clip", "transformers"],
+    ("gcl_gs10m", "image"): ["transformers"],
+    ("gcl_gs10m", "query"): ["transformers"],
+    ("gcl_gs10m", "title"): ["transformers"],
+    ("splade_msmarco", ""): BOTH,
+    ("splade_msmarco", "passage"): BOTH,
+    ("splade_msmarco", "query"): BOTH,
+}
+CASES = [(name, field, to) for (name, field), targets in EXPORTABLE.items() for to in targets]
+
+
+@functools.cache
+def words() -> Any:
+    return wordpiece_tokenizer(learn_wordpiece(TEXTS, 200))
+
+
+def local(name: str) -> Config:
+    return config.load(importlib.import_module(f"configs.{name}").get_config("runlocal"))
+
+
+def holding(name: str, field: str) -> list[str]:
+    """The targets that can hold an encoder of a config."""
+    nothing: Any = None
+    model = TrainedModel(Path(name), local(name), words(), {}, nothing)
+    try:
+        subject = take_apart(model, (field,) if field else ())
+    except UserError:  # its fields are read differently
+        return []
+    return [to for to, target in TARGETS.items() if next(target.problems(subject), None) is None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_can_be_exported(name: str) -> None:
+    for field in ("", *local(name).encoded):
+        assert holding(name, field) == EXPORTABLE.get((name, field), []), field
+
+
+def random_model(name: str) -> TrainedModel:
+    """A config's small model, of random weights."""
+    small, tokenizer = local(name), words()
+    model = make_model(small, tokenizer.vocab_size, tokenizer)
+    flat: Any = traverse_util.flatten_dict(drawn(model, model.example_inputs()))
+    positive = {path: np.abs(x) + 0.5 if path[-1] == "var" else x for path, x in flat.items()}
+    variables = traverse_util.unflatten_dict(jax.device_get(positive))
+    weights = {**variables["params"], "batch_stats": variables.get("batch_stats", {})}
+    return put_together(Path(name), small, tokenizer, weights, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="BIG_RETRIEVAL_EXPORT_PYTHON names no Python")
+@pytest.mark.parametrize(("name", "field", "to"), CASES)
+def test_the_libraries_compute_the_same(name: str, field: str, to: str, tmp_path: Path) -> None:
+    fields = (field,) if field else ()
+    out = tmp_path / "out"
+    certificate = export(random_model(name), to=to, out=out, fields=fields, python=PYTHON)
+    assert certificate.status == VERIFIED, certificate.reason
