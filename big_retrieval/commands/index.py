@@ -6,8 +6,9 @@
 
 FILES are JSONL, CSV, TSV, Parquet, npz or shards, as for training; several are separated by commas,
 or written as a pattern or a range {00..99}. Lexical fields make an inverted index, all others a
-dense one. --binary indexes the words of the documents, without running the model. The formats
-lucene (JSON lines for Anserini) and csr (scipy) write lexical documents for other tools.
+dense one. --binary indexes the words of the documents, without running the model. Other formats are
+for other tools: lucene (JSON lines for Anserini), seismic and csr (scipy) take lexical documents,
+npz (numpy) dense ones, qdrant both.
 """
 
 from pathlib import Path
@@ -16,6 +17,7 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.retrieval.exports import FORMATS
 from big_retrieval.runtime import locks
 
 LOG = True
@@ -35,7 +37,7 @@ SHOW = flags.DEFINE_string("show", "", "Column that is shown with results; the t
 ID = flags.DEFINE_string("id", "", "Column of the ids; id, or numbers, by default")
 BINARY = flags.DEFINE_bool("binary", False, "Bags of words, without running the model")
 VALUES = flags.DEFINE_enum("values", "float32", ("float32", "float16"), "Type of stored values")
-FORMAT = flags.DEFINE_enum("format", "index", ("index", "lucene", "csr"), "What is written")
+FORMAT = flags.DEFINE_enum("format", "index", ("index", *FORMATS), "What is written")
 QUANTISE = flags.DEFINE_float(
     "quantise", None, "With --format=lucene: weights times this as whole numbers, such as 100"
 )

@@ -57,8 +57,8 @@ class IndexOptions:
       id: column of the ids.
       binary: index bags of words, without running the model.
       values: "float32" or "float16".
-      format: "index", "lucene" or "csr".
-      quantise: as `exports.write_lucene`; for the format "lucene".
+      format: "index", or one of `exports.FORMATS`.
+      quantise: as `exports.lucene.write`; for the format "lucene".
       memory: bytes that building an inverted index works with.
       batch_size: rows encoded at a time.
     """
@@ -115,7 +115,7 @@ def make(options: IndexOptions) -> Path:
         raise
     folder.finish(partial, options.out, about)
     if about is None:
-        log.info(f"written to {options.out / exports.NAMES[options.format]}")
+        log.info(f"written to {options.out / exports.FORMATS[options.format].file}")
     else:
         size = sum(path.stat().st_size for path in options.out.iterdir())
         entries = f", {about.entries / about.documents:.1f} values each" if about.terms else ""
@@ -132,9 +132,10 @@ def _prepare(options: IndexOptions) -> _Work:
     config = load.read_config(found)
     fields = document_fields(config, options.field)
     lexical = is_lexical(config, next(iter(fields)))
-    if not lexical and (options.format != "index" or options.binary or options.values != "float32"):
-        what = "--binary" if options.binary else f"--format={options.format}"
-        what = what if options.binary or options.format != "index" else f"--values={options.values}"
+    if options.format != "index":
+        exports.check(options.format, ", ".join(fields), lexical=lexical)
+    if not lexical and (options.binary or options.values != "float32"):
+        what = "--binary" if options.binary else f"--values={options.values}"
         raise UserError(f"{what} is for lexical fields, and {', '.join(fields)} is dense.")
     if options.binary and len(fields) > 1:
         raise UserError(
@@ -235,12 +236,10 @@ def _write_index(partial: Path, work: _Work) -> About:
 
 def _export(partial: Path, work: _Work) -> None:
     """Writes the files of another tool."""
-    assert work.words is not None  # `_prepare` saw to it
-    batches = ((ids, found) for ids, _, found in _encoded(work))
-    if work.options.format == "lucene":
-        exports.write_lucene(partial, batches, work.words.words, work.options.quantise)
-    else:
-        exports.write_csr(partial, batches, work.words.words)
+    batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
+    words = () if work.words is None else work.words.words
+    export = exports.Export(batches, words, work.config.topology, work.options.quantise)
+    exports.write(work.options.format, partial, export)
 
 
 def _about(work: _Work) -> About:

@@ -490,6 +490,13 @@ def test_exports(place: Path) -> None:
     first = json.loads((out / "documents.jsonl").read_text().splitlines()[0])
     assert first["id"] == "d0"
     assert set(first["vector"].values()) == {100}
+    for name in ("lexical", "dense"):
+        out = make(options(place, name, f"{name}-qdrant", format="qdrant"))
+        about = json.loads((out / "collection.json").read_text())
+        assert (about["vector"], about["documents"]) == (name, 60)
+        last = json.loads((out / "payloads.jsonl").read_text().splitlines()[-1])
+        assert last == {"id": "d59", "text": TEXTS[59] if name == "lexical" else "59.png"}
+        compile((out / "upload.py").read_text(), "upload.py", "exec")
 
 
 def test_words_ask_without_jax(lexical: Path) -> None:

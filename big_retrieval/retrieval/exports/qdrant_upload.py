@@ -1,0 +1,112 @@
+"""Uploads the documents of this folder, which `big-retrieval index --format=qdrant` wrote.
+
+    pip install qdrant-client
+    python upload.py --url=http://localhost:6333 --collection=documents
+    python upload.py --path=FOLDER --collection=documents
+
+--path is a folder of the client's local mode, which needs no server. A server's key is read from
+the environment variable QDRANT_API_KEY. Beside this file lie:
+
+    collection.json       the name of the vector, and its distance and size, or number of terms
+    payloads.jsonl        {"id": ..., "text": beginning of the text}, a line for each document
+    embeddings.npy        of dense documents, float32 [D, M, N]; M and N are joined in Qdrant
+    data.npy, indices.npy, indptr.npy    of lexical documents: a CSR matrix [D, V]
+
+Point i of the collection is document i, with its line as the payload. A lexical document without
+any value is a point without a vector, which is never found.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+try:
+    from qdrant_client import QdrantClient, models  # pyright: ignore[reportMissingImports]
+except ImportError:
+    raise SystemExit("upload.py needs Qdrant's client: pip install qdrant-client") from None
+
+FOLDER = Path(__file__).parent
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Makes the collection and uploads all documents.
+
+    Args:
+      args: the command line's; None: those of this process.
+    """
+    parser = argparse.ArgumentParser(description="Uploads the documents of a folder to Qdrant.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--url", help="of a server, such as http://localhost:6333")
+    where.add_argument("--path", help="a folder of the local mode, which needs no server")
+    parser.add_argument("--collection", default="documents", help="its name; it must be new")
+    parser.add_argument("--batch", type=int, default=256, help="documents of a request")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the files; this one's")
+    found = parser.parse_args(args)
+    place = {"url": found.url} if found.url else {"path": found.path}
+    client = QdrantClient(**place, api_key=os.environ.get("QDRANT_API_KEY"))
+    count = upload(client, found.collection, found.folder, found.batch)
+    print(f"{count:,} documents are in the collection {found.collection}.")
+    client.close()
+
+
+def upload(client: Any, collection: str, folder: Path = FOLDER, batch: int = 256) -> int:
+    """Makes a collection with the documents of a folder.
+
+    Args:
+      client: a `QdrantClient`.
+      collection: its name.
+      folder: of the files.
+      batch: documents of a request.
+
+    Returns:
+      The number of documents in the collection.
+    """
+    if client.collection_exists(collection):
+        raise SystemExit(f"there is a collection {collection}; delete it, or name another.")
+    about = json.loads((folder / "collection.json").read_text())
+    name = about["vector"]
+    if name == "lexical":
+        config = {"sparse_vectors_config": {name: models.SparseVectorParams()}}
+    else:
+        params = models.VectorParams(
+            size=about["size"], distance=models.Distance(about["distance"])
+        )
+        config = {"vectors_config": {name: params}}
+    client.create_collection(collection, **config)
+    vectors = sparse_vectors(folder) if name == "lexical" else dense_vectors(folder)
+    client.upload_points(
+        collection, points(folder, name, vectors), batch_size=batch, max_retries=3, wait=True
+    )
+    return client.count(collection, exact=True).count
+
+
+def points(folder: Path, name: str, vectors: Iterator[Any]) -> Iterator[Any]:
+    """Yields the point of each document; a vector that is None is left out."""
+    with (folder / "payloads.jsonl").open(encoding="utf-8") as lines:
+        for number, (line, vector) in enumerate(zip(lines, vectors, strict=True)):
+            named = {} if vector is None else {name: vector}
+            yield models.PointStruct(id=number, vector=named, payload=json.loads(line))
+
+
+def dense_vectors(folder: Path) -> Iterator[list[float]]:
+    """Yields the embedding of each document, M * N numbers."""
+    for row in np.load(folder / "embeddings.npy", mmap_mode="r"):
+        yield row.ravel().tolist()
+
+
+def sparse_vectors(folder: Path) -> Iterator[Any]:
+    """Yields the values of each document; None for a document without any."""
+    names = ("data", "indices", "indptr")
+    data, indices, indptr = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+    for start, stop in zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True):
+        terms, values = indices[start:stop].tolist(), data[start:stop].tolist()
+        yield models.SparseVector(indices=terms, values=values) if terms else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""A run as an encoder of mteb, which evaluates it on its tasks.
+
+    import mteb
+    from big_retrieval.retrieval.mteb_encoder import MtebEncoder
+
+    mteb.evaluate(MtebEncoder("runs/vdr"), mteb.get_tasks(["NFCorpus"]))
+
+The class has the methods of `mteb.models.EncoderProtocol` (mteb 2). mteb itself is imported only
+for the description of the model, and torch for the values of lexical fields.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import sparse
+
+from big_retrieval import similarity
+from big_retrieval.config import is_lexical
+from big_retrieval.errors import UserError
+from big_retrieval.inference import load
+from big_retrieval.inference.fingerprint import params_sha256
+from big_retrieval.retrieval import encode
+from big_retrieval.retrieval.documents import DocumentRow
+
+
+class MtebEncoder:
+    """Texts and images of mteb's tasks, encoded by a trained model.
+
+    Queries are encoded by the query field and documents by the fields of the document side, whose
+    weighted average they are. Where a task's queries or documents are of another modality than
+    these fields, as when captions are found for images, the only field of this modality encodes
+    them. Inputs that are neither queries nor documents are encoded as queries.
+
+    Args:
+      model_name: a run or checkpoint folder.
+      revision: a step; None: the newest intact checkpoint.
+      device: not used; jax chooses.
+      query_field: of the model; "": see `encode.query_field`.
+      document_field: of the model, see `encode.document_fields`.
+      batch_size: rows encoded at a time.
+      name: of the model in mteb's results, behind "big_retrieval/"; "": that of the folder.
+
+    Attributes:
+      model: the `TrainedModel`.
+
+    Raises:
+      UserError: no usable checkpoint, no such field, or lexical fields beside dense ones.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        revision: str | None = None,
+        *,
+        device: str | None = None,
+        query_field: str = "",
+        document_field: str = "",
+        batch_size: int = 64,
+        name: str = "",
+    ):
+        del device
+        if revision is not None and not revision.isdecimal():
+            raise UserError(f"revision {revision!r} is no step of a checkpoint, such as '1000'.")
+        step = None if revision is None else int(revision)
+        self.model = load.load(model_name, step=step, batch_size=batch_size)
+        config = self.model.config
+        self._sides = {
+            "query": {encode.query_field(config, query_field): 1.0},
+            "document": encode.document_fields(config, document_field),
+        }
+        used = sorted({*self._sides["query"], *self._sides["document"]})
+        kinds = {is_lexical(config, field) for field in used}
+        if len(kinds) > 1:
+            raise UserError(f"of the fields {', '.join(used)} some are lexical and some dense.")
+        (self._lexical,) = kinds
+        self._topology = similarity.topology(config.topology)
+        self._name = f"big_retrieval/{name or Path(model_name).resolve().name}"
+
+    def encode(
+        self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: Any = None, **task: Any
+    ) -> Any:
+        """Encodes all inputs of a task.
+
+        Args:
+          inputs: batches of a `DataLoader`: column -> values.
+          prompt_type: mteb's `PromptType`, whose value is "query" or "document"; or None.
+          **task: what the protocol hands over besides: `task_metadata`, `hf_split`, `hf_subset` and
+            the keywords of the evaluation.
+
+        Returns:
+          Float32 [n, M * N]. Of lexical fields [n, V], which is a sparse tensor of torch for tasks
+          that score queries with documents, as mteb's own wrapper of sparse encoders has it.
+
+        Raises:
+          UserError: the model has no field for these inputs.
+        """
+        side = getattr(prompt_type, "value", prompt_type) or "query"
+        parts = [encode.encode_rows(self.model, *each) for each in self._rows(inputs, side)]
+        if not self._lexical:
+            found = np.concatenate(parts)
+            return found.reshape(len(found), -1)
+        rows = sparse.vstack(parts, format="coo", dtype=np.float32)
+        return _tensor(rows) if _takes_sparse(task.get("task_metadata")) else rows.toarray()
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """The model's scores of all rows with all rows, a tensor [rows, columns]."""
+        import torch  # pyright: ignore[reportMissingImports]
+
+        if self._lexical:
+            a, b = _matrix(embeddings1), _matrix(embeddings2)
+            return torch.from_numpy((a @ b.T).toarray())
+        a, b = self._embeddings(embeddings1), self._embeddings(embeddings2)
+        return torch.from_numpy(np.array(self._topology.score(a, b)))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """The model's score of each row with the same row of the other, a tensor [rows]."""
+        import torch  # pyright: ignore[reportMissingImports]
+
+        if self._lexical:
+            a, b = _matrix(embeddings1), _matrix(embeddings2)
+            return torch.from_numpy(np.asarray(a.multiply(b).sum(1)).ravel())
+        a, b = self._embeddings(embeddings1), self._embeddings(embeddings2)
+        return torch.from_numpy(np.array(self._topology.paired(a, b)))
+
+    @functools.cached_property
+    def mteb_model_meta(self) -> Any:
+        """mteb's description of the model; its revision is the start of the weights' SHA-256."""
+        from mteb.models.model_meta import ModelMeta  # pyright: ignore[reportMissingImports]
+
+        fields = {name for side in self._sides.values() for name in side}
+        return ModelMeta.create_empty(
+            overwrites={
+                "name": self._name,
+                "revision": params_sha256(self.model.weights)[:16],
+                "framework": ["JAX"],
+                "model_type": ["sparse" if self._lexical else "dense"],
+                "modalities": sorted({self._modality(name) for name in fields}),
+            }
+        )
+
+    def _modality(self, field: str) -> str:
+        return self.model.config.fields[field].modality
+
+    def _rows(
+        self, inputs: Iterable[Mapping[str, Any]], side: str
+    ) -> Iterator[tuple[list[DocumentRow], dict[str, float]]]:
+        """Yields rows to be encoded at once, with the fields that encode them."""
+        held: list[DocumentRow] = []
+        fields: dict[str, float] = {}
+        for batch in inputs:
+            fields = fields or self._fields(side, batch)
+            images = any(self._modality(name) == "image" for name in fields)
+            columns = [self._values(name, batch) for name in fields]
+            for values in zip(*columns, strict=True):
+                held.append(DocumentRow("", dict(zip(fields, values, strict=True))))
+            if len(held) >= (encode.IMAGES if images else encode.TEXTS):
+                yield held, fields
+                held = []
+        if held:
+            yield held, fields
+
+    def _fields(self, side: str, batch: Mapping[str, Any]) -> dict[str, float]:
+        """The fields that encode a batch."""
+        of_side = self._sides[side]
+        found = {name: x for name, x in of_side.items() if self._modality(name) in batch}
+        others = [name for name in self.model.config.encoded if self._modality(name) in batch]
+        if not found and len(others) == 1:
+            found = {others[0]: 1.0}
+        texts = [name for name in found if self._modality(name) == "text"]
+        if not found or len(texts) > 1:
+            several = f"{', '.join(texts)} all read texts" if texts else "the model has no field"
+            raise UserError(
+                f"{several} for a task whose {side} has {', '.join(sorted(batch))}; name one by "
+                f"MtebEncoder(..., {side}_field=...)."
+            )
+        return found
+
+    def _values(self, field: str, batch: Mapping[str, Any]) -> list[Any]:
+        """What a field reads of a batch: a text is a pair where title and text are apart."""
+        values = list(batch[self._modality(field)])
+        titled = getattr(self.model.config.fields[field], "title", "")
+        if titled and "title" in batch and "body" in batch:
+            return list(zip(batch["title"], batch["body"], strict=True))
+        return values
+
+    def _embeddings(self, rows: Any) -> Any:
+        """Flat rows [n, M * N] as embeddings [n, M, N]."""
+        found = np.atleast_2d(np.asarray(rows, np.float32))
+        return jnp.asarray(found.reshape(len(found), *self._shape))
+
+    @functools.cached_property
+    def _shape(self) -> tuple[int, ...]:
+        """M and N; mteb may have the embeddings from its cache, so that none were encoded here."""
+        (field,) = self._sides["query"]
+        return self.model.encode_texts(["a"], field).shape[1:]
+
+
+def _takes_sparse(task: Any) -> bool:
+    """Whether a task scores queries with documents and does nothing else with embeddings."""
+    kind = str(getattr(task, "type", ""))
+    return getattr(task, "simplified_task_type", "") == "retrieval" and "Reranking" not in kind
+
+
+def _tensor(rows: Any) -> Any:
+    """A `coo_array` as a sparse tensor of torch."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    places = torch.from_numpy(np.stack(rows.coords).astype(np.int64))
+    values = torch.from_numpy(rows.data)
+    return torch.sparse_coo_tensor(places, values, rows.shape, check_invariants=True).coalesce()
+
+
+def _matrix(rows: Any) -> Any:
+    """Rows [n, V], a tensor of torch or an array, as a `csr_array`."""
+    if not getattr(rows, "is_sparse", False):
+        return sparse.csr_array(np.atleast_2d(np.asarray(rows, np.float32)))
+    found = rows.coalesce()
+    places, values = found.indices().numpy(), found.values().numpy()
+    return sparse.coo_array((values, tuple(places)), shape=tuple(found.shape)).tocsr()
