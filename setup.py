@@ -53,6 +53,7 @@ EXTRAS = {
     "cuda": ["jax[cuda12]>=0.10,<0.13"],
     "explain": ["wordcloud>=1.9.4"],
     "opencv": ["opencv-python-headless>=4.10"],
+    "qdrant": ["qdrant-client>=1.15"],
     "tpu": ["jax[tpu]>=0.10,<0.13"],
     "torch": ["torch==2.13.0"],
 }
