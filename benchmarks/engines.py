@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.search import BATCH, build, make_documents, make_queries
 from big_retrieval.retrieval import exports
-from big_retrieval.retrieval.exports import Batch, Export
+from big_retrieval.retrieval.exports import Batch, ExportedDocuments
 
 Answers = list[tuple[list[str], list[float]]]  # of each query: ids and scores
 Kinds = dict[str, Any]  # kind -> queries, csr_array [q, V] or embeddings [q, N]
@@ -61,7 +61,7 @@ def batches(rows: Any) -> Iterator[Batch]:
         yield ids, [""] * len(ids), part
 
 
-def exported(name: str, folder: Path, export: Export) -> dict[str, float]:
+def exported(name: str, folder: Path, export: ExportedDocuments) -> dict[str, float]:
     """Writes an export; its seconds and bytes."""
     folder.mkdir()
     started = time.perf_counter()
@@ -85,7 +85,9 @@ def asked(kinds: Kinds, search: Callable[[Any], tuple[list[str], list[float]]]) 
     return found, times
 
 
-def qdrant(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds) -> Found:
+def qdrant(
+    folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
+) -> Found:
     """The local mode of Qdrant's client, in memory."""
     from qdrant_client import QdrantClient, models  # pyright: ignore[reportMissingImports]
 
@@ -108,7 +110,9 @@ def qdrant(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds)
     return found, about | times
 
 
-def qdrant_edge(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds) -> Found:
+def qdrant_edge(
+    folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
+) -> Found:
     """The engine of Qdrant's server, in this process."""
     import qdrant_edge as edge  # pyright: ignore[reportMissingImports]
 
@@ -162,7 +166,9 @@ def _edge_vector(edge: Any, vector: Any) -> Any:
     return edge.SparseVector(vector.indices, vector.values)
 
 
-def seismic(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds) -> Found:
+def seismic(
+    folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
+) -> Found:
     """Seismic's index with all postings, searched without cuts."""
     library = measure.optional("seismic")
     about = exported("seismic", folder / "files", export)
@@ -185,7 +191,9 @@ def seismic(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds
     return found, about | times
 
 
-def lucene(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds) -> Found:
+def lucene(
+    folder: Path, args: argparse.Namespace, export: ExportedDocuments, kinds: Kinds
+) -> Found:
     """Lucene's impact index, by Anserini's command lines."""
     java = ["java", "-Xmx4g", "-cp", args.anserini]
     export = dataclasses.replace(export, quantise=args.quantise)
@@ -222,7 +230,7 @@ def lucene(folder: Path, args: argparse.Namespace, export: Export, kinds: Kinds)
     return found, about
 
 
-def _repeated(export: Export, query: Any, factor: int) -> str:
+def _repeated(export: ExportedDocuments, query: Any, factor: int) -> str:
     """A query's words, each as often as its weight times the factor says."""
     counts = np.rint(query.data * factor).astype(int)
     pairs = zip(query.indices.tolist(), counts.tolist(), strict=True)
@@ -266,7 +274,7 @@ def measured(
     kind = "dense" if dense else "lexical"
     (folder := place / f"{name}-{kind}").mkdir()
     terms = () if dense else [f"w{term}" for term in range(args.columns)]
-    export = Export(batches(rows), terms, topology="sphere")
+    export = ExportedDocuments(batches(rows), terms, topology="sphere")
     found, about = ENGINES[name](folder, args, export, kinds)
     row = {f"{name}_{kind}_{key}": value for key, value in about.items()}
     for kind, answers in found.items():

@@ -238,7 +238,7 @@ def _export(partial: Path, work: _Work) -> None:
     """Writes the files of another tool."""
     batches = ((ids, [row.shown for row in rows], found) for ids, rows, found in _encoded(work))
     words = () if work.words is None else work.words.words
-    export = exports.Export(batches, words, work.config.topology, work.options.quantise)
+    export = exports.ExportedDocuments(batches, words, work.config.topology, work.options.quantise)
     exports.write(work.options.format, partial, export)
 
 

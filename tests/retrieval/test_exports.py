@@ -12,7 +12,7 @@ from scipy import sparse
 from big_retrieval import similarity
 from big_retrieval.errors import UserError
 from big_retrieval.retrieval import exports
-from big_retrieval.retrieval.exports import Batch, Export
+from big_retrieval.retrieval.exports import Batch, ExportedDocuments
 from tests.retrieval.index_cases import cut, expected, random_rows
 
 WORDS = ["x", "##y", "漢"]
@@ -35,19 +35,19 @@ def test_lucene(tmp_path: Path) -> None:
     rows = sparse.csr_array(np.float32([[0, 1.5, 0.004], [0, 0, 0], [2, 0, 0.126]]))
     names = ["a", "b", 'c"']
     parts = [(names[:2], ["", ""], rows[:2]), (names[2:], [""], rows[2:])]
-    assert exports.write("lucene", tmp_path, Export(parts, WORDS, quantise=100)) == 3
+    assert exports.write("lucene", tmp_path, ExportedDocuments(parts, WORDS, quantise=100)) == 3
     lines = (tmp_path / "documents.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"id": "a", "contents": "", "vector": {"##y": 150}}
     assert [json.loads(line)["vector"] for line in lines[1:]] == [{}, {"x": 200, "漢": 13}]
     assert json.loads(lines[2])["id"] == 'c"'
-    exports.write("lucene", tmp_path, Export(parts, WORDS))
+    exports.write("lucene", tmp_path, ExportedDocuments(parts, WORDS))
     first = json.loads((tmp_path / "documents.jsonl").read_text().splitlines()[0])
     np.testing.assert_array_equal(np.float32(list(first["vector"].values())), rows.data[:2])
 
 
 def test_csr(tmp_path: Path) -> None:
     rows, words = random_rows(50, 12, 0.3, 0), [f"w{i}" for i in range(12)]
-    assert exports.write("csr", tmp_path, Export(batches(rows), words)) == 50
+    assert exports.write("csr", tmp_path, ExportedDocuments(batches(rows), words)) == 50
     found = sparse.load_npz(tmp_path / "documents.npz")
     assert found.shape == rows.shape
     assert (found != rows).nnz == 0
@@ -56,12 +56,14 @@ def test_csr(tmp_path: Path) -> None:
     assert (tmp_path / "words.txt").read_text().split() == words
     assert len(list(tmp_path.iterdir())) == 3
     with pytest.raises(UserError, match="has a line break"):
-        exports.write("csr", tmp_path, Export([(["a\nb"], [""], rows[:1])], words))
+        exports.write("csr", tmp_path, ExportedDocuments([(["a\nb"], [""], rows[:1])], words))
 
 
 def test_npz(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(20, 2, 3)).astype(np.float32)
-    assert exports.write("npz", tmp_path, Export(batches(rows), topology="geodesic")) == 20
+    assert (
+        exports.write("npz", tmp_path, ExportedDocuments(batches(rows), topology="geodesic")) == 20
+    )
     with np.load(tmp_path / "documents.npz") as found:
         np.testing.assert_array_equal(found["embeddings"], rows)
     assert (tmp_path / "ids.txt").read_text().split() == [f"d{i}" for i in range(20)]
@@ -92,7 +94,7 @@ def test_qdrant_has_no_geodesic_distance(tmp_path: Path) -> None:
         yield
 
     with pytest.raises(UserError, match="topology 'geodesic' does not; use --format=npz"):
-        exports.write("qdrant", tmp_path, Export(encoded(), topology="geodesic"))
+        exports.write("qdrant", tmp_path, ExportedDocuments(encoded(), topology="geodesic"))
 
 
 def test_seismic(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_seismic(tmp_path: Path) -> None:
     rows, queries = random_rows(300, 60, 0.2, 0), random_rows(20, 60, 0.3, 1)
     words = [f"w{i}" for i in range(60)]
     rows = sparse.vstack([rows, sparse.csr_array((1, 60), dtype=np.float32)], format="csr")
-    exports.write("seismic", tmp_path, Export(batches(rows), words))
+    exports.write("seismic", tmp_path, ExportedDocuments(batches(rows), words))
     index = seismic.SeismicIndex.build(str(tmp_path / "documents.jsonl"), n_postings=1000)
     names = np.array(words, seismic.get_seismic_string())
     numbers, scores = expected(queries, rows, 10)
@@ -124,7 +126,9 @@ def test_qdrant_finds_lexical_documents_like_our_index(tmp_path: Path) -> None:
 
     rows, queries = random_rows(300, 60, 0.2, 0), random_rows(20, 60, 0.3, 1)
     rows = sparse.vstack([rows, sparse.csr_array((1, 60), dtype=np.float32)], format="csr")
-    exports.write("qdrant", tmp_path, Export(batches(rows), [f"w{i}" for i in range(60)]))
+    exports.write(
+        "qdrant", tmp_path, ExportedDocuments(batches(rows), [f"w{i}" for i in range(60)])
+    )
     args = ["--folder", str(tmp_path), "--path", str(tmp_path / "local"), "--collection=c"]
     qdrant_upload.main(args)
     with pytest.raises(SystemExit, match="there is a collection c; delete it"):
@@ -149,7 +153,7 @@ def test_qdrant_finds_dense_documents_like_our_index(tmp_path: Path, name: str) 
 
     topology, rng = similarity.topology(name), np.random.default_rng(0)
     rows, queries = (np.float32(topology.project(rng.normal(size=(n, 2, 8)))) for n in (300, 20))
-    exports.write("qdrant", tmp_path, Export(batches(rows), topology=name))
+    exports.write("qdrant", tmp_path, ExportedDocuments(batches(rows), topology=name))
     client = qdrant.QdrantClient(":memory:")
     assert qdrant_upload.upload(client, "c", tmp_path) == 300
     table = np.asarray(topology.score(queries, rows))

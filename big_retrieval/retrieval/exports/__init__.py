@@ -42,7 +42,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportedDocuments:
     """Encoded documents that are written for another tool.
 
     Attributes:
@@ -76,7 +76,7 @@ def check(name: str, fields: str, *, lexical: bool) -> None:
         )
 
 
-def write(name: str, folder: Path, export: Export) -> int:
+def write(name: str, folder: Path, export: ExportedDocuments) -> int:
     """Writes documents in a format; returns their number.
 
     Raises:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from scipy import sparse
 
-from big_retrieval.retrieval.exports import FORMATS, Export
+from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
 from big_retrieval.retrieval.exports.rows import ARRAYS, IdsWriter, RowsWriter
 from big_retrieval.retrieval.files import open_array
 
 
-def write(folder: Path, export: Export) -> int:
+def write(folder: Path, export: ExportedDocuments) -> int:
     """Writes `documents.npz` for `scipy.sparse.load_npz`, `ids.txt` and `words.txt`, one a line.
 
     Returns:

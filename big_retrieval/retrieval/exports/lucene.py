@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.retrieval.exports import FORMATS, Export
+from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
 from big_retrieval.retrieval.exports.rows import vectors
 
 
-def write(folder: Path, export: Export) -> int:
+def write(folder: Path, export: ExportedDocuments) -> int:
     """Writes `documents.jsonl` for Anserini's JsonVectorCollection.
 
     A line is {"id": ..., "contents": "", "vector": {word: weight}}, words as the tokenizer writes

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from big_retrieval.retrieval.exports import FORMATS, Export
+from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
 from big_retrieval.retrieval.exports.rows import IdsWriter, write_embeddings
 
 
-def write(folder: Path, export: Export) -> int:
+def write(folder: Path, export: ExportedDocuments) -> int:
     """Writes `documents.npz` with the array `embeddings` [D, M, N], and `ids.txt`, one a line.
 
     Returns:

@@ -11,11 +11,11 @@ import numpy as np
 from big_retrieval import similarity
 from big_retrieval.errors import UserError
 from big_retrieval.io import manifest
-from big_retrieval.retrieval.exports import FORMATS, Export
+from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
 from big_retrieval.retrieval.exports.rows import RowsWriter, write_embeddings
 
 
-def write(folder: Path, export: Export) -> int:
+def write(folder: Path, export: ExportedDocuments) -> int:
     """Writes `upload.py` and what it reads: see `qdrant_upload.py`, which it is a copy of.
 
     Returns:

@@ -9,7 +9,7 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import dense
-from big_retrieval.retrieval.exports import Export
+from big_retrieval.retrieval.exports import ExportedDocuments
 from big_retrieval.retrieval.folder import DENSE, About
 from big_retrieval.retrieval.runs import checked
 
@@ -103,7 +103,7 @@ class IdsWriter:
 
 
 def write_embeddings(
-    folder: Path, export: Export, add: Callable[[list[str], list[str]], None]
+    folder: Path, export: ExportedDocuments, add: Callable[[list[str], list[str]], None]
 ) -> Path:
     """Writes dense embeddings as `embeddings.npy`, [D, M, N].
 

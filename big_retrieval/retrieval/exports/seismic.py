@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from big_retrieval.retrieval.exports import FORMATS, Export
+from big_retrieval.retrieval.exports import FORMATS, ExportedDocuments
 from big_retrieval.retrieval.exports.rows import vectors
 
 
-def write(folder: Path, export: Export) -> int:
+def write(folder: Path, export: ExportedDocuments) -> int:
     """Writes `documents.jsonl` for `SeismicIndex.build`; returns the number of documents.
 
     A line is {"id": ..., "content": beginning of the text, "vector": {word: weight}}, words as the
