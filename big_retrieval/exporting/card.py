@@ -7,7 +7,7 @@ from typing import Any
 from big_retrieval import __version__
 from big_retrieval.config import schema
 from big_retrieval.exporting.parts import Exported
-from big_retrieval.exporting.target import ExportTarget
+from big_retrieval.exporting.target import ExportTarget, ends
 from big_retrieval.io.manifest import read_meta
 
 _TASKS = {  # modalities -> the hubs' name of the task
@@ -34,7 +34,7 @@ def _card(model: Exported, target: ExportTarget, license: str) -> str:
         "## Use",
         f"```python\n{target.usage(model)}\n```",
         "`FOLDER` is this folder. " + _scores(model),
-        *_notes(model),
+        *_notes(model, target),
         "## Model",
         "\n".join(_encoders(model)),
         *_run(model),
@@ -58,15 +58,17 @@ def _scores(model: Exported) -> str:
     )
 
 
-def _notes(model: Exported) -> list[str]:
+def _notes(model: Exported, target: ExportTarget) -> list[str]:
     """What a user of the folder must do that the library does not do."""
     found = []
     for part in model.encodings:
         for name, prefix in part.prompts().items():
             found.append(f"Texts of the field `{name}` begin with `{prefix}`, the saved prompt.")
-    content = json.loads(model.tokenizer.to_json())
-    cleans = (content.get("normalizer") or {}).get("clean")
-    if cleans and "text" in model.modalities:
+        for name, field in part.fields.items():
+            if getattr(field, "title", ""):
+                end = model.tokenizer.id_to_token(ends(model)[1])
+                found.append(f"A text of the field `{name}` with a title: `title {end} text`.")
+    if model.tokenizer.clean and "text" in model.modalities and target.name != "open_clip":
         found.append(
             "In training, texts were cleaned before they were tokenized (ftfy, HTML entities), "
             "which transformers' tokenizers do not do."

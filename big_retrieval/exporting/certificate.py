@@ -193,7 +193,9 @@ def read(folder: Path) -> Certificate:
     try:
         found = Certificate(**read_json(path))
         files = {str(name): str(digest) for name, digest in found.files.items()}
-    except (TypeError, AttributeError):
+        fields = {name: dict(entry) for name, entry in found.fields.items()}
+        found = dataclasses.replace(found, fields=fields, request=dict(found.request))
+    except (TypeError, ValueError, AttributeError):
         raise UserError(f"{path} is no certificate of an export; export again.") from None
     for name, digest in files.items():
         if not (folder / name).is_file():
@@ -265,10 +267,11 @@ def _run(
         arrays: Any = inputs
         np.savez(here / "inputs.npz", **arrays)
         names = ("theirs.py", str(folder.resolve()), "request.json", "inputs.npz", "outputs.npz")
+        program = os.path.abspath(python) if os.sep in python else python  # links stay links
         offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         try:
             done = subprocess.run(
-                [python, *names], cwd=here, env={**os.environ, **offline}, capture_output=True,
+                [program, *names], cwd=here, env={**os.environ, **offline}, capture_output=True,
                 text=True, timeout=SECONDS, check=False,
             )  # fmt: skip
         except OSError as problem:

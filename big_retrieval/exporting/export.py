@@ -1,5 +1,6 @@
 """From a trained model to a folder that another library opens, with a certificate."""
 
+import itertools
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from big_retrieval.exporting.hugging_face import Transformers
 from big_retrieval.exporting.open_clip import OpenClip
 from big_retrieval.exporting.parts import Exported, take_apart
 from big_retrieval.exporting.sentence_transformers import SentenceTransformers
-from big_retrieval.exporting.target import ExportTarget
+from big_retrieval.exporting.target import ExportTarget, text_problems
 from big_retrieval.inference.load import TrainedModel
 from big_retrieval.retrieval.folder import begin, give_name
 
@@ -53,7 +54,7 @@ def export(
     if to not in TARGETS:
         raise UserError(f"--to is {to!r}; known: {', '.join(TARGETS)}.")
     target, subject, folder = TARGETS[to], take_apart(model, fields), Path(out)
-    problem = next(target.problems(subject), None)
+    problem = _problem(target, subject)
     if problem is not None:
         raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
     partial = begin(folder)
@@ -121,5 +122,11 @@ def _instead(model: TrainedModel, subject: Exported) -> str:
 def _holding(subject: Exported) -> Iterator[str]:
     """Names of the targets that can hold a model."""
     for name, target in TARGETS.items():
-        if next(target.problems(subject), None) is None:
+        if _problem(target, subject) is None:
             yield name
+
+
+def _problem(target: ExportTarget, subject: Exported) -> str | None:
+    """The first thing that a target cannot hold."""
+    texts = text_problems(subject) if "text" in subject.modalities else ()
+    return next(itertools.chain(texts, target.problems(subject)), None)

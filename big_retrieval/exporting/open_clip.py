@@ -1,6 +1,5 @@
 """The target `open_clip`: a folder for `local-dir:`, of CLIP's two towers."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,8 +104,7 @@ def _end_of_text(model: Exported, text: Encoding) -> dict[str, Any]:
     """Which tokenizer open_clip takes, and how it finds the position that is pooled."""
     _, end = ends(model)
     found: dict[str, Any] = {"pad_id": model.tokenizer.pad_id}
-    normalizer = json.loads(model.tokenizer.to_json()).get("normalizer") or {}
-    if normalizer.get("clean") != "clip" or model.tokenizer.vocab_size != VOCABULARY:
+    if model.tokenizer.clean != "clip" or model.tokenizer.vocab_size != VOCABULARY:
         found["hf_tokenizer_name"] = "."  # the folder's files, whatever stands here
     if end != text.params["token_embedding"].shape[0] - 1:  # usually the largest id
         found |= {"pool_type": "eos", "eos_id": end}

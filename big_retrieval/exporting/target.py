@@ -64,7 +64,7 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     from safetensors.numpy import save_file
 
     # Not `ascontiguousarray`, which makes vectors of scalars.
-    ready = {name: np.array(array, np.float32, order="C") for name, array in arrays.items()}
+    ready = {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
     path.touch()
     mode = path.stat().st_mode  # the library would write a file that only its owner can read
     save_file(ready, path, metadata={"format": "pt"})
@@ -109,10 +109,19 @@ def write_tokenizer(model: Exported, folder: Path, length: int) -> None:
 
 
 def ends(model: Exported) -> tuple[int, int]:
-    """The ids in front of and behind every text."""
+    """The ids in front of and behind every text, of a model without `text_problems`."""
     ids, mask = model.tokenizer.encode([""], 8)
     own = ids[0][mask[0]]
     return int(own[0]), int(own[-1])
+
+
+def text_problems(model: Exported) -> Iterator[str]:
+    """What no target can hold of how texts are tokenized, see `ExportTarget.problems`."""
+    if model.tokenizer.clean == "words":
+        yield "a tokenizer of the type 'words', which cleans texts in a way of its own"
+    _, mask = model.tokenizer.encode([""], 8)
+    if mask.sum() < 2:
+        yield "a tokenizer without a token in front of and behind every text"
 
 
 def write_preprocessor(field: Any, folder: Path) -> None:

@@ -96,11 +96,16 @@ def model_of(case: str, folder: Path) -> tuple[Path, TrainedModel]:
 
 
 def with_final_norm(model: TrainedModel) -> TrainedModel:
-    """A model of BERT's kind with a norm behind the last layer, as a tower has it by default."""
+    """A model of BERT's kind with a norm behind the last layer, as a tower has it by default.
+
+    Documents begin with a prompt.
+    """
+    fields: dict[str, Any] = dict(model.config.fields)
+    fields["document"] = dataclasses.replace(fields["document"], prefix="x red: ")
     rng = np.random.default_rng(0)
     drawn = {name: jnp.asarray(rng.normal(size=32), jnp.float32) for name in ("scale", "bias")}
     weights = {**model.weights, "text": {**model.weights["text"], "ln_final": drawn}}
-    changed = other(model, text__final_norm=True, text__epsilon=1e-5)
+    changed = other(model, text__final_norm=True, text__epsilon=1e-5, fields=fields)
     return dataclasses.replace(changed, weights=weights)
 
 
@@ -246,7 +251,7 @@ def python_that(folder: Path, difference: float) -> Path:
     return program
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(model_of("ViT", tmp_path)[1], tmp_path / "run")
     run, out = f"--run={tmp_path / 'run'}", tmp_path / "out"
     for flags, told in (
@@ -261,7 +266,8 @@ def test_the_command(tmp_path: Path) -> None:
         assert told in done.stderr
     good, bad = python_that(tmp_path, 0.0), python_that(tmp_path, 1e-4)
     flags = [run, "--to=transformers", f"--out={out}", "--license=apache-2.0"]
-    done = in_process("export", *flags, f"--python={good}")
+    monkeypatch.chdir(tmp_path)
+    done = in_process("export", *flags, f"--python=./{good.name}")
     assert (done.returncode, done.stderr) == (0, "")
     assert "image: transformers differs by 0.0e+00 at most" in done.stdout
     card = (out / "README.md").read_text()
@@ -287,9 +293,10 @@ def test_the_command(tmp_path: Path) -> None:
     (out / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"lacks model.safetensors"):
         verify(out, python=str(good))
-    (out / "certificate.json").write_text("{}")
-    with pytest.raises(UserError, match=r"no certificate of an export"):
-        verify(out, python=str(good))
+    for damaged in ("{}", json.dumps({**certificate, "fields": [1]})):
+        (out / "certificate.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"no certificate of an export"):
+            verify(out, python=str(good))
 
 
 @pytest.mark.parametrize("kind", ["word pieces", "byte pairs"])
@@ -297,17 +304,19 @@ def test_the_tokenizer_makes_the_same_ids_in_transformers(kind: str, tmp_path: P
     """Texts are what a tokenizer of ours has cleaned, which transformers' do not do."""
     import transformers
 
-    texts = TEXTS
+    given = texts = [*TEXTS, "two [SEP] dogs"]
     if kind == "word pieces":
         tokenizer = wordpiece_tokenizer(learn_wordpiece(TEXTS, 400))
+        titled, _ = tokenizer.encode(["dogs"], 20, ["two"])
+        assert np.array_equal(tokenizer.encode(given[-1:], 20)[0], titled)
     else:
-        tokenizer, texts = clip_words(), [clip_text(text) for text in TEXTS]
+        tokenizer, texts = clip_words(), [clip_text(text) for text in given]
     model = dataclasses.replace(model_of("BERT", tmp_path)[1], tokenizer=tokenizer)
     write_tokenizer(take_apart(model), tmp_path, 20)
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     found = theirs(texts, truncation=True, padding="max_length")
-    ids, mask = tokenizer.encode(TEXTS, 20)
-    for text, row, used, other in zip(TEXTS, ids, mask, found["input_ids"], strict=True):
+    ids, mask = tokenizer.encode(given, 20)
+    for text, row, used, other in zip(given, ids, mask, found["input_ids"], strict=True):
         assert other[: used.sum()] == row[used].tolist(), repr(text)
     assert np.array_equal(found["attention_mask"], mask)
 

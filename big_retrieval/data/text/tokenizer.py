@@ -72,6 +72,11 @@ class FixedLengthTokenizer:
         return self._pad_id
 
     @property
+    def clean(self) -> str:
+        """The name of what is done to texts first, a key of `CLEANERS`; "": nothing."""
+        return self._clean
+
+    @property
     def special_ids(self) -> frozenset[int]:
         """Ids that stand for no piece of a text: padding, starts, ends, masks."""
         added = self._inner.get_added_tokens_decoder().items()
