@@ -94,7 +94,7 @@ def verify(folder: str | Path, *, python: str = "") -> Certificate:
     place = Path(folder)
     done = _completed(certificates.read(place), place, python)
     if done.status == UNVERIFIED:
-        raise UserError(f"{place} stays unverified: {done.reason}; name another one as --python.")
+        raise UserError(f"{place} was not compared: {done.reason}; name another as --python.")
     return done
 
 
