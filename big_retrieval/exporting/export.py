@@ -57,6 +57,7 @@ def export(
     problem = _problem(target, subject)
     if problem is not None:
         raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
+    program = certificates.interpreter(python)
     partial = begin(folder)
     try:
         target.write(subject, partial)
@@ -68,7 +69,7 @@ def export(
         raise
     give_name(partial, folder)
     log.info(f"written to {folder}")
-    done = _completed(written, folder, python)
+    done = _completed(written, folder, program)
     if done.status == UNVERIFIED:
         log.warning(
             f"unverified: {done.reason}; to verify: big-retrieval export verify {folder} "
@@ -92,14 +93,15 @@ def verify(folder: str | Path, *, python: str = "") -> Certificate:
         library, or other embeddings.
     """
     place = Path(folder)
-    done = _completed(certificates.read(place), place, python)
+    program = certificates.interpreter(python)
+    done = _completed(certificates.read(place), place, program)
     if done.status == UNVERIFIED:
         raise UserError(f"{place} was not compared: {done.reason}; name another as --python.")
     return done
 
 
 def _completed(written: Certificate, folder: Path, python: str) -> Certificate:
-    done = certificates.complete(written, folder, python or certificates.this_python())
+    done = certificates.complete(written, folder, python)
     path = folder / certificates.CERTIFICATE
     if done.status == FAILED:
         raise UserError(f"{done.reason}: {path} is marked as failed; do not use the export.")

@@ -161,15 +161,16 @@ def _encoding(config: Config, params: Flat, name: str, field: Any) -> Encoding:
 
 
 def _same(one: Encoding, two: Encoding) -> bool:
-    """Whether two fields have one tower, and heads of the same parameters."""
+    """Whether two fields have one tower, and equal heads."""
+    if (one.tower_name, one.head) != (two.tower_name, two.head):
+        return False
     a, b = one.head_params, two.head_params
-    equal = a.keys() == b.keys() and all(np.array_equal(a[path], b[path]) for path in a)
-    return one.tower_name == two.tower_name and equal
+    return a.keys() == b.keys() and all(np.array_equal(a[path], b[path]) for path in a)
 
 
 def _check_alike(part: Encoding, name: str, field: Any) -> None:
     """Raises for a field that one encoder reads in another way than its first one."""
-    for key in (*ALIKE.get(field.modality, ()), "head"):
+    for key in ALIKE.get(field.modality, ()):
         one, two = getattr(part.field, key), getattr(field, key)
         if one != two:
             raise UserError(

@@ -241,8 +241,8 @@ def test_one_encoder_of_several(tmp_path: Path) -> None:
     assert short.positions == 4
 
 
-def python_that(folder: Path, difference: float) -> Path:
-    """A Python that has a library of ours: it gives the stored embeddings, or others."""
+def python_that(folder: Path, difference: str) -> Path:
+    """A Python that has a library of ours: it gives the stored embeddings and a difference."""
     script = folder / f"library{difference}.py"
     script.write_text(
         "import json, sys\nimport numpy as np\nfolder, _, _, out = sys.argv[2:]\n"
@@ -270,7 +270,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = in_process("export", *flags)
         assert done.returncode == 2
         assert told in done.stderr
-    good, bad = python_that(tmp_path, 0.0), python_that(tmp_path, 1e-4)
+    good, bad, no = (python_that(tmp_path, each) for each in ("0.0", "1e-4", "np.nan"))
     flags = [run, "--to=transformers", f"--out={out}", "--license=apache-2.0"]
     monkeypatch.chdir(tmp_path)
     done = in_process("export", *flags, f"--python=./{good.name}")
@@ -287,7 +287,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = in_process("export", "verify", str(out), f"--python={bad}")
     assert done.returncode == 2
     assert "differ by 0.0001 (1e-05 is allowed)" in done.stderr
-    assert json.loads((out / "certificate.json").read_text())["status"] == FAILED
+    failed = json.loads((out / "certificate.json").read_text())
+    assert (failed["status"], failed["reason"] in done.stderr) == (FAILED, True)
+    with pytest.raises(UserError, match=r"field document cannot be compared"):
+        verify(out, python=str(no))
     assert in_process("export", "verify", str(out), f"--python={good}").returncode == 0
     with pytest.raises(UserError, match=r"--python /nowhere cannot be started"):
         verify(out, python="/nowhere")
