@@ -252,7 +252,7 @@ def test_several_fields_make_one_document(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_is_not_the_indexs(place: Path, lexical: Path, dense: Path) -> None:
-    other, small = place / "other", place / "small"
+    other, small = place / "other_model", place / "small"
     save(other, **lexical_texts(), seed=5)
     save(small, **lexical_texts(), tokenizer__vocab_size=90)
     with pytest.raises(UserError, match="was made by other weights than those of"):

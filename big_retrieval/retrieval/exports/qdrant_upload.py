@@ -25,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
+models: Any  # of Qdrant's client, which this package does not need
 try:
     from qdrant_client import QdrantClient, models  # pyright: ignore[reportMissingImports]
 except ImportError:
-    raise SystemExit("upload.py needs Qdrant's client: pip install qdrant-client") from None
+    QdrantClient = models = None
 
 FOLDER = Path(__file__).parent
 
@@ -47,6 +48,8 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=256, help="documents of a request")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the files; this one's")
     found = parser.parse_args(args)
+    if QdrantClient is None:
+        raise SystemExit("upload.py needs Qdrant's client: pip install qdrant-client")
     place = {"url": found.url} if found.url else {"path": found.path}
     client = QdrantClient(**place, api_key=os.environ.get("QDRANT_API_KEY"))
     count = upload(client, found.collection, found.folder, found.batch)
