@@ -115,7 +115,7 @@ def fail(problem: Exception) -> None:
 
 
 @contextlib.contextmanager
-def owning(lock: Path, of: Path, flag: str = "--out") -> Iterator[None]:
+def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
     """A context in which no other command writes to an output; --wait waits for one that does.
 
     The context also ends well on SIGTERM: what is half-written is removed, the lock given back.
@@ -124,13 +124,14 @@ def owning(lock: Path, of: Path, flag: str = "--out") -> Iterator[None]:
       lock: of `locks.in_folder` or `locks.beside`.
       of: the file or folder, as the user named it.
       flag: that names it.
+      wait: wait without --wait, too.
 
     Raises:
       UserError: another process writes to it, or nobody can.
     """
     with (
         unwinding_on_sigterm(),
-        locks.holding(lock, of=of, flag=flag, wait=WAIT.value, lost=fail),
+        locks.holding(lock, of=of, flag=flag, wait=wait or WAIT.value, lost=fail),
     ):
         yield
 

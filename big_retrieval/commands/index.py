@@ -3,15 +3,25 @@
     big-retrieval index --run=RUN --data=FILES --out=FOLDER
     big-retrieval index --run=RUN --data=FILES --out=FOLDER --binary
     big-retrieval index --run=RUN --data=FILES --out=FOLDER --format=lucene
+    big-retrieval index --run=RUN --data=FILES --out=FOLDER --part=2/4
 
 FILES are JSONL, CSV, TSV, Parquet, npz or shards, as for training; several are separated by commas,
 or written as a pattern or a range {00..99}. Lexical fields make an inverted index, all others a
 dense one. --binary indexes the words of the documents, without running the model. Other formats are
 for other tools: lucene (JSON lines for Anserini), seismic and csr (scipy) take lexical documents,
 npz (numpy) dense ones, qdrant both.
+
+With --part, several processes of any hosts that see the same FOLDER make one index: each encodes
+its part, and the process that finishes the last part joins all parts. A command that was stopped is
+called again; parts that are there are not made again.
 """
 
+import logging
+import re
+import shlex
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -20,6 +30,10 @@ from big_retrieval.errors import UserError
 from big_retrieval.retrieval.exports import FORMATS
 from big_retrieval.runtime import locks
 
+if TYPE_CHECKING:
+    from big_retrieval.retrieval.preparing import IndexOptions
+
+log = logging.getLogger(__name__)
 LOG = True
 WITHOUT = ("config", "workdir")
 RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder of the model")
@@ -44,6 +58,9 @@ QUANTISE = flags.DEFINE_float(
 MEMORY = flags.DEFINE_integer(
     "memory", 512, "MiB that an inverted index is built with", lower_bound=1
 )
+PART = flags.DEFINE_string(
+    "part", "", "Make one part of the index, such as 2/4; several processes make one part each"
+)
 BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time", lower_bound=1)
 
 
@@ -59,31 +76,59 @@ def main() -> None:
     if QUANTISE.value is not None and (FORMAT.value != "lucene" or QUANTISE.value <= 0):
         raise UserError("--quantise is a number above 0 and goes with --format=lucene.")
     out = Path(str(OUT.value))
+    if PART.value:
+        _make_part(out)
+        return
     with cli.owning(locks.beside(out), out):
-        _make(out)
+        from big_retrieval.retrieval.making import make
+
+        make(_options(out))
 
 
-def _make(out: Path) -> None:
-    from big_retrieval.retrieval.making import IndexOptions, make
+def _make_part(out: Path) -> None:
+    """Makes a part of the index, and the index if this is the last part."""
+    from big_retrieval.retrieval import parts
 
-    make(
-        IndexOptions(
-            checkpoint=Path(str(RUN.value)),
-            documents=str(DATA.value),
-            out=out,
-            field=FIELD.value,
-            query_field=QUERY_FIELD.value,
-            text=tuple(TEXT.value),
-            title=TITLE.value,
-            join=JOIN.value,
-            image=IMAGE.value,
-            show=SHOW.value,
-            id=ID.value,
-            binary=BINARY.value,
-            values=VALUES.value,
-            format=FORMAT.value,
-            quantise=QUANTISE.value,
-            memory=MEMORY.value * 2**20,
-            batch_size=BATCH.value,
-        )
+    part = parts.IndexPart.parse(PART.value)
+    own = part.folder(out)
+    with cli.owning(locks.beside(own), own, "--part"):
+        missing = parts.make_part(_options(out), part)
+    if missing:
+        names = ", ".join(map(str, missing))
+        log.info(f"parts {names} of {out} are not there yet; the last one to finish joins all")
+        log.info(f"to make part {missing[0]}: {_command(str(missing[0]))}")
+        return
+    # A process that waits here takes over if the one that joins is killed.
+    with cli.owning(locks.beside(out), out, wait=True):
+        parts.join(_options(out), part)
+
+
+def _command(part: str) -> str:
+    """This command with another part."""
+    words = shlex.join(sys.argv[1:])
+    return f"{sys.argv[0]} " + re.sub(r"(--?part[= ])\S+", rf"\g<1>{part}", words)
+
+
+def _options(out: Path) -> "IndexOptions":
+    """What the flags ask for."""
+    from big_retrieval.retrieval.preparing import IndexOptions
+
+    return IndexOptions(
+        checkpoint=Path(str(RUN.value)),
+        documents=str(DATA.value),
+        out=out,
+        field=FIELD.value,
+        query_field=QUERY_FIELD.value,
+        text=tuple(TEXT.value),
+        title=TITLE.value,
+        join=JOIN.value,
+        image=IMAGE.value,
+        show=SHOW.value,
+        id=ID.value,
+        binary=BINARY.value,
+        values=VALUES.value,
+        format=FORMAT.value,
+        quantise=QUANTISE.value,
+        memory=MEMORY.value * 2**20,
+        batch_size=BATCH.value,
     )

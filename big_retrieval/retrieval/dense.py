@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,27 @@ def build(folder: Path, batches: Iterable[np.ndarray], about: About) -> About:
         raise UserError("there are no documents to make an index of.")
     writer.close()
     return dataclasses.replace(about, kind=DENSE, documents=writer.rows)
+
+
+def join(folder: Path, parts: Sequence[Path], about: About) -> About:
+    """Writes the embeddings of several indexes, one index behind the other.
+
+    Args:
+      folder: as in `build`.
+      parts: folders of dense indexes of consecutive documents.
+      about: as in `build`.
+
+    Returns:
+      As `build`.
+    """
+
+    def blocks() -> Iterator[np.ndarray]:
+        for part in parts:
+            found = open_array(part / "embeddings.npy", np.float32, 3)
+            size = max(1, SCORES // math.prod(found.shape[1:]))
+            yield from (found[start : start + size] for start in range(0, len(found), size))
+
+    return build(folder, blocks(), about)
 
 
 class DenseIndex:

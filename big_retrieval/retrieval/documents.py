@@ -2,11 +2,15 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from big_retrieval.data.damage import SkippedRecords, record_at
 from big_retrieval.data.formats import open_files
@@ -20,6 +24,7 @@ from big_retrieval.io.regular import check_regular
 
 log = logging.getLogger(__name__)
 SHOWN = 120  # characters of a text that are kept to be shown
+SAMPLED = 32  # records that tell documents from others
 TRIES = 100  # unreadable records at the start of the files after which reading ends
 IDS = ("id", "_id")  # columns of ids, the first one there counts; the second is BEIR's
 TEXT = "text"  # what files of queries or documents call their text, whatever the model's field does
@@ -137,31 +142,58 @@ def _fitting(reader: DocumentReader, table: Table) -> DocumentReader:
 
 
 def read(
-    records: Records, reader: DocumentReader, size: int, skipped: SkippedRecords
+    records: Records,
+    reader: DocumentReader,
+    size: int,
+    skipped: SkippedRecords,
+    span: range | None = None,
 ) -> Iterator[list[DocumentRow]]:
-    """Reads all records in order, `size` at a time; those that cannot be used are skipped.
+    """Reads records in order, `size` at a time; those that cannot be used are left out.
+
+    Args:
+      records: documents or queries.
+      reader: which columns are read.
+      size: records that are read for one list. Which records share a list depends on their numbers
+        alone, not on how many of them can be used.
+      skipped: counts those that cannot be used.
+      span: numbers of the records, from a multiple of `size` on; None: all.
 
     Raises:
       UserError: none of the first records can be used.
     """
-    rows: list[DocumentRow] = []
-    for index in range(len(records)):
+    span = range(len(records)) if span is None else span
+    for start in range(span.start, span.stop, size):
+        rows: list[DocumentRow] = []
+        for index in range(start, min(start + size, span.stop)):
+            try:
+                with record_at(records.place(index)):
+                    rows.append(_row(records, reader, index))
+            except Damaged as problem:
+                skipped.add(problem)
+                if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
+                    flags = " and ".join(_flags(reader))
+                    raise UserError(
+                        f"none of the first {index + 1} {reader.what} can be used: name their "
+                        f"columns with {flags}, or mend them; the last problem: {problem}"
+                    ) from None
+        if rows:
+            yield rows
+
+
+def sample(records: Records, reader: DocumentReader) -> str:
+    """A digest of ids and texts of evenly spaced records, so that edited files are noticed."""
+    digest = hashlib.sha256()
+    for index in np.unique(np.linspace(0, len(records) - 1, SAMPLED).astype(int)).tolist():
         try:
             with record_at(records.place(index)):
-                rows.append(_row(records, reader, index))
-        except Damaged as problem:
-            skipped.add(problem)
-            if skipped.count == index + 1 and index + 1 in (TRIES, len(records)):
-                flags = " and ".join(_flags(reader))
-                raise UserError(
-                    f"none of the first {index + 1} {reader.what} can be used: name their columns "
-                    f"with {flags}, or mend them; the last problem: {problem}"
-                ) from None
-        if len(rows) == size:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
+                row = _row(records, reader, index)
+        except Damaged:
+            read: Any = None
+        else:
+            texts = [value for value in row.values.values() if isinstance(value, str | tuple)]
+            read = [row.id, row.shown, texts]
+        digest.update(json.dumps([index, read]).encode())
+    return digest.hexdigest()
 
 
 def _flags(reader: DocumentReader) -> list[str]:

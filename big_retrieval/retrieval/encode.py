@@ -111,16 +111,18 @@ def encoded(
     reader: DocumentReader,
     size: int,
     encode: Callable[[Sequence[DocumentRow]], Any],
+    span: range | None = None,
 ) -> Iterator[tuple[list[DocumentRow], Any]]:
-    """Reads and encodes all records, and shows the progress.
+    """Reads and encodes records, and shows the progress.
 
     Records that cannot be read or encoded are skipped and counted; a message names the first.
 
     Args:
       records: documents or queries.
       reader: which columns are read.
-      size: rows encoded at a time.
+      size: records that are read and encoded at a time.
       encode: of rows; raises `Damaged`.
+      span: as in `documents.read`.
 
     Yields:
       Rows, and what `encode` makes of them.
@@ -128,8 +130,9 @@ def encoded(
     Raises:
       UserError: no record can be used.
     """
-    skipped, progress = SkippedRecords(reader.what), ProgressCounter(reader.what, len(records))
-    for rows in read(records, reader, size, skipped):
+    total = len(records) if span is None else len(span)
+    skipped, progress = SkippedRecords(reader.what), ProgressCounter(reader.what, total)
+    for rows in read(records, reader, size, skipped, span):
         try:
             found = encode(rows)
         except Damaged:  # one of them, which is found one by one
@@ -139,7 +142,7 @@ def encoded(
             found = encode(rows)
         yield rows, found
         progress.add(len(rows), skipped.count)
-    skipped.check(len(records))
+    skipped.check(total)
     progress.close()
     skipped.close()
 

@@ -52,6 +52,12 @@ class TextsWriter:
         self._bytes.append(np.frombuffer(b"".join(parts), np.uint8))
         self._ends.append(ends)
 
+    def extend(self, texts: "StoredTexts") -> None:
+        """Appends all texts of two other files."""
+        before = self._bytes.rows
+        self._bytes.append(texts.bytes)
+        self._ends.append(before + texts.ends)
+
     def __enter__(self) -> "TextsWriter":
         return self
 
@@ -71,27 +77,31 @@ class StoredTexts(Sequence[str]):
       folder: of the files that `TextsWriter` wrote.
       name: of the texts.
 
+    Attributes:
+      bytes: UTF-8 of all texts, uint8, mapped into memory.
+      ends: int64 [n], where each text ends in them.
+
     Raises:
       UserError: a file is missing or they do not fit together.
     """
 
     def __init__(self, folder: Path, name: str):
-        self._bytes = open_array(folder / f"{name}.npy", np.uint8)
-        self._ends = open_array(folder / f"{name}_ends.npy", np.int64)
-        if len(self._ends) and self._ends[-1] != len(self._bytes):
+        self.bytes = open_array(folder / f"{name}.npy", np.uint8)
+        self.ends = open_array(folder / f"{name}_ends.npy", np.int64)
+        if len(self.ends) and self.ends[-1] != len(self.bytes):
             raise UserError(
                 f"{folder / name}.npy and {name}_ends.npy do not fit; build the index again."
             )
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.ends)
 
     def __getitem__(self, number: Any) -> str:
         number = int(number)
         if not 0 <= number < len(self):
             raise IndexError(f"there are texts 0 to {len(self) - 1}, not {number}.")
-        start = int(self._ends[number - 1]) if number else 0
-        return self._bytes[start : int(self._ends[number])].tobytes().decode("utf-8", "replace")
+        start = int(self.ends[number - 1]) if number else 0
+        return self.bytes[start : int(self.ends[number])].tobytes().decode("utf-8", "replace")
 
     def many(self, numbers: Iterable[int]) -> list[str]:
         """The texts of some numbers; negative numbers, which stand for no text, are left out."""

@@ -1,6 +1,7 @@
 """The folder of an index: what is in it, how it is finished, how it is checked.
 
     index.json       what the index is (`About`)
+    origin.json      what it was made from (`making.origin`), where `big-retrieval index` made it
     manifest.json    size and SHA-256 of every other file; written last
     ids.npy, ids_ends.npy            ids of the documents, by number (`files.Texts`)
     texts.npy, texts_ends.npy        the beginning of each document's text, to be shown
@@ -21,7 +22,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.io import durable, manifest
 from big_retrieval.runtime import locks
 
-ABOUT = "index.json"
+ABOUT, ORIGIN = "index.json", "origin.json"
 MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 3  # of the format
 INVERTED, DENSE = "inverted", "dense"
@@ -93,14 +94,19 @@ def check_same(folder: Path, opened: bytes) -> None:
         )
 
 
+def check_free(folder: Path) -> None:
+    """Raises a UserError where there is something that is not an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--out {folder} exists and is not empty; give a new folder.")
+
+
 def begin(folder: Path) -> Path:
     """Makes the empty folder that an index is written to until `finish` gives it its name.
 
     Raises:
       UserError: the index's folder, or the one to write to, exists already.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder} exists and is not empty; give a new folder.")
+    check_free(folder)
     target = folder.resolve()  # a link to an empty folder stays a link
     partial = target.with_name(target.name + ".partial")
     if (partial / MARK).exists() or (partial / ABOUT).exists():

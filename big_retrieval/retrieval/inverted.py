@@ -8,7 +8,7 @@ that share no term with a query are never looked at, nor found.
 
 import dataclasses
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from big_retrieval.io.npy import ArrayWriter
 from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts, open_array
 from big_retrieval.retrieval.folder import INVERTED, REBUILD, About
-from big_retrieval.retrieval.runs import Runs, checked
+from big_retrieval.retrieval.runs import Part, Run, Runs, check_number, checked, merged
 
 MEMORY = 512 * 2**20  # bytes that building works with
 SHORT = 16  # a query is short where its lists hold less than one entry in so many documents
@@ -50,21 +50,66 @@ def build(
     runs = Runs(folder, about.terms, memory)
     for rows in batches:
         runs.add(_stored(rows, about.values))
-    binary = about.values == BINARY
+    runs.spill()
+    about = dataclasses.replace(about, kind=INVERTED, documents=runs.documents)
+    return _write(folder, runs.merge(), runs.entries, about)
+
+
+def join(folder: Path, parts: Sequence[tuple[Path, About]], *, memory: int = MEMORY) -> About:
+    """Writes the arrays of the inverted index of all documents of several indexes.
+
+    They are those that `build` would write for all documents: an index is a run of its documents.
+
+    Args:
+      folder: as in `build`.
+      parts: folders of indexes of consecutive documents, of one kind, and what they are.
+      memory: as in `build`.
+
+    Returns:
+      The description of the whole index.
+    """
+    first = parts[0][1]
+    runs = [
+        Run(
+            about.documents,
+            pointers=path / "pointers.npy",
+            documents=path / "documents.npy",
+            values=None if about.values == BINARY else path / "values.npy",
+        )
+        for path, about in parts
+    ]
+    entries = np.zeros(first.terms, np.int64)
+    for run in runs:
+        entries += np.diff(open_array(run.pointers, np.int64))
+    about = dataclasses.replace(first, documents=sum(run.rows for run in runs))
+    check_number(about.documents)
+    return _write(folder, merged(runs, entries, memory), entries, about)
+
+
+def _write(folder: Path, parts: Iterator[Part], entries: np.ndarray, about: About) -> About:
+    """Writes the arrays of an index.
+
+    Args:
+      folder: of the index.
+      parts: values of all terms, one term behind the other.
+      entries: int64 [V], values of every term.
+      about: the index, but for the number of entries.
+
+    Returns:
+      `about` with the number of entries.
+    """
     with ArrayWriter(folder / "documents.npy", np.int32) as documents:
-        if binary:
-            for numbers, _ in runs.merge():
+        if about.values == BINARY:
+            for numbers, _ in parts:
                 documents.append(numbers)
         else:
             with ArrayWriter(folder / "values.npy", about.values) as values:
-                for numbers, found in runs.merge():
+                for numbers, found in parts:
                     documents.append(numbers)
                     values.append(found)
     with ArrayWriter(folder / "pointers.npy", np.int64) as pointers:
-        pointers.append(np.concatenate([[0], np.cumsum(runs.entries)]))  # [V + 1]
-    return dataclasses.replace(
-        about, kind=INVERTED, documents=runs.documents, entries=documents.rows
-    )
+        pointers.append(np.concatenate([[0], np.cumsum(entries)]))  # [V + 1]
+    return dataclasses.replace(about, entries=documents.rows)
 
 
 def _stored(rows: sparse.csr_array, values: str) -> sparse.csr_array:

@@ -323,7 +323,7 @@ def test_wishes_that_cannot_be(place: Path, model: str, changes: dict, words: st
 
 
 def test_ids_twice_far_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("big_retrieval.retrieval.making.TEXTS", 2)
+    monkeypatch.setattr("big_retrieval.retrieval.preparing.TEXTS", 2)
     path = place / "far.jsonl"
     path.write_text("".join(json.dumps({"id": i % 5, "captions": "a"}) + "\n" for i in range(6)))
     with pytest.raises(UserError, match="the documents 0 and 5 have the id '0'"):

@@ -35,7 +35,7 @@ def test_a_text_or_a_title_that_no_tokenizer_bears_is_left_out(model, monkeypatc
         records=range(4), reader=types.SimpleNamespace(images=(), what="documents"),
         config=types.SimpleNamespace(fields={"text": types.SimpleNamespace(length=9)}),
         words=types.SimpleNamespace(bag=bag), model=object() if model else None,
-        fields={"text": 1.0},
+        fields={"text": 1.0}, span=range(4),
     )  # fmt: skip
     ((ids, rows, found),) = making._encoded(work)
     assert ids == [row.id for row in rows] == ["w", "z"]
