@@ -50,7 +50,7 @@ def _nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
 COMMANDS = [  # module, its flags, words; the lock
     ("main", {}, (), "out/folder.lock"),
     ("main", {"plan": True}, (), "out/plan.json.lock"),
-    ("index", {"run": "run", "data": "d.jsonl"}, (), "out.lock"),
+    ("index", {"run": "run", "data": "d.jsonl", "part": ""}, (), "out.lock"),
     ("mine", {"bm25": True, "data": "d.jsonl"}, (), "out.lock"),
     ("data", {}, ("convert",), "out/folder.lock"),
     ("data", {}, ("split",), "out/folder.lock"),
