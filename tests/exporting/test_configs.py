@@ -8,6 +8,8 @@ import functools
 import importlib
 import os
 import pkgutil
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,13 @@ EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no targ
     ("splade_msmarco", "passage"): BOTH,
     ("splade_msmarco", "query"): BOTH,
 }
+IMAGES = """\
+import numpy
+from PIL import Image
+
+image = Image.fromarray(numpy.zeros((40, 50, 3), numpy.uint8))
+images = [image]
+"""
 CASES = [(name, field, to) for (name, field), targets in EXPORTABLE.items() for to in targets]
 
 
@@ -98,3 +107,9 @@ def test_the_libraries_compute_the_same(name: str, field: str, to: str, tmp_path
     out = tmp_path / "out"
     certificate = export(random_model(name), to=to, out=out, fields=fields, python=PYTHON)
     assert certificate.status == VERIFIED, certificate.reason
+    # The lines of the model card run as they are.
+    found = re.search(r"```python\n(.*?)```", (out / "README.md").read_text(), re.S)
+    assert found is not None
+    program = IMAGES + found[1].replace("FOLDER", str(out))
+    done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
