@@ -14,6 +14,7 @@ at ten times a second, memory where Linux tells it.
 
 import argparse
 import contextlib
+import os
 import tempfile
 import threading
 import time
@@ -86,11 +87,12 @@ def _held() -> int:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files below a folder."""
+    """Bytes of the files below a folder, in which another thread may be removing files."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # removed in this moment
-            total += path.stat().st_size if path.is_file() else 0
+    for parent, _, names in os.walk(folder):  # which passes over what has been removed
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 
