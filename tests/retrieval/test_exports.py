@@ -1,6 +1,8 @@
 """Documents in the formats of other tools, read by these tools where they are installed."""
 
 import json
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,15 @@ def test_qdrant_has_no_geodesic_distance(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="topology 'geodesic' does not; use --format=npz"):
         exports.write("qdrant", tmp_path, ExportedDocuments(encoded(), topology="geodesic"))
+
+
+def test_the_program_for_qdrant_asks_for_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports.write("qdrant", tmp_path, ExportedDocuments(batches(random_rows(5, 3, 1, 0)), WORDS))
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    with pytest.raises(SystemExit, match=r"^upload.py needs .*: pip install qdrant-client$"):
+        runpy.run_path(str(tmp_path / "upload.py"))
 
 
 def test_seismic(tmp_path: Path) -> None:
