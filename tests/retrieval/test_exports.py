@@ -104,8 +104,9 @@ def test_the_program_for_qdrant_asks_for_its_client(
 ) -> None:
     exports.write("qdrant", tmp_path, ExportedDocuments(batches(random_rows(5, 3, 1, 0)), WORDS))
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    monkeypatch.setattr(sys, "argv", ["upload.py", "--path=x"])
     with pytest.raises(SystemExit, match=r"^upload.py needs .*: pip install qdrant-client$"):
-        runpy.run_path(str(tmp_path / "upload.py"))
+        runpy.run_path(str(tmp_path / "upload.py"), run_name="__main__")
 
 
 def test_seismic(tmp_path: Path) -> None:
