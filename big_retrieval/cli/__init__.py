@@ -114,6 +114,17 @@ def fail(problem: Exception) -> None:
     os._exit(2)
 
 
+def require(*wanted: tuple[flags.FlagHolder, str]) -> None:
+    """Raises a UserError for the first flag that is not given.
+
+    Args:
+      *wanted: flags, each with what it names.
+    """
+    for flag, what in wanted:
+        if not flag.value:
+            raise UserError(f"--{flag.name} is missing: {what}.")
+
+
 @contextlib.contextmanager
 def owning(lock: Path, of: Path, flag: str = "--out", *, wait: bool = False) -> Iterator[None]:
     """A context in which no other command writes to an output; --wait waits for one that does.

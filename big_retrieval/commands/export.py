@@ -39,13 +39,11 @@ def main(*words: str) -> None:
             raise UserError("say what to verify: big-retrieval export verify FOLDER.")
         _verify(Path(words[1]))
         return
-    for flag, what in (
+    cli.require(
         (RUN, "the run or checkpoint folder of the model"),
         (TO, "the library: open_clip, transformers or sentence-transformers"),
         (OUT, "the folder to write"),
-    ):
-        if not flag.value:
-            raise UserError(f"--{flag.name} is missing: {what}.")
+    )
     out = Path(str(OUT.value))
     with cli.owning(locks.beside(out), out):
         _export(out)

@@ -66,13 +66,11 @@ BATCH = flags.DEFINE_integer("batch_size", 64, "Rows encoded at a time", lower_b
 
 def main() -> None:
     """Makes what the flags ask for."""
-    for flag, what in (
+    cli.require(
         (RUN, "the run or checkpoint folder of the model"),
         (DATA, "files of documents"),
         (OUT, "the folder to write"),
-    ):
-        if not flag.value:
-            raise UserError(f"--{flag.name} is missing: {what}.")
+    )
     if QUANTISE.value is not None and (FORMAT.value != "lucene" or QUANTISE.value <= 0):
         raise UserError("--quantise is a number above 0 and goes with --format=lucene.")
     out = Path(str(OUT.value))

@@ -141,8 +141,7 @@ def _steps(
             heartbeat.beat(step)
             previous = out["loss"]
             progress.step(batches.lap())
-            common = run.interval_ends("eval_every", step)
-            due = evals.due(config, step, run.total_steps, common)
+            due = _due(run, step)
             stopping = stop.requested(step) or step == steps.stop
             logging = step % config.log_every == 0 or step == run.total_steps
             saving = run.interval_ends("checkpoint_every", step) or stopping
@@ -204,6 +203,11 @@ def _evaluate(
     return found
 
 
+def _due(run: TrainingRun, step: int) -> set[str]:
+    """The evaluators that run after a step."""
+    return evals.due(run.config, step, run.total_steps, run.interval_ends("eval_every", step))
+
+
 def _is_final(run: TrainingRun, step: int) -> bool:
     """Whether the numbers of the end are those of this step, whatever the others gave."""
     return step == run.total_steps and run.config.final_weights == "last"
@@ -230,8 +234,6 @@ def _evaluate_late(
 ) -> None:
     """Evaluates a restored step whose evaluation had failed, as the uninterrupted run would."""
     with parallel.use(run.parts.mesh):
-        common = run.interval_ends("eval_every", step)
-        due = evals.due(run.config, step, run.total_steps, common)
         final = _is_final(run, step)
-        found = _evaluate(run, state, step, due, metrics, extras, final=final)
+        found = _evaluate(run, state, step, _due(run, step), metrics, extras, final=final)
     checkpoints.save(step, state, run.meta(step, found))
