@@ -17,15 +17,14 @@ from absl import flags
 
 from big_retrieval import cli
 from big_retrieval.errors import UserError
+from big_retrieval.exporting import TARGETS
 from big_retrieval.runtime import locks
 
 WORDS = 2
 LOG = True
 WITHOUT = ("config", "workdir")
 RUN = flags.DEFINE_string("run", None, "Run or checkpoint folder of the model")
-TO = flags.DEFINE_enum(
-    "to", None, ("open_clip", "transformers", "sentence-transformers"), "The library"
-)
+TO = flags.DEFINE_enum("to", None, tuple(TARGETS), "The library")
 OUT = flags.DEFINE_string("out", None, "The folder to write")
 FIELD = flags.DEFINE_list("field", [], "Of the model, whose encoder is exported; all by default")
 PYTHON = flags.DEFINE_string("python", "", "Python of an environment that has the library")
@@ -41,7 +40,7 @@ def main(*words: str) -> None:
         return
     cli.require(
         (RUN, "the run or checkpoint folder of the model"),
-        (TO, "the library: open_clip, transformers or sentence-transformers"),
+        (TO, f"the library, one of {', '.join(TARGETS)}"),
         (OUT, "the folder to write"),
     )
     out = Path(str(OUT.value))

@@ -1,0 +1,11 @@
+"""Trained models as folders that other libraries open, with a certificate.
+
+`TARGETS` has the names of the libraries, without importing what writes their folders.
+"""
+
+# --to -> the class that writes the folder, in a module of this package.
+TARGETS = {
+    "open_clip": "open_clip:OpenClip",
+    "transformers": "hugging_face:Transformers",
+    "sentence-transformers": "sentence_transformers:SentenceTransformers",
+}

@@ -27,6 +27,7 @@ from big_retrieval.inference.load import put_together
 from big_retrieval.interop.files import read_json
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
+from big_retrieval.runtime.building import MARK
 
 CERTIFICATE, STORED = "certificate.json", "certificate.npz"
 TOLERANCE = 1e-5  # of float32
@@ -177,7 +178,7 @@ def _sha256(values: np.ndarray) -> str:
 def _files(folder: Path) -> dict[str, str]:
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in found}
-    others = (CERTIFICATE, "README.md", ".building")
+    others = (CERTIFICATE, "README.md", MARK)
     return {name: sha256_file(path) for name, path in names.items() if name not in others}
 
 

@@ -2,25 +2,25 @@
 
 import itertools
 import logging
+import pkgutil
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from big_retrieval import exporting
 from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.card import write_card
 from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED, Certificate
-from big_retrieval.exporting.hugging_face import Transformers
-from big_retrieval.exporting.open_clip import OpenClip
 from big_retrieval.exporting.parts import Exported, take_apart
-from big_retrieval.exporting.sentence_transformers import SentenceTransformers
 from big_retrieval.exporting.target import ExportTarget, text_problems
 from big_retrieval.inference.load import TrainedModel
-from big_retrieval.retrieval.folder import begin, give_name
+from big_retrieval.runtime.building import begin, give_name
 
 log = logging.getLogger(__name__)
 TARGETS: dict[str, ExportTarget] = {
-    target.name: target for target in (OpenClip(), Transformers(), SentenceTransformers())
+    name: pkgutil.resolve_name(f"{exporting.__name__}.{place}")(name)
+    for name, place in exporting.TARGETS.items()
 }
 
 
@@ -37,7 +37,7 @@ def export(
 
     Args:
       model: of `load` or `import_model`.
-      to: "open_clip", "transformers" or "sentence-transformers".
+      to: a name of `exporting.TARGETS`, such as "transformers".
       out: the folder to write; new or empty.
       fields: those whose encoder is exported; (): all of the model's.
       python: the interpreter of an environment that has the library with PyTorch; "": this one.
@@ -58,7 +58,7 @@ def export(
     if problem is not None:
         raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
     program = certificates.interpreter(python)
-    partial = begin(folder)
+    partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
         write_card(subject, target, license, partial)

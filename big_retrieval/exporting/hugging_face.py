@@ -76,7 +76,6 @@ _UNIT = "\nembeddings = embeddings / embeddings.norm(dim=-1, keepdim=True)"
 class Transformers(ExportTarget):
     """Folders of transformers."""
 
-    name: ClassVar[str] = "transformers"
     packages: ClassVar[tuple[str, ...]] = ("transformers", "torch", "tokenizers", "safetensors")
     tags: ClassVar[tuple[str, ...]] = ("transformers",)
 

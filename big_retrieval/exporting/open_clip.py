@@ -22,7 +22,6 @@ VOCABULARY = 49_408  # ids of CLIP's tokenizer, which open_clip takes unless it 
 class OpenClip(ExportTarget):
     """Folders of open_clip."""
 
-    name: ClassVar[str] = "open_clip"
     packages: ClassVar[tuple[str, ...]] = ("open_clip_torch", "torch", "transformers")
     tags: ClassVar[tuple[str, ...]] = ("open_clip", "clip")
 

@@ -21,7 +21,6 @@ _ACTIVATIONS = {ours: theirs for theirs, ours in SPLADE.items()}
 class SentenceTransformers(ExportTarget):
     """Folders of sentence-transformers."""
 
-    name: ClassVar[str] = "sentence-transformers"
     packages: ClassVar[tuple[str, ...]] = (
         "sentence-transformers",
         "transformers",

@@ -24,9 +24,11 @@ class ExportTarget:
       tags: of the model card.
     """
 
-    name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     tags: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def problems(self, model: Exported) -> Iterator[str]:
         """What the target cannot hold, as the object of a sentence; nothing: it can hold all.

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from big_retrieval.errors import UserError
-from big_retrieval.io import durable, manifest
-from big_retrieval.runtime import locks
+from big_retrieval.io import manifest
+from big_retrieval.runtime import building
 
 ABOUT, ORIGIN = "index.json", "origin.json"
-MARK = ".building"  # in a folder that may be removed: a build began there
 VERSION = 3  # of the format
 INVERTED, DENSE = "inverted", "dense"
 SMALL = 16 * 2**20  # bytes up to which a file's checksum is verified whenever an index is opened
@@ -94,53 +93,16 @@ def check_same(folder: Path, opened: bytes) -> None:
         )
 
 
-def check_free(folder: Path) -> None:
-    """Raises a UserError where there is something that is not an empty folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder} exists and is not empty; give a new folder.")
-
-
 def begin(folder: Path) -> Path:
-    """Makes the empty folder that an index is written to until `finish` gives it its name.
-
-    Raises:
-      UserError: the index's folder, or the one to write to, exists already.
-    """
-    check_free(folder)
-    target = folder.resolve()  # a link to an empty folder stays a link
-    partial = target.with_name(target.name + ".partial")
-    if (partial / MARK).exists() or (partial / ABOUT).exists():
-        durable.remove(partial)  # of a build that was interrupted
-    if partial.exists():
-        raise UserError(f"{partial} exists and is needed to build --out {folder}; remove it.")
-    durable.make_folder(partial.parent)
-    partial.mkdir()
-    (partial / MARK).touch()
-    return partial
+    """`building.begin` of an index, which a killed build may have left without a mark."""
+    return building.begin(folder, ABOUT)
 
 
 def finish(partial: Path, folder: Path, about: About | None = None) -> None:
     """Writes index.json and the manifest durably, and gives the folder its name."""
     if about is not None:
         (partial / ABOUT).write_bytes(manifest.to_json(dataclasses.asdict(about)))
-    (partial / MARK).unlink()  # before the manifest, which would list it
-    manifest.write_manifest(partial)
-    _rename(partial, folder)
-
-
-def give_name(partial: Path, folder: Path) -> None:
-    """As `finish`, for a folder that is no index and needs no manifest."""
-    (partial / MARK).unlink()
-    durable.sync_tree(partial)
-    _rename(partial, folder)
-
-
-def _rename(partial: Path, folder: Path) -> None:
-    locks.check()
-    target = folder.resolve()
-    if target.exists():
-        target.rmdir()  # empty, as `begin` saw
-    durable.replace(partial, target)
+    building.give_name(partial, folder, listed=True)
 
 
 def open_folder(folder: Path, *, verify: bool = False) -> About:

@@ -21,6 +21,7 @@ from big_retrieval.retrieval.files import StoredTexts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, INVERTED, ORIGIN, About
 from big_retrieval.retrieval.preparing import IndexOptions, IndexWork, block, origin, prepare
 from big_retrieval.retrieval.vocabulary import normalises
+from big_retrieval.runtime import building
 
 log = logging.getLogger(__name__)
 OWN_IDS = "give each its own, or name another column with --id"
@@ -62,7 +63,7 @@ def write(work: IndexWork, out: Path) -> About | None:
     Returns:
       What the index is; None where other files than those of an index are asked for.
     """
-    folder.check_free(out)
+    building.check_free(out)
     options = work.options
     if not options.binary:
         weights = load.restore_weights(work.checkpoint, work.config)

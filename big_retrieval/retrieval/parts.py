@@ -27,6 +27,7 @@ from big_retrieval.retrieval import folder as folders
 from big_retrieval.retrieval.files import StoredTexts, TextsWriter
 from big_retrieval.retrieval.folder import DENSE, ORIGIN, About
 from big_retrieval.retrieval.preparing import IndexOptions, block, origin, prepare
+from big_retrieval.runtime import building
 
 log = logging.getLogger(__name__)
 WHAT = {"model": "another model or checkpoint", "documents": "other documents"}
@@ -115,7 +116,7 @@ def make_part(options: IndexOptions, part: IndexPart) -> list[IndexPart]:
     if _origin(options.out) == made_from:
         log.info(f"all parts of {options.out} have been joined already")
         return []
-    folders.check_free(options.out)
+    building.check_free(options.out)
     work = replace(work, span=part.span(len(work.records), block(work)))
     own = part.folder(options.out)
     _check_others(own.parent, part, made_from)

@@ -10,7 +10,7 @@ from big_retrieval.io.manifest import to_json
 from big_retrieval.report.html import document, tag
 from big_retrieval.report.numbers import labelled, number
 from big_retrieval.report.scatter import Dot, DotGroup, Scatter, draw
-from big_retrieval.retrieval import folder as folders
+from big_retrieval.runtime import building
 from big_retrieval.tradeoff import measure
 from big_retrieval.tradeoff.measure import TradeoffOptions
 from big_retrieval.tradeoff.systems import BM25
@@ -42,13 +42,13 @@ def make(options: TradeoffOptions, out: Path) -> None:
       UserError: what `measure` raises, or the folder is not empty.
     """
     evaluators = measure.check(options)
-    partial = folders.begin(out)
+    partial = building.begin(out)
     try:
         (partial / WORK).mkdir()
         report = measure.measure(options, evaluators, partial / WORK)
         shutil.rmtree(partial / WORK)
         write(report, partial)
-        folders.give_name(partial, out)
+        building.give_name(partial, out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)  # indexes can be large
         raise

@@ -16,7 +16,7 @@ from big_retrieval.retrieval import open_index
 from big_retrieval.retrieval.files import StoredTexts, TextsWriter, open_array
 from big_retrieval.retrieval.folder import About
 from big_retrieval.retrieval.searching import IndexSearcher
-from big_retrieval.runtime import locks
+from big_retrieval.runtime import building, locks
 from tests.retrieval.index_cases import make_inverted, random_rows
 
 
@@ -199,7 +199,7 @@ def test_out_may_be_a_link_to_an_empty_folder(tmp_path: Path) -> None:
 
 def test_a_build_that_was_killed_at_its_very_end_is_begun_anew(tmp_path: Path) -> None:
     partial = folders.begin(tmp_path / "index")
-    (partial / folders.MARK).unlink()  # `finish` does so before it computes all checksums
+    (partial / building.MARK).unlink()  # `finish` does so before it computes all checksums
     (partial / folders.ABOUT).write_text("{}")
     assert not (folders.begin(tmp_path / "index") / folders.ABOUT).exists()
 
