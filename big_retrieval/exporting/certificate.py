@@ -6,13 +6,7 @@ the comparison needs nothing but the folder and a Python that has the library.
 
 import dataclasses
 import hashlib
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from big_retrieval.errors import UserError
-from big_retrieval.exporting import theirs
+from big_retrieval.exporting.library import Answer, Job, ask
 from big_retrieval.exporting.parts import Exported
 from big_retrieval.inference.fingerprint import params_sha256, versions
 from big_retrieval.inference.load import put_together
@@ -33,7 +27,6 @@ CERTIFICATE, STORED = "certificate.json", "certificate.npz"
 TOLERANCE = 1e-5  # of float32
 VERIFIED, UNVERIFIED, FAILED = "verified", "unverified", "failed"
 COUNT = 16  # inputs of a field
-SECONDS = 1800.0  # that the other process may take
 TEXTS = (
     "",
     "a",
@@ -215,15 +208,38 @@ def complete(certificate: Certificate, folder: Path, python: str) -> Certificate
     Args:
       certificate: of `begin` or `read`.
       folder: of the export.
-      python: of `interpreter`.
+      python: of `library.interpreter`.
     """
+    return complete_all([(certificate, folder)], python)[0]
+
+
+def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
+    """`complete` of several exports, in one process of the library."""
+    jobs = [
+        Job(folder, certificate.request, _stored(certificate, folder, "inputs"))
+        for certificate, folder in exports
+    ]
+    answers = ask(jobs, python)
+    return [
+        _completed(certificate, folder, answer)
+        for (certificate, folder), answer in zip(exports, answers, strict=True)
+    ]
+
+
+def _stored(certificate: Certificate, folder: Path, what: str) -> dict[str, np.ndarray]:
+    """Field -> what is stored of it: its "inputs" or our "embeddings" of them."""
     with np.load(folder / STORED, allow_pickle=False) as file:
-        stored = {name: file[name] for name in file.files}
-    inputs = {name: stored[f"inputs/{name}"] for name in certificate.fields}
-    outputs, found, problem, status = _run(certificate, folder, python, inputs)
+        return {name: file[f"{what}/{name}"] for name in certificate.fields}
+
+
+def _completed(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
+    """The certificate with what the library has computed, written."""
+    ours, problem, status = _stored(certificate, folder, "embeddings"), answer.problem, VERIFIED
+    if problem:
+        status = UNVERIFIED if answer.missing else FAILED
     fields, limit = {}, certificate.tolerance
     for name, entry in certificate.fields.items():
-        difference = _difference(stored[f"embeddings/{name}"], outputs.get(name))
+        difference = difference_of(ours[name], answer.embeddings.get(name))
         fields[name] = {**entry, "difference": difference}
         if not problem and (difference is None or difference > limit):
             status = FAILED
@@ -234,14 +250,14 @@ def complete(certificate: Certificate, folder: Path, python: str) -> Certificate
         status=status,
         reason=problem,
         fields=fields,
-        versions={**certificate.versions, "theirs": found},
+        versions={**certificate.versions, "theirs": answer.versions},
     )
     if status != UNVERIFIED or certificate.status == UNVERIFIED:  # else it knows more already
         done.write(folder)
     return done
 
 
-def _difference(ours: np.ndarray, other: np.ndarray | None) -> float | None:
+def difference_of(ours: np.ndarray, other: np.ndarray | None) -> float | None:
     """The largest difference, by the largest value where that is above 1.
 
     None: there is nothing to compare, or other shapes, or no numbers.
@@ -250,51 +266,3 @@ def _difference(ours: np.ndarray, other: np.ndarray | None) -> float | None:
         return None
     found = float(np.max(np.abs(ours - other)) / max(1.0, float(np.max(np.abs(ours)))))
     return found if np.isfinite(found) else None
-
-
-def _run(
-    certificate: Certificate, folder: Path, python: str, inputs: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, str], str, str]:
-    """Embeddings by the other process, versions there, and what was wrong with the status then."""
-    with tempfile.TemporaryDirectory() as place:
-        here = Path(place)
-        # A copy, since the script's folder is where Python looks for modules first.
-        shutil.copy(theirs.__file__, here / "theirs.py")
-        (here / "request.json").write_bytes(to_json(dict(certificate.request)))
-        arrays: Any = inputs
-        np.savez(here / "inputs.npz", **arrays)
-        names = ("theirs.py", str(folder.resolve()), "request.json", "inputs.npz", "outputs.npz")
-        offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-        try:
-            done = subprocess.run(
-                [python, *names], cwd=here, env={**os.environ, **offline}, capture_output=True,
-                text=True, timeout=SECONDS, check=False,
-            )  # fmt: skip
-        except OSError as problem:
-            return {}, {}, f"{python} cannot be started ({problem.strerror})", UNVERIFIED
-        except subprocess.TimeoutExpired:
-            return {}, {}, f"{python} took more than {SECONDS:.0f} s", FAILED
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
-        if done.returncode == theirs.MISSING:
-            return {}, {}, f"{python} lacks the target library ({last})", UNVERIFIED
-        if done.returncode:
-            return {}, {}, f"{python} could not use the folder ({last})", FAILED
-        with np.load(here / "outputs.npz", allow_pickle=False) as file:
-            outputs = {name: file[name] for name in file.files}
-        found = json.loads((here / "outputs.npz.json").read_text())
-        return outputs, {"interpreter": python, **found}, "", VERIFIED
-
-
-def interpreter(python: str) -> str:
-    """The program that `--python` names, from any folder; this Python where it is "".
-
-    Raises:
-      UserError: there is no such program.
-    """
-    found = shutil.which(python or sys.executable)
-    if found is None:
-        raise UserError(
-            f"--python {python} cannot be started: give the interpreter of an environment that has "
-            "the target library."
-        )
-    return os.path.abspath(found)  # links, such as those of environments, stay links

@@ -12,6 +12,7 @@ from big_retrieval.errors import UserError
 from big_retrieval.exporting import certificate as certificates
 from big_retrieval.exporting.card import write_card
 from big_retrieval.exporting.certificate import FAILED, UNVERIFIED, VERIFIED, Certificate
+from big_retrieval.exporting.library import interpreter
 from big_retrieval.exporting.parts import Exported, take_apart
 from big_retrieval.exporting.target import ExportTarget, text_problems
 from big_retrieval.inference.load import TrainedModel
@@ -51,13 +52,31 @@ def export(
       UserError: the target cannot hold the model, the folder holds something else, or the library
         gives other embeddings; of these only the last leaves a folder.
     """
+    program = interpreter(python)
+    written = write(model, to=to, out=out, fields=fields, license=license)
+    done = _completed(written, Path(out), program)
+    if done.status == UNVERIFIED:
+        log.warning(
+            f"unverified: {done.reason}; to verify: big-retrieval export verify {out} --python=PATH"
+        )
+    return done
+
+
+def write(
+    model: TrainedModel,
+    *,
+    to: str,
+    out: str | Path,
+    fields: Sequence[str] = (),
+    license: str = "unknown",
+) -> Certificate:
+    """The first half of `export`: writes the folder, whose certificate is "unverified"."""
     if to not in TARGETS:
         raise UserError(f"--to is {to!r}; known: {', '.join(TARGETS)}.")
     target, subject, folder = TARGETS[to], take_apart(model, fields), Path(out)
     problem = _problem(target, subject)
     if problem is not None:
         raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
-    program = certificates.interpreter(python)
     partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
@@ -69,13 +88,7 @@ def export(
         raise
     give_name(partial, folder)
     log.info(f"written to {folder}")
-    done = _completed(written, folder, program)
-    if done.status == UNVERIFIED:
-        log.warning(
-            f"unverified: {done.reason}; to verify: big-retrieval export verify {folder} "
-            "--python=PATH"
-        )
-    return done
+    return written
 
 
 def verify(folder: str | Path, *, python: str = "") -> Certificate:
@@ -93,7 +106,7 @@ def verify(folder: str | Path, *, python: str = "") -> Certificate:
         library, or other embeddings.
     """
     place = Path(folder)
-    program = certificates.interpreter(python)
+    program = interpreter(python)
     done = _completed(certificates.read(place), place, program)
     if done.status == UNVERIFIED:
         raise UserError(f"{place} was not compared: {done.reason}; name another as --python.")

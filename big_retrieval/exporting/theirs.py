@@ -1,11 +1,11 @@
 """Computes embeddings with another library, in a process that has it and nothing of ours.
 
-    python theirs.py FOLDER REQUEST INPUTS OUTPUTS
+    python theirs.py JOBS
 
-FOLDER is an export, REQUEST a JSON file that says how embeddings come out of the model, INPUTS and
-OUTPUTS are .npz files with an array for each field: texts, or images uint8 [n, S, S, 3]; and
-embeddings float32 [n, N]. What was imported is written beside OUTPUTS as JSON. The process ends
-with status 3 where the library is missing.
+JOBS is a JSON file, a list of {"folder", "request", "inputs", "outputs"}: an export, how embeddings
+come out of the model, and two .npz files with an array for each field: texts, or images uint8
+[n, S, S, 3]; and embeddings float32 [n, N]. Beside `outputs`, <outputs>.json says which versions
+were imported, or what the problem was, and whether that is a missing library.
 """
 
 import importlib
@@ -17,38 +17,55 @@ from typing import Any
 
 import numpy as np
 
-MISSING = 3
 Named = Iterator[tuple[str, Any]]  # (field, embeddings [n, N], a tensor)
 
 
+class Missing(Exception):
+    """A library cannot be imported."""
+
+
 def main() -> None:
-    """Reads, computes, writes."""
-    folder, request_file, inputs_file, outputs_file = sys.argv[1:]
-    with open(request_file, encoding="utf-8") as file:
-        request = json.load(file)
-    with np.load(inputs_file, allow_pickle=False) as file:
-        inputs = {name: file[name] for name in file.files}
+    """Does all jobs, whatever becomes of each."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        jobs = json.load(file)
+    for job in jobs:
+        try:
+            told: dict[str, Any] = {"versions": work(**job)}
+        except Missing as problem:
+            told = {"problem": str(problem), "missing": True}
+        except Exception as problem:  # of the library, of any kind
+            told = {"problem": f"{type(problem).__name__}: {problem}"}
+        with open(job["outputs"] + ".json", "w", encoding="utf-8") as file:
+            json.dump(told, file)
+
+
+def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]:
+    """Computes and writes the embeddings of an export; gives distribution -> version."""
+    with np.load(inputs, allow_pickle=False) as file:
+        given = {name: file[name] for name in file.files}
     compute = {
         "transformers": with_transformers,
         "sentence-transformers": with_sentence_transformers,
         "open_clip": with_open_clip,
     }[request["to"]]
     library("torch").set_grad_enabled(False)
-    outputs: Any = {
-        name: np.asarray(found, np.float32) for name, found in compute(folder, request, inputs)
+    found: Any = {
+        name: np.asarray(each, np.float32) for name, each in compute(folder, request, given)
     }
-    np.savez(outputs_file, **outputs)
-    with open(outputs_file + ".json", "w", encoding="utf-8") as file:
-        json.dump({name: version(name) for name in request["packages"]}, file)
+    np.savez(outputs, **found)
+    return {name: version(name) for name in request["packages"]}
 
 
 def library(name: str) -> Any:
-    """A library; the process ends where it cannot be imported."""
+    """A library.
+
+    Raises:
+      Missing: it cannot be imported.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as problem:
-        print(problem, file=sys.stderr)
-        sys.exit(MISSING)
+        raise Missing(str(problem)) from problem
 
 
 def version(name: str) -> str:

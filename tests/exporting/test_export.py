@@ -245,11 +245,12 @@ def python_that(folder: Path, difference: str) -> Path:
     """A Python that has a library of ours: it gives the stored embeddings and a difference."""
     script = folder / f"library{difference}.py"
     script.write_text(
-        "import json, sys\nimport numpy as np\nfolder, _, _, out = sys.argv[2:]\n"
-        f"with np.load(folder + '/{certificates.STORED}') as file:\n"
+        "import json, sys\nimport numpy as np\n(job,) = json.load(open(sys.argv[2]))\n"
+        f"with np.load(job['folder'] + '/{certificates.STORED}') as file:\n"
         "    found = {k[11:]: file[k] for k in file.files if k.startswith('embeddings/')}\n"
-        f"np.savez(out, **{{k: x + {difference} for k, x in found.items()}})\n"
-        "json.dump({'library': '1.0'}, open(out + '.json', 'w'))\n"
+        f"np.savez(job['outputs'], **{{k: x + {difference} for k, x in found.items()}})\n"
+        "told = {'versions': {'library': '1.0'}}\n"
+        "json.dump(told, open(job['outputs'] + '.json', 'w'))\n"
     )
     program = folder / f"python{difference}"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
