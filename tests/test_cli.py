@@ -227,6 +227,11 @@ FILES: list[tuple[bytes, list[str]]] = [
         b"C\n    c.losses.far = {'type': 'farr', 'weight': 2.0}\n    return c\n",
         ["config.losses.far.type is 'farr'; it must be one of 'contrastive'"],
     ),
+    (
+        b"C\n    from big_retrieval import config\n    c.data = config.Graded()\n    return c\n",
+        [", line 5: the key 'data'", "wrap it: data = recipe.entry(config.Graded(), key=value)."],
+    ),
+    (b"C\n    c.topology = 3\n    return c\n", ["of the type int; it must be a str."]),
     (b"C\n    c.evals.test.evry = 2\n    return c\n", ["did you mean config.evals.test.every?"]),
 ]
 BEGIN = b"""from configs import quickstart

@@ -28,6 +28,7 @@ INSTEAD = {  # (command, flag that it does not take) -> what to do
     ("sweep", "config"): "the sweep file names the configs; leave it out.",
     ("sweep", "out"): "the folder of the runs is --workdir.",
     ("search", "k"): "--depth says how many documents are found.",
+    ("search", "top"): "--depth says how many documents are found.",
     ("search", "top_k"): "--depth says how many documents are found.",
     ("plan", "distributed"): "one process plans for all; leave it out.",
 }

@@ -15,6 +15,7 @@ from typing import Any
 import ml_collections
 from absl import flags
 
+from big_retrieval import config as configs
 from big_retrieval.config import Config, schema, shipped
 from big_retrieval.errors import UserError
 
@@ -24,6 +25,10 @@ NO_ENTRY = (
     "there is no key or entry {!r}; a new one, such as a second loss, is assigned as a whole "
     "(c.losses.name = recipe.entry(...)) before its keys are"
 )
+# What ml_collections says of a value of another type: the key, the value's type, the key's type.
+OTHER_TYPE = re.compile(r"override field '(\w+)'.* type <class '(.+?)'> .* <class '(.+?)'>$")
+NOT_OF_TYPE = "the key {!r} is set to a value of the type {}; it must be a {}"
+NO_GROUP = "the key {0!r} is set to a {1}; wrap it: {0} = recipe.entry(config.{1}(), key=value)"
 
 
 class ConfigFile(flags.ArgumentParser):
@@ -164,6 +169,9 @@ def mistake_in(file: str, problem: Exception) -> str:
         text = " ".join(str(cause).split())
         if isinstance(cause, AttributeError | KeyError):  # of a ConfigDict: "'key'" and a hint
             text = NO_ENTRY.format(text.strip(QUOTES)) if " " not in text else text
+        if isinstance(cause, TypeError) and (found := OTHER_TYPE.search(text)):
+            place = next(filter(None, map(_users_line, chain(problem))), file)
+            return f"{place}: {_other_type(*found.groups())}."
         if isinstance(cause, SyntaxError):
             line = f", line {cause.lineno}" if cause.lineno else ""
             return f"{cause.filename or file}{line} is not Python: {cause.msg}."
@@ -178,6 +186,14 @@ def mistake_in(file: str, problem: Exception) -> str:
         if text.startswith("get_config()"):
             return f"{file}: {text}; it must be get_config(arg: str = '')."
     return f"{file}: {type(problem).__name__}: {problem}"
+
+
+def _other_type(key: str, given: str, wanted: str) -> str:
+    """About a key that was set to a value of another type; types are names with their modules."""
+    given, wanted = (name.rpartition(".")[2] for name in (given, wanted))
+    if wanted == "ConfigDict" and given in vars(configs):
+        return NO_GROUP.format(key, given)
+    return NOT_OF_TYPE.format(key, given, wanted)
 
 
 def _users_line(problem: BaseException) -> str | None:
