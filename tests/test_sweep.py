@@ -32,7 +32,7 @@ from big_retrieval.sweep.check import check_all, configurations
 from tests.helpers import ROOT, command, environment, in_process, losses, results
 
 QUICK = "configs/quickstart.py:runlocal"
-SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
+SWEEPS = sorted(x for room in ("sweeps", "papers") for x in (ROOT / "configs" / room).glob("*.py"))
 BEGIN = "from big_retrieval.sweep import Entry, Sweep\ndef get_sweep(arg=''):\n    "
 
 
@@ -75,6 +75,11 @@ FILES: list[tuple[str, list[str]]] = [
     ("return Sweep(runs=[Entry('a', 'b.py', {'seed': 3})])", ["'seed'", "Sweep(seeds=...)"]),
     ("return Sweep(runs=[Entry('a', 'b.py', {'config.lr': 3})])", ["write 'lr'"]),
     ("return Sweep(runs=[Entry('a', 'b.py', 3)])", ["a: ", "a dictionary"]),
+    ("return Sweep(runs=[Entry('a', 'b.py')], paper={'b': {}})", ["paper has the row 'b'"]),
+    (
+        "return Sweep(runs=[Entry('a', 'b.py')], metrics=['x/*'], paper={'a': {'y/R@1': 3}})",
+        ["'y/R@1' in the row 'a'", "add a pattern"],
+    ),
     ("return 1 / 0", [", line 3: ZeroDivisionError"]),
     ("return Sweep(rnus=[])", [", line 3: TypeError", "rnus"]),
     ("return (", ["line 3 is not Python"]),
@@ -554,6 +559,32 @@ def test_a_single_run_has_no_deviation() -> None:
     assert cell("mean_rank", [2.0, None, "x", True]) == "2 (1 of 4)"
     assert cell("loss", [float("nan"), 1.0]) == "nan ± nan"
     assert cell("loss", [None]) == "–"
+
+
+def test_ours_beside_the_paper(tmp_path: Path) -> None:
+    columns = ("retrieval/t/R@1", "ranking/b/nDCG@10")
+    paper = spec.published(columns, {"a": "47.4 0.337", "b": "- 0.5"})
+    assert paper == {"a": dict(zip(columns, (47.4, 0.337), strict=True)), "b": {columns[1]: 0.5}}
+    assert spec.published(columns[1:], {"a": "48.8"}, unit=0.01)["a"][columns[1]] == 48.8 * 0.01
+    with pytest.raises(UserError, match="a has 1 numbers for 2 columns"):
+        spec.published(columns, {"a": "1"})
+    entries = [Entry(name, QUICK) for name in "abc"]
+    sweep = Sweep(runs=entries, metrics=("retrieval/*", "ranking/*"), paper=paper)
+    runs = spec.runs_of(sweep, tmp_path)
+
+    def rows() -> list[list[str]]:
+        text = table.write_tables(sweep, runs, tmp_path, "title")
+        assert "ours / paper" in text
+        return [[x.strip() for x in line.strip("|").split("|")] for line in text.splitlines()[2:5]]
+
+    assert rows() == [
+        ["a", "0 of 1", "– / 47.4", "– / 0.337"],
+        ["b", "0 of 1", "– / –", "– / 0.5"],
+        ["c", "0 of 1", "–", "–"],
+    ]
+    fill(runs[0], **dict(zip(columns, (0.5, 0.25), strict=True)))
+    assert rows()[0] == ["a", "1", "50.00 / 47.4", "0.25 / 0.337"]
+    assert "'retrieval/t/R@1' is of no evaluator" in refusal(sweep, tmp_path / "other")
 
 
 def test_damaged_results_are_named_first(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.errors import UserError
-from big_retrieval.report.numbers import is_fraction, is_number, natural
+from big_retrieval.report.numbers import NONE, is_fraction, is_number, natural
 
 FILES = ("results.json", "evaluation.json")  # the first that is there counts
 EVALUATORS = ("retrieval/*", "zeroshot/*", "ranking/*")  # where no metrics are asked for
@@ -30,11 +30,13 @@ class TableRow:
       name: in the first column.
       count: how many runs it is of, for the reader.
       results: of these runs.
+      published: the numbers of a paper for the same metrics, in the units of the table.
     """
 
     name: str
     count: str
     results: Sequence[Results]
+    published: Mapping[str, float] = field(default_factory=dict)
 
 
 def table(folders: Sequence[Path], patterns: Sequence[str] = ()) -> str:
@@ -125,17 +127,24 @@ def means_of_rows(rows: Sequence[TableRow], patterns: Sequence[str]) -> str:
       rows: a row of the table each.
       patterns: of the metrics, which are its columns.
     """
-    columns, unknown = chosen_metrics(patterns, [each for row in rows for each in row.results])
+    finished = [each for row in rows for each in row.results]
+    columns, _ = chosen_metrics(patterns, [*finished, *(row.published for row in rows)])
+    _, unknown = chosen_metrics(patterns, finished)
     head = ["run", "seeds", *(TYPE.sub("", name) for name in columns)]
     body, partial = [], False
     for row in rows:
         cells = [cell(name, [each.get(name) for each in row.results]) for name in columns]
         partial |= any(text.endswith(")") for text in cells)
+        if row.published:
+            theirs = [f"{row.published[x]:g}" if x in row.published else NONE for x in columns]
+            cells = [f"{mine} / {their}" for mine, their in zip(cells, theirs, strict=True)]
         body.append([row.name, row.count, *cells])
     notes = [
         "Mean ± sample standard deviation over the seeds, none for a single run; recalls and "
         "accuracies in percent."
     ]
+    if any(row.published for row in rows):
+        notes.append("ours / paper: behind the slash stands the paper's own number.")
     if partial:
         notes.append("(k of n): only k of the n finished runs have this metric.")
     if unknown and any(row.results for row in rows):
@@ -168,7 +177,7 @@ def cell(name: str, values: Sequence[Any]) -> str:
     percent = is_fraction(name)
     numbers = [float(value) * (100 if percent else 1) for value in values if is_number(value)]
     if not numbers:
-        return "–"
+        return NONE
     text = _number(statistics.fmean(numbers), percent)
     if len(numbers) > 1:
         finite = all(map(math.isfinite, numbers))

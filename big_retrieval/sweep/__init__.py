@@ -1,5 +1,5 @@
 """Lists of runs: `big-retrieval sweep --sweep=configs/sweeps/X.py[:arg]`."""
 
-from big_retrieval.sweep.spec import Entry, Sweep
+from big_retrieval.sweep.spec import Entry, Sweep, published
 
-__all__ = ["Entry", "Sweep"]
+__all__ = ["Entry", "Sweep", "published"]

@@ -55,7 +55,7 @@ def check_all(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
     for run, checked in zip(runs, found, strict=True):
         _compare(run, checked)
     known = sorted({name for checked in found for name in checked.metrics})
-    for pattern in sweep.metrics:
+    for pattern in (*sweep.metrics, *(name for row in sweep.paper.values() for name in row)):
         evaluator = pattern.startswith(EVALUATORS)  # only these are known before a run
         if evaluator and not any(fnmatchcase(name, pattern) for name in known):
             raise UserError(

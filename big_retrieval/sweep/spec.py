@@ -18,13 +18,14 @@ import re
 import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from big_retrieval.config.file import can_import_configs, mistake_in
 from big_retrieval.errors import UserError
 
-FOLDER = Path("configs/sweeps")
+FOLDERS = (Path("configs/sweeps"), Path("configs/papers"))
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,99}")
 TAKEN = ("results.csv", "results.md", "results.lock", "logs")  # what the sweep's folder holds too
 LIMIT = 2**31  # of seeds, as in `checks`
@@ -79,11 +80,14 @@ class Sweep:
       runs: the entries, in the order in which they are run.
       seeds: `config.seed` of the runs of each.
       metrics: patterns (`*`, `?`) of the names that the table shows, in this order.
+      paper: the numbers of a paper, by entry and metric (`published` makes them); the table shows
+        "ours / paper". Recalls and accuracies are in percent, as in the table.
     """
 
     runs: Sequence[Entry]
     seeds: Sequence[int] = (0,)
     metrics: Sequence[str] = ("*/R@1", "*/accuracy")
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -109,6 +113,43 @@ class Sweep:
                 raise UserError(
                     f"two runs have the name {entry.name!r}, which is a folder's: rename one."
                 )
+        self._check_paper()
+
+    def _check_paper(self) -> None:
+        """Raises a UserError if a number of the paper could not stand in the table."""
+        if unknown := sorted(set(self.paper) - {entry.name for entry in self.runs}):
+            raise UserError(f"paper has the row {unknown[0]!r}, but no run has this name.")
+        for row, numbers in self.paper.items():
+            for metric in numbers:
+                if not any(fnmatchcase(metric, pattern) for pattern in self.metrics):
+                    raise UserError(
+                        f"paper has {metric!r} in the row {row!r}, which no pattern of metrics "
+                        "chooses: add a pattern."
+                    )
+
+
+def published(
+    columns: Sequence[str], rows: Mapping[str, str], unit: float = 1.0
+) -> dict[str, dict[str, float]]:
+    """The numbers of a paper's table, for `Sweep.paper`.
+
+    Args:
+      columns: the names of our metrics, a column each.
+      rows: the name of an entry, and its row as the paper prints it: numbers with spaces between
+        them, and "-" where the paper has no number.
+      unit: what a number of the paper is multiplied by, such as 0.01 for nDCG in percent.
+
+    Raises:
+      UserError: a row has more or fewer numbers than there are columns.
+    """
+    found = {}
+    for name, row in rows.items():
+        cells = row.split()
+        if len(cells) != len(columns):
+            raise UserError(f"{name} has {len(cells)} numbers for {len(columns)} columns.")
+        pairs = zip(columns, cells, strict=True)
+        found[name] = {metric: float(cell) * unit for metric, cell in pairs if cell != "-"}
+    return found
 
 
 @dataclass(frozen=True)
@@ -186,11 +227,11 @@ def load(text: str) -> Sweep:
     name, _, arg = text.partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        folder = path.parent if path.parent != Path() else FOLDER
-        near = difflib.get_close_matches(
-            f"{path.stem}.py", [p.name for p in folder.glob("*.py")], 1
-        )
-        hint = f"did you mean {folder / near[0]}?" if near else "give FILE.py or FILE.py:words."
+        places = (path.parent,) if path.parent != Path() else FOLDERS
+        files = [file for place in places for file in place.glob("*.py")]
+        near = difflib.get_close_matches(f"{path.stem}.py", [file.name for file in files], 1)
+        found = [str(file) for file in files if file.name in near]
+        hint = f"did you mean {found[0]}?" if found else "give FILE.py or FILE.py:words."
         raise UserError(f"--sweep: there is no file {name!r}; {hint}")
     try:
         sweep = _call(path, arg)

@@ -109,7 +109,7 @@ def means_table(sweep: Sweep, found: Finished) -> str:
         mine = [results for run, results in found if run.entry.name == entry.name]
         asked = len(sweep.seeds)
         count = str(asked) if len(mine) == asked else f"{len(mine)} of {asked}"
-        rows.append(TableRow(entry.name, count, mine))
+        rows.append(TableRow(entry.name, count, mine, sweep.paper.get(entry.name, {})))
     return means_of_rows(rows, sweep.metrics)
 
 

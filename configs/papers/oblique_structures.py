@@ -3,7 +3,7 @@
 "Design of the Topology for Contrastive Visual-Textual Alignment", section 4.3: the sphere, Ob(n, m)
 (one class token, cut into m blocks of n) and Multi(n, m) (m class tokens of n dimensions).
 
-    big-retrieval sweep --sweep=configs/sweeps/oblique_structures.py:runlocal
+    big-retrieval sweep --sweep=configs/papers/oblique_structures.py:runlocal
 """
 
 from big_retrieval.config import recipe
