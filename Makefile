@@ -39,6 +39,14 @@ lint: install
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
+# A Python with PyTorch beside the packages of .venv, which stay as they are: where transformers finds
+# PyTorch, to import it takes seconds more.
+.venv/torch/installed: .venv/installed
+	$(PYTHON) -m venv .venv/torch
+	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > $$(echo .venv/torch/lib/python*/site-packages)/base.pth
+	.venv/torch/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	touch $@
+
 # The site in build/site; a link or a name that leads nowhere is an error.
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

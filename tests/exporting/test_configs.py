@@ -1,15 +1,8 @@
-"""Which encoders of the shipped configs can be exported, and that the libraries compute the same.
-
-The second test needs them: BIG_RETRIEVAL_EXPORT_PYTHON names the Python of an environment with
-PyTorch, transformers, sentence-transformers and open_clip.
-"""
+"""Which encoders of the shipped configs can be exported; tests/interop/export_all.py does it."""
 
 import functools
 import importlib
-import os
 import pkgutil
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +17,13 @@ from big_retrieval.config import Config
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.errors import UserError
-from big_retrieval.exporting.certificate import VERIFIED
-from big_retrieval.exporting.export import TARGETS, export
+from big_retrieval.exporting.export import TARGETS
 from big_retrieval.exporting.parts import take_apart
 from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
 from tests.helpers import drawn
 from tests.interop.hard_texts import TEXTS
 
-PYTHON = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON", "")
 NAMES = sorted(found.name for found in pkgutil.iter_modules(configs.__path__) if not found.ispkg)
 BOTH = ["transformers", "sentence-transformers"]
 EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no target can hold
@@ -52,13 +43,6 @@ EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no targ
     ("splade_msmarco", "passage"): BOTH,
     ("splade_msmarco", "query"): BOTH,
 }
-IMAGES = """\
-import numpy
-from PIL import Image
-
-image = Image.fromarray(numpy.zeros((40, 50, 3), numpy.uint8))
-images = [image]
-"""
 CASES = [(name, field, to) for (name, field), targets in EXPORTABLE.items() for to in targets]
 
 
@@ -97,19 +81,3 @@ def random_model(name: str) -> TrainedModel:
     variables = traverse_util.unflatten_dict(jax.device_get(positive))
     weights = {**variables["params"], "batch_stats": variables.get("batch_stats", {})}
     return put_together(Path(name), small, tokenizer, weights, 16)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not PYTHON, reason="BIG_RETRIEVAL_EXPORT_PYTHON names no Python")
-@pytest.mark.parametrize(("name", "field", "to"), CASES)
-def test_the_libraries_compute_the_same(name: str, field: str, to: str, tmp_path: Path) -> None:
-    fields = (field,) if field else ()
-    out = tmp_path / "out"
-    certificate = export(random_model(name), to=to, out=out, fields=fields, python=PYTHON)
-    assert certificate.status == VERIFIED, certificate.reason
-    # The lines of the model card run as they are.
-    found = re.search(r"```python\n(.*?)```", (out / "README.md").read_text(), re.S)
-    assert found is not None
-    program = IMAGES + found[1].replace("FOLDER", str(out))
-    done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]

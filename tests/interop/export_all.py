@@ -1,0 +1,169 @@
+"""Exports models to every target that can hold them, and has the real libraries compute the same.
+
+    python -m tests.interop.export_all [--python=PATH] [--to=TARGET,...]
+
+The models are those of all shipped configs (`:runlocal`, random weights), with each field alone and
+all together, and those of tests/interop/data. --python is the Python of an environment with PyTorch
+and the libraries, this one by default; BIG_RETRIEVAL_EXPORT_PYTHON does the same. Prints a row for
+each export, the largest difference of each, and the versions; ends with 1 where a difference is too
+large, a library cannot open a folder, or the lines of a model card do not run. Targets whose
+libraries are missing are left out, and named.
+"""
+
+import argparse
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from big_retrieval.exporting import TARGETS
+from big_retrieval.exporting.certificate import VERIFIED, Certificate, complete_all
+from big_retrieval.exporting.export import write
+from tests.exporting import test_configs, test_export
+
+PYTHON = os.environ.get("BIG_RETRIEVAL_EXPORT_PYTHON") or sys.executable
+MODULES = {  # of the libraries, beside PyTorch
+    "transformers": ("transformers",),
+    "sentence-transformers": ("sentence_transformers",),
+    "open_clip": ("open_clip",),
+}
+# What a model card leaves open, and a driver that runs many of them.
+IMAGES = """\
+import numpy
+from PIL import Image
+
+image = Image.fromarray(numpy.zeros((40, 50, 3), numpy.uint8))
+images = [image]
+"""
+DRIVER = """\
+import json, sys
+
+found = {}
+for name, program in json.load(open(sys.argv[1])).items():
+    try:
+        exec(compile(program, name, "exec"), {"__name__": name})
+    except Exception as problem:
+        found[name] = f"{type(problem).__name__}: {problem}"
+json.dump(found, open(sys.argv[2], "w"))
+"""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One export.
+
+    Attributes:
+      model: a config's name, or that of a folder of tests/interop/data.
+      field: whose encoder it is; "": all.
+      folder: where it was written.
+      certificate: of it.
+    """
+
+    model: str
+    field: str
+    folder: Path
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.model}, {self.field or 'all'}, {self.certificate.to}"
+
+
+@functools.cache
+def available(python: str) -> tuple[str, ...]:
+    """The targets whose libraries a Python has."""
+    names = sorted({"torch", *(name for each in MODULES.values() for name in each)})
+    program = f"import importlib.util as u; print(*filter(u.find_spec, {names!r}))"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    found = set(done.stdout.split())
+    return tuple(to for to in TARGETS if {"torch", *MODULES[to]} <= found)
+
+
+def write_all(folder: Path, targets: Sequence[str]) -> Iterator[Exported]:
+    """Writes the exports that some targets can hold, one after another."""
+    model = functools.cache(test_configs.random_model)
+    for name, field, to in test_configs.CASES:
+        if to in targets:
+            out = folder / f"{name}_{field}_{to}"
+            fields = (field,) if field else ()
+            yield Exported(name, field, out, write(model(name), to=to, out=out, fields=fields))
+    for name, case in test_export.CASES.items():
+        if case.to in targets:
+            place = folder / name.replace(" ", "_")
+            place.mkdir()
+            _, one = test_export.model_of(name, place)
+            done = write(one, to=case.to, out=place / "out", fields=case.fields)
+            yield Exported(name, "", place / "out", done)
+
+
+def verified(exports: Sequence[Exported], python: str) -> list[Exported]:
+    """The same with completed certificates."""
+    done = complete_all([(each.certificate, each.folder) for each in exports], python)
+    return [
+        Exported(each.model, each.field, each.folder, certificate)
+        for each, certificate in zip(exports, done, strict=True)
+    ]
+
+
+def failing_cards(exports: Sequence[Exported], python: str) -> dict[str, str]:
+    """Runs the lines of all model cards as they are; gives export -> what went wrong."""
+    programs = {}
+    for each in exports:
+        found = re.search(r"```python\n(.*?)```", (each.folder / "README.md").read_text(), re.S)
+        assert found is not None
+        programs[str(each)] = IMAGES + found[1].replace("FOLDER", str(each.folder))
+    with tempfile.TemporaryDirectory() as place:
+        given, found = Path(place, "programs.json"), Path(place, "found.json")
+        given.write_text(json.dumps(programs))
+        subprocess.run([python, "-c", DRIVER, given, found], capture_output=True, check=True)
+        return json.loads(found.read_text())
+
+
+def problems(exports: Sequence[Exported], python: str) -> list[str]:
+    """What is wrong with exports that were `verified`, a line each."""
+    wrong = [
+        f"{each}: {each.certificate.reason}"
+        for each in exports
+        if each.certificate.status != VERIFIED
+    ]
+    cards = failing_cards(exports, python)
+    return wrong + [f"{name}: its card: {what}" for name, what in cards.items()]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", default=PYTHON)
+    parser.add_argument("--to", default=",".join(TARGETS))
+    args = parser.parse_args()
+    have = available(args.python)
+    wanted = args.to.split(",")
+    with tempfile.TemporaryDirectory() as place:
+        targets = [to for to in wanted if to in have]
+        exports = verified(list(write_all(Path(place), targets)), args.python)
+        print("| model | exported field | target | largest difference |\n| --- | --- | --- | --- |")
+        versions: dict[str, str] = {}
+        for each in exports:
+            done = each.certificate
+            differences = (entry["difference"] for entry in done.fields.values())
+            largest = max((d for d in differences if d is not None), default=float("nan"))
+            print(f"| {each.model} | {each.field or 'all'} | {done.to} | {largest:.1e} |")
+            versions |= done.versions["theirs"]
+        versions.pop("interpreter", None)
+        found = problems(exports, args.python)
+    print(f"{len(exports)} exports; {', '.join(f'{k} {v}' for k, v in sorted(versions.items()))}")
+    for to in sorted(set(wanted) - set(have)):
+        print(f"not compared, as its library is missing: {to}")
+    for line in found:
+        print(line, file=sys.stderr)
+    sys.exit(1 if found or not exports else 0)
+
+
+if __name__ == "__main__":
+    main()
