@@ -86,7 +86,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["big_retrieval", "big_retrieval.*"]),
-    package_data={"big_retrieval": ["py.typed", "*/*.css"]},
+    package_data={"big_retrieval": ["py.typed", "*/*.css", "exporting/pytorch/*.py"]},
     cmdclass={"build_py": BuildPy},
     entry_points={"console_scripts": ["big-retrieval = big_retrieval.__main__:main"]},
     install_requires=BASE,

@@ -10,6 +10,7 @@ from big_retrieval.config.fields import Field, Shapes, Side
 from big_retrieval.config.heads import Head, Projection
 from big_retrieval.config.ranges import NotNegative
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -90,6 +91,9 @@ class ArrayField(Field):
         """The values, [B, *shape], in the type of the computation where they are floats."""
         values = arrays["values"]
         return (values.astype(dtype) if self.dtype in FLOATS else values,)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("", call=("values",))
 
     def runlocal(self) -> "ArrayField":
         """Random values, as generated records have none; of the same shape, which losses know."""

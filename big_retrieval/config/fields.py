@@ -15,6 +15,7 @@ from big_retrieval.config.ranges import (
     ShareBelow1,
 )
 from big_retrieval.config.registry import Part, Plugin, register, required
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -186,6 +187,10 @@ class ImageField(Field):
         mean, std = jnp.asarray(self.mean, jnp.float32), jnp.asarray(self.std, jnp.float32)
         return (pixels.astype(jnp.float32) / 255 - mean) / std
 
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        reads = {"size": self.size, "resize": self.eval_resize}
+        return TorchForm("normalised", keys(self, "mean", "std"), call=("pixels",), reads=reads)
+
     def runlocal(self) -> "ImageField":
         return dataclasses.replace(
             self,
@@ -257,6 +262,11 @@ class TextField(Field):
         longest = int(np.max(np.sum(arrays["mask"], axis=1), initial=1))
         length = max(SHORTEST, 1 << (longest - 1).bit_length())
         return {**arrays, **{name: arrays[name][:, :length] for name in ("ids", "mask")}}
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        fill = getattr(self.head, "pool_padding", False)
+        reads = {**keys(self, "length", "prefix"), "fill": fill}
+        return TorchForm("", call=("ids", "mask"), reads=reads)
 
     def runlocal(self) -> "TextField":
         return dataclasses.replace(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive
 from big_retrieval.config.registry import Part, register, required
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation
 
 if TYPE_CHECKING:
@@ -162,6 +163,12 @@ class Projection(Head):
         from big_retrieval.models.heads import ProjectionHead
 
         return ProjectionHead(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        width, _ = context.shapes.get("kernel", (None, None))
+        arguments = {"width": width, **keys(self, "dim", "spheres", "pool")}
+        pooled = ("mask",) if self.pool == "mean" else ()
+        return TorchForm("ProjectionHead", arguments, call=("tokens", *pooled))
 
     def runlocal(self) -> "Projection":
         if self.dim is None:  # the tower's own width

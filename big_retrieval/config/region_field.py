@@ -10,6 +10,7 @@ from big_retrieval.config.fields import Field, Shapes, Side
 from big_retrieval.config.heads import Head, Projection
 from big_retrieval.config.ranges import AtLeast1, NotNegative
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm
 
 if TYPE_CHECKING:
     from big_retrieval.config.run import Config
@@ -95,6 +96,9 @@ class RegionField(Field):
     def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
         """Features [B, R, F] in the type of the computation, and boxes [B, R, 4] in float32."""
         return arrays["features"].astype(dtype), arrays["boxes"]
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("", call=("features", "boxes"))
 
     def record(self, value: Any) -> Mapping[str, Any]:
         """Of a value at hand: the features, or a pair of features and boxes."""

@@ -19,9 +19,12 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from big_retrieval.errors import UserError
+
+if TYPE_CHECKING:
+    from big_retrieval.config.torch_form import TorchContext, TorchForm
 
 T = TypeVar("T", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,6 +61,15 @@ class Part:
     def registered(cls) -> tuple[Any, ...]:
         """The dataclasses that a group of this kind may be; see `big_retrieval.config.schema`."""
         return tuple(_parts[cls.kind].values())
+
+    def pytorch(self, context: "TorchContext") -> "TorchForm":
+        """How it is written in a PyTorch module (`--to=torch`): of fields, heads, towers and
+        topologies. A class that defines `build` has no such form until it defines this, too.
+
+        Args:
+          context: what is around it.
+        """
+        raise NotImplementedError
 
 
 def required(method: F) -> F:

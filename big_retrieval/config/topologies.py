@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.registry import Part, register, required
+from big_retrieval.config.torch_form import TorchContext, TorchForm
 from big_retrieval.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class Sphere(Topology):
 
         return SphereInnerProduct()
 
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("SphereInnerProduct")
+
 
 @register("topology")
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ class Euclidean(Topology):
         from big_retrieval.similarity import EuclideanDistance
 
         return EuclideanDistance()
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("EuclideanDistance")
 
 
 @register("topology")
@@ -91,6 +98,9 @@ class Inner(Topology):
 
         return InnerProduct()
 
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("InnerProduct")
+
 
 @register("topology")
 @dataclass(frozen=True)
@@ -104,6 +114,9 @@ class Oblique(Topology):
 
         return ObliqueInnerProduct()
 
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ObliqueInnerProduct")
+
 
 @register("topology")
 @dataclass(frozen=True)
@@ -116,3 +129,6 @@ class Geodesic(Topology):
         from big_retrieval.similarity import ObliqueGeodesic
 
         return ObliqueGeodesic()
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ObliqueGeodesic")

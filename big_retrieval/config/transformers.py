@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation, Remat, Tower
 
 if TYPE_CHECKING:
@@ -155,6 +156,11 @@ class ViT(Transformer):
 
         return VisionTransformer(self, **module)
 
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"positions": context.shapes["position_embedding"][0]}
+        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one")
+        return TorchForm("VisionTransformer", sizes | same)
+
     def runlocal(self) -> "ViT":
         return dataclasses.replace(super().runlocal(), patch=8)  # type: ignore
 
@@ -215,6 +221,12 @@ class Bert(Transformer):
 
         longest = max((field.length for field in fields), default=None)
         return TextTransformer(self, self.vocab_size or vocab_size, longest, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        names = {"vocab_size": "token_embedding", "positions": "position_embedding"}
+        sizes = {key: context.shapes[table][0] for key, table in names.items()}
+        same = keys(self, *self.computed_by, "class_tokens", "tokens_as_one", "pool")
+        return TorchForm("TextTransformer", sizes | same)
 
     def with_vocabulary(self, size: int) -> "Bert":
         return dataclasses.replace(self, vocab_size=self.vocab_size or size)

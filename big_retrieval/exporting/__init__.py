@@ -8,4 +8,5 @@ TARGETS = {
     "open_clip": "open_clip:OpenClip",
     "transformers": "hugging_face:Transformers",
     "sentence-transformers": "sentence_transformers:SentenceTransformers",
+    "torch": "torch:Torch",
 }

@@ -16,9 +16,11 @@ import numpy as np
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.library import Answer, Job, ask
 from big_retrieval.exporting.parts import Exported
+from big_retrieval.inference.encoder import concatenate
 from big_retrieval.inference.fingerprint import params_sha256, versions
-from big_retrieval.inference.load import put_together
+from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.interop.files import read_json
+from big_retrieval.interop.source import below
 from big_retrieval.io import durable
 from big_retrieval.io.manifest import sha256_file, to_json
 from big_retrieval.runtime.building import MARK
@@ -78,15 +80,28 @@ class Certificate:
 
 
 def inputs_of(model: Exported) -> dict[str, np.ndarray]:
-    """The inputs by field: texts, or images uint8 [16, S, S, 3]."""
+    """The inputs by field: texts, or images uint8 [16, S, S, 3].
+
+    Of fields of another kind, random arrays [16, ...] by the names `field/array`.
+    """
     found: dict[str, np.ndarray] = {}
     for part in model.encodings:
         for name, field in part.fields.items():
             if field.modality == "text":
                 found[name] = np.array(TEXTS)
-            else:
+            elif field.modality == "image":
                 found[name] = _images(field.size)
+            else:
+                rng = np.random.default_rng(0)
+                for key, (shape, dtype) in field.shapes().items():
+                    # Between 0 and 1, as features of detectors and boxes are; 0 of whole numbers.
+                    found[f"{name}/{key}"] = rng.random((COUNT, *shape)).astype(dtype)
     return found
+
+
+def _of_field(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """The arrays of `inputs_of` that are of one field."""
+    return {key: x for key, x in arrays.items() if key.partition("/")[0] == name}
 
 
 def _images(size: int) -> np.ndarray:
@@ -109,7 +124,8 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
       request: for the other process; with the target's name under "to".
       folder: of the export.
     """
-    inputs, embeddings = inputs_of(model), _embeddings(model)
+    inputs = inputs_of(model)
+    embeddings = _embeddings(model, inputs)
     stored: dict[str, Any] = {f"inputs/{name}": values for name, values in inputs.items()}
     stored |= {f"embeddings/{name}": found for name, found in embeddings.items()}
     np.savez_compressed(folder / STORED, **stored)
@@ -124,8 +140,8 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
         },
         versions={"ours": versions(), "theirs": {}},
         fields={
-            name: {"inputs_sha256": _sha256(values), "difference": None}
-            for name, values in inputs.items()
+            name: {"inputs_sha256": _sha256(_of_field(inputs, name)), "difference": None}
+            for name in embeddings
         },
         tolerance=TOLERANCE,
         request=dict(request),
@@ -135,8 +151,8 @@ def begin(model: Exported, request: Mapping[str, Any], folder: Path) -> Certific
     return certificate
 
 
-def _embeddings(model: Exported) -> dict[str, np.ndarray]:
-    """Ours of the inputs by field, [16, N], in float32 whatever the run was trained in."""
+def _embeddings(model: Exported, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Ours of the inputs by field, [16, M * N], in float32 whatever the run was trained in."""
     config = dataclasses.replace(model.config, dtype="float32")
     own = put_together(model.model.folder, config, model.tokenizer, model.model.weights, COUNT)
     embeddings: dict[str, np.ndarray] = {}
@@ -147,12 +163,26 @@ def _embeddings(model: Exported) -> dict[str, np.ndarray]:
             if prefix not in done:
                 if field.modality == "text":
                     found: Any = own.encode_texts(TEXTS, name)
+                elif field.modality == "image":
+                    found = own.encode_images(list(inputs[name]), name)
                 else:
-                    found = own.encode_images(list(_images(field.size)), name)
-                dense = found.toarray() if hasattr(found, "toarray") else found[:, 0]
-                done[prefix] = np.asarray(dense, np.float32)
+                    found = _of_arrays(own, name, _of_field(inputs, name))
+                dense = found.toarray() if hasattr(found, "toarray") else found
+                done[prefix] = np.asarray(dense, np.float32).reshape(COUNT, -1)
             embeddings[name] = done[prefix]
     return embeddings
+
+
+def _of_arrays(model: TrainedModel, field: str, inputs: Mapping[str, np.ndarray]) -> Any:
+    """Embeddings of a field's arrays as they are."""
+    arrays = {key.partition("/")[2]: x for key, x in inputs.items()}
+    size, found = model.encoder.batch_size, []
+    for start in range(0, COUNT, size):
+        rows = np.arange(start, start + size)
+        batch = {field: {name: x[rows % COUNT] for name, x in arrays.items()}}
+        more = {"record": rows, "valid": rows < COUNT}
+        found.append(model.encoder.embeddings(model.weights, field, [{**batch, **more}])[0])
+    return concatenate(found)
 
 
 def _config_sha256(model: Exported) -> str:
@@ -161,11 +191,15 @@ def _config_sha256(model: Exported) -> str:
     return hashlib.sha256(to_json(schema.to_plain(model.config))).hexdigest()
 
 
-def _sha256(values: np.ndarray) -> str:
-    """Of inputs: the bytes of images, or texts with a zero behind each."""
-    if values.dtype.kind != "U":
-        return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
-    return hashlib.sha256("".join(f"{text}\0" for text in values).encode()).hexdigest()
+def _sha256(inputs: Mapping[str, np.ndarray]) -> str:
+    """Of a field's inputs: the bytes of arrays, or texts with a zero behind each."""
+    digest = hashlib.sha256()
+    for values in inputs.values():
+        if values.dtype.kind == "U":
+            digest.update("".join(f"{text}\0" for text in values).encode())
+        else:
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -216,7 +250,7 @@ def complete(certificate: Certificate, folder: Path, python: str) -> Certificate
 def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> list[Certificate]:
     """`complete` of several exports, in one process of the library."""
     jobs = [
-        Job(folder, certificate.request, _stored(certificate, folder, "inputs"))
+        Job(folder, certificate.request, _stored(folder, "inputs"))
         for certificate, folder in exports
     ]
     answers = ask(jobs, python)
@@ -226,15 +260,15 @@ def complete_all(exports: Sequence[tuple[Certificate, Path]], python: str) -> li
     ]
 
 
-def _stored(certificate: Certificate, folder: Path, what: str) -> dict[str, np.ndarray]:
-    """Field -> what is stored of it: its "inputs" or our "embeddings" of them."""
+def _stored(folder: Path, what: str) -> dict[str, np.ndarray]:
+    """What is stored of all fields: their "inputs" or our "embeddings" of them."""
     with np.load(folder / STORED, allow_pickle=False) as file:
-        return {name: file[f"{what}/{name}"] for name in certificate.fields}
+        return below({name: file[name] for name in file.files}, f"{what}/")
 
 
 def _completed(certificate: Certificate, folder: Path, answer: Answer) -> Certificate:
     """The certificate with what the library has computed, written."""
-    ours, problem, status = _stored(certificate, folder, "embeddings"), answer.problem, VERIFIED
+    ours, problem, status = _stored(folder, "embeddings"), answer.problem, VERIFIED
     if problem:
         status = UNVERIFIED if answer.missing else FAILED
     fields, limit = {}, certificate.tolerance

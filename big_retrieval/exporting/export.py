@@ -73,10 +73,11 @@ def write(
     """The first half of `export`: writes the folder, whose certificate is "unverified"."""
     if to not in TARGETS:
         raise UserError(f"--to is {to!r}; known: {', '.join(TARGETS)}.")
-    target, subject, folder = TARGETS[to], take_apart(model, fields), Path(out)
+    target, folder = TARGETS[to], Path(out)
+    subject = take_apart(model, fields, apart=target.apart)
     problem = _problem(target, subject)
     if problem is not None:
-        raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, subject)}.")
+        raise UserError(f"--to={to} cannot hold {problem}; {_instead(model, fields)}.")
     partial = begin(folder, certificates.CERTIFICATE)
     try:
         target.write(subject, partial)
@@ -123,25 +124,33 @@ def _completed(written: Certificate, folder: Path, python: str) -> Certificate:
     return done
 
 
-def _instead(model: TrainedModel, subject: Exported) -> str:
+def _instead(model: TrainedModel, fields: Sequence[str]) -> str:
     """What can be done with a model that a target cannot hold."""
-    if others := list(_holding(subject)):
+    if others := list(holding(model, fields)):
         return f"--to={' or '.join(others)} can"
-    if len(subject.encodings) > 1:
-        for part in subject.encodings:
-            for other in _holding(take_apart(model, tuple(part.fields))):
-                return f"--field={','.join(part.fields)} --to={other} can hold that field's encoder"
+    for name in fields or model.config.encoded:
+        for other in holding(model, (name,)):
+            return f"--field={name} --to={other} can hold that field's encoder"
     return "no target can, so use the run with big_retrieval.load"
 
 
-def _holding(subject: Exported) -> Iterator[str]:
-    """Names of the targets that can hold a model."""
+def holding(model: TrainedModel, fields: Sequence[str] = ()) -> Iterator[str]:
+    """Names of the targets that can hold a model.
+
+    Args:
+      model: of `load` or `import_model`.
+      fields: see `export`.
+    """
     for name, target in TARGETS.items():
+        try:
+            subject = take_apart(model, fields, apart=target.apart)
+        except UserError:  # fields of one encoder are read differently
+            continue
         if _problem(target, subject) is None:
             yield name
 
 
 def _problem(target: ExportTarget, subject: Exported) -> str | None:
     """The first thing that a target cannot hold."""
-    texts = text_problems(subject) if "text" in subject.modalities else ()
+    texts = text_problems(subject) if target.framed and "text" in subject.modalities else ()
     return next(itertools.chain(texts, target.problems(subject)), None)

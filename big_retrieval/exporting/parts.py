@@ -78,11 +78,13 @@ class Exported:
 
     Attributes:
       model: it, which computes in float32.
+      params: all parameters and running averages by their paths.
       encodings: one or several.
       logit_scale: the logarithm of what scores are multiplied by; None: the loss has none.
     """
 
     model: TrainedModel
+    params: Flat
     encodings: tuple[Encoding, ...]
     logit_scale: np.ndarray | None
 
@@ -108,12 +110,13 @@ class Exported:
         return self.config.topology != "inner"
 
 
-def take_apart(model: TrainedModel, fields: Sequence[str] = ()) -> Exported:
+def take_apart(model: TrainedModel, fields: Sequence[str] = (), *, apart: bool = False) -> Exported:
     """The encoders of a model.
 
     Args:
       model: to export.
       fields: names of those to export; (): all.
+      apart: whether every field is one, with all positions of its tower.
 
     Raises:
       UserError: no such field, or fields that share a tower but are read differently.
@@ -127,8 +130,8 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = ()) -> Exported:
     for name, field in model.config.encoded.items():
         if fields and name not in fields:
             continue
-        new = _encoding(model.config, params, name, field)
-        same = next((each for each in encodings if _same(each, new)), None)
+        new = _encoding(model.config, params, name, field, whole=apart)
+        same = next((each for each in encodings if not apart and _same(each, new)), None)
         if same is None:
             encodings.append(new)
             continue
@@ -137,7 +140,7 @@ def take_apart(model: TrainedModel, fields: Sequence[str] = ()) -> Exported:
         encodings[encodings.index(same)] = merged
     scales = (x for name, x in params.items() if re.fullmatch(OUR_LOGIT_SCALE, name))
     scale = next(scales, None)
-    return Exported(model, tuple(encodings), None if scale is None else scale.reshape(()))
+    return Exported(model, params, tuple(encodings), None if scale is None else scale.reshape(()))
 
 
 def _flat(weights: Any) -> Flat:
@@ -145,8 +148,8 @@ def _flat(weights: Any) -> Flat:
     return {name: np.asarray(array) for name, array in tree.items()}
 
 
-def _encoding(config: Config, params: Flat, name: str, field: Any) -> Encoding:
-    tower, length = field.tower, field.length
+def _encoding(config: Config, params: Flat, name: str, field: Any, *, whole: bool) -> Encoding:
+    tower, length = field.tower, 0 if whole else field.length
     own = below(params, f"{tower}/")
     if length and config.towers[tower].class_tokens == 1 and "position_embedding" in own:
         own["position_embedding"] = own["position_embedding"][:length]
@@ -175,7 +178,8 @@ def _check_alike(part: Encoding, name: str, field: Any) -> None:
         if one != two:
             raise UserError(
                 f"the fields {part.name} and {name} have one encoder, but {key} is {one} of one "
-                f"and {two} of the other: export one of them, --field={part.name}."
+                f"and {two} of the other: export one of them, --field={part.name}, or take "
+                "--to=torch."
             )
 
 

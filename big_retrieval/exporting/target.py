@@ -22,10 +22,14 @@ class ExportTarget:
       name: of `--to`.
       packages: the distributions whose versions the certificate names, the library's first.
       tags: of the model card.
+      apart: whether fields of one encoder may be read differently, see `take_apart`.
+      framed: whether texts must have what `text_problems` says.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
     tags: ClassVar[tuple[str, ...]] = ()
+    apart: ClassVar[bool] = False
+    framed: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,8 +69,11 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     from safetensors.numpy import save_file
 
+    def kind(array: np.ndarray) -> Any:
+        return None if array.dtype.kind in "biu" else np.float32
+
     # Not `ascontiguousarray`, which makes vectors of scalars.
-    ready = {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+    ready = {name: np.asarray(x, kind(x), order="C") for name, x in arrays.items()}
     path.touch()
     mode = path.stat().st_mode  # the library would write a file that only its owner can read
     save_file(ready, path, metadata={"format": "pt"})
@@ -118,7 +125,7 @@ def ends(model: Exported) -> tuple[int, int]:
 
 
 def text_problems(model: Exported) -> Iterator[str]:
-    """What no target can hold of how texts are tokenized, see `ExportTarget.problems`."""
+    """What libraries cannot hold of how texts are tokenized, see `ExportTarget.problems`."""
     if model.tokenizer.clean == "words":
         yield "a tokenizer of the type 'words', which cleans texts in a way of its own"
     _, mask = model.tokenizer.encode([""], 8)

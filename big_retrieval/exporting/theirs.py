@@ -10,6 +10,7 @@ were imported, or what the problem was, and whether that is a missing library.
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ def work(folder: str, request: Any, inputs: str, outputs: str) -> dict[str, str]
         "transformers": with_transformers,
         "sentence-transformers": with_sentence_transformers,
         "open_clip": with_open_clip,
+        "torch": with_torch,
     }[request["to"]]
     library("torch").set_grad_enabled(False)
     found: Any = {
@@ -156,6 +158,25 @@ def with_open_clip(folder: str, request: Any, inputs: Any) -> Named:
         else:
             pixels = torch.stack([preprocess(pictures.fromarray(image)) for image in values])
             yield field, model.encode_image(pixels, normalize=request["normalise"])
+
+
+def with_torch(folder: str, request: Any, inputs: Any) -> Named:
+    """Yields (field, embeddings), those of all class tokens in one row, of the folder's module."""
+    library("torch")
+    place: Any = importlib.util.spec_from_file_location("model", f"{folder}/model.py")
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    model = module.RetrievalModel.load(folder)
+    for field, modality in request["modalities"].items():
+        if modality == "text":
+            found = model.encode_texts([str(text) for text in inputs[field]], field)
+        elif modality == "image":
+            found = model.encode_images(list(inputs[field]), field)
+        else:
+            own = (key.partition("/") for key in inputs)
+            arrays = {name: inputs[f"{of}/{name}"] for of, _, name in own if of == field}
+            found = model.encode(field, **arrays)
+        yield field, found.flatten(1)
 
 
 if __name__ == "__main__":

@@ -171,16 +171,16 @@ def test_what_targets_cannot_hold(tmp_path: Path) -> None:
             other(clip, image__class_tokens=4),
             "transformers",
             "--to=transformers cannot hold config.towers.image.class_tokens 4 (only 1) in a "
-            "CLIPModel; --field=text --to=transformers can hold that field's encoder.",
+            "CLIPModel; --to=torch can.",
         ),
         (
             other(bert, topology="geodesic"),
             "transformers",
             "cannot hold config.topology 'geodesic' (only 'sphere' or 'oblique' or 'inner') in a "
-            "BertModel; no target can, so use the run with big_retrieval.load.",
+            "BertModel; --to=torch can.",
         ),
         (clip, "sentence-transformers", "cannot hold the encoders of image; text in one folder"),
-        (clip, "sentence-transformers", "; --to=open_clip or transformers can."),
+        (clip, "sentence-transformers", "; --to=open_clip or transformers or torch can."),
         (other(clip, text__epsilon=1e-6), "open_clip", "epsilon 1e-06 (only 1e-05); --to=transf"),
         (other(clip, image__mlp=49, text__activation="gelu"), "open_clip", "different activations"),
         (other(clip, topology="euclidean"), "open_clip", "config.topology 'euclidean' (only"),
@@ -239,7 +239,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ([run], "--to is missing"),
         (["see", str(out)], "big-retrieval export verify FOLDER"),
         (["verify", str(tmp_path)], "has no certificate.json"),
-        ([run, "--to=open_clip", f"--out={out}"], "--to=transformers can."),
+        ([run, "--to=open_clip", f"--out={out}"], "--to=transformers or torch can."),
         ([run, "--to=transformers", f"--out={tmp_path / 'hf_vit'}"], "is not empty"),
     ):
         done = in_process("export", *flags)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import ftfy
 import numpy as np
@@ -101,6 +102,17 @@ class FixedLengthTokenizer:
         if name is None or number is None or number in (*self._before, *self._after):
             return ""
         return name if self._bodies([self.joined([name])]) == [[number]] else ""
+
+    def frame(self) -> dict[str, Any]:
+        """What stands around texts: `start`, `end`, `between` (a title and a text) and `pad` as
+        ids, and `standalone`, the special tokens that count only where they stand alone."""
+        return {
+            "start": tuple(self._before),
+            "end": tuple(self._after),
+            "between": tuple(self._between or ()),
+            "pad": self._pad_id,
+            "standalone": tuple(self._standalone),
+        }
 
     def words(self, text: str) -> list[str]:
         """The words of a text: what stands between white space, or whole tokens."""

@@ -1,0 +1,84 @@
+"""The vision transformer."""
+
+import torch
+from torch import nn
+
+from big_retrieval.exporting.pytorch.blocks import Block, weigh_as_one
+
+
+class VisionTransformer(nn.Module):
+    """Images to class tokens, or to their patches.
+
+    Args:
+      positions: of class tokens and patches.
+      patch: side of a patch in pixels.
+      width: W.
+      depth: layers.
+      heads: of the attention.
+      mlp: width inside of the MLPs.
+      class_tokens: M.
+      pool: "first": the class tokens come out; "mean": one mean of the patches; "none": all
+        patches.
+      norm_first: whether a norm stands in front of the first layer.
+      patch_bias: whether the embedding of patches has a bias.
+      tokens_as_one: whether class tokens share the weight of a single one in attention.
+      activation: of the MLPs.
+      epsilon: of all norms.
+    """
+
+    def __init__(
+        self,
+        *,
+        positions: int,
+        patch: int,
+        width: int,
+        depth: int,
+        heads: int,
+        mlp: int,
+        class_tokens: int = 1,
+        pool: str = "first",
+        norm_first: bool = True,
+        patch_bias: bool = False,
+        tokens_as_one: bool = False,
+        activation: str = "gelu",
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.patch = patch
+        self.class_tokens = class_tokens
+        self.pool = pool
+        self.tokens_as_one = tokens_as_one
+        self.patch_embedding = nn.Linear(patch * patch * 3, width, bias=patch_bias)
+        if class_tokens:
+            self.class_embedding = nn.Parameter(torch.empty(class_tokens, width))
+        self.position_embedding = nn.Parameter(torch.empty(positions, width))
+        self.ln_pre = nn.LayerNorm(width, eps=epsilon) if norm_first else nn.Identity()
+        self.layers = nn.ModuleList(
+            Block(width, heads, mlp, "pre", activation, epsilon) for _ in range(depth)
+        )
+        self.ln_post = nn.LayerNorm(width, eps=epsilon)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Normalised images [B, S, S, 3] -> [B, M, W]; [B, patches, W] with the pool "none"."""
+        x = self.patch_embedding(patchify(images, self.patch))  # [B, patches, W]
+        count = self.class_tokens
+        if count:
+            tokens = self.class_embedding.expand(len(x), -1, -1)
+            x = torch.cat([tokens, x], dim=1)  # [B, L, W]
+        x = self.ln_pre(x + self.position_embedding)
+        bias = None
+        if self.tokens_as_one and count > 1:
+            place = torch.arange(x.shape[1], device=x.device)[None]
+            bias = weigh_as_one(torch.where(place < count, place, -1), count)
+        for layer in self.layers:
+            x = layer(x, bias)
+        if self.pool == "first":
+            return self.ln_post(x[:, :count])
+        x = self.ln_post(x[:, count:])
+        return x.mean(1, keepdim=True) if self.pool == "mean" else x
+
+
+def patchify(images: torch.Tensor, patch: int) -> torch.Tensor:
+    """[B, S, S, 3] -> [B, patches, P P 3]: by row, then column; inside by row, column, channel."""
+    x = images.unflatten(2, (-1, patch)).unflatten(1, (-1, patch))  # [B, S/P, P, S/P, P, 3]
+    return x.transpose(2, 3).flatten(3).flatten(1, 2)

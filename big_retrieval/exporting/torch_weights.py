@@ -1,0 +1,59 @@
+"""Names and layouts of our parameters in PyTorch: one rule for all modules, and the way back.
+
+| ours | in PyTorch |
+| --- | --- |
+| `image/layers_3/mlp/fc1/kernel` [I, O] | `image.layers.3.mlp.fc1.weight` [O, I] |
+| `kernel` of a convolution [H, W, I, O] | `weight` [O, I, H, W] |
+| `input_kernel` [I, O] | `input_weight` [O, I] |
+| `scale` of a norm | `weight` |
+| `batch_stats/image/bn/mean`, `var` | `image.bn.running_mean`, `running_var` |
+| all others, such as `image/position_embedding` | the same name and shape |
+"""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from big_retrieval.interop.source import Flat
+
+STATS = "batch_stats/"
+_LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
+
+
+def to_torch(params: Flat) -> Flat:
+    """Our parameters and running averages by their names in PyTorch."""
+    found = {}
+    for path, array in params.items():
+        name = re.sub(rf"/{_LISTED}_(\d+)(?=/)", r"/\1/\2", path)
+        if name.startswith(STATS):
+            name = re.sub("(mean|var)$", r"running_\1", name.removeprefix(STATS))
+        elif name.endswith("kernel"):
+            name, array = name.removesuffix("kernel") + "weight", np.transpose(array, _order(array))
+        else:
+            name = re.sub("/scale$", "/weight", name)
+        found[name.replace("/", ".")] = array
+    return found
+
+
+def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
+    """The reverse of `to_torch`; whole numbers, which are no parameters, are left out."""
+    found = {}
+    for key, array in arrays.items():
+        if not np.issubdtype(array.dtype, np.floating):
+            continue
+        path = re.sub(rf"/{_LISTED}/(\d+)(?=/)", r"/\1_\2", key.replace(".", "/"))
+        if re.search("/running_(mean|var)$", path):
+            path = STATS + path.replace("/running_", "/")
+        elif path.endswith("weight") and array.ndim > 1:
+            path = path.removesuffix("weight") + "kernel"
+            array = np.transpose(array, np.argsort(_order(array)))
+        else:
+            path = re.sub("/weight$", "/scale", path)
+        found[path] = array
+    return found
+
+
+def _order(kernel: np.ndarray) -> tuple[int, ...]:
+    """Which of our axes becomes each of PyTorch's: outputs, inputs, then the places of a filter."""
+    return (kernel.ndim - 1, kernel.ndim - 2, *range(kernel.ndim - 2))
