@@ -152,7 +152,7 @@ class Retrieval(Evaluator):
         return {"query": [self.query], "document": [self.document]}
 
     def metric_names(self, config: "Config") -> Sequence[str]:
-        """`image_to_text/R@1`, ..., `rsum`; `words@5` of lexical models of images and texts."""
+        """`image_to_text/R@1`, ..., `rsum`, `R-mean`; `words@5` of lexical models with images."""
         directions = (f"{self.query}_to_{self.document}", f"{self.document}_to_{self.query}")
         ranks = ("MRR@10", "nDCG@10", "mean_rank", "median_rank")
         metrics = (*self.search_metrics, "R-precision", *ranks)
@@ -163,7 +163,7 @@ class Retrieval(Evaluator):
             for direction in directions
             for metric in metrics
         ]
-        found += [f"{mode}rsum" for mode in modes]
+        found += [f"{mode}{metric}" for mode in modes for metric in ("rsum", "R-mean")]
         fields = [config.fields[x] for x in (self.query, self.document) if x in config.fields]
         lexical = all(field.head.lexical for field in fields)
         if lexical and {field.modality for field in fields} == {"image", "text"}:
@@ -184,7 +184,7 @@ class Retrieval(Evaluator):
 @register("evaluator")
 @dataclass(frozen=True)
 class ZeroShot(Evaluator):
-    """Classification by the nearest class prompts; distances are averaged over the prompts."""
+    """Classification of images by the prompts of each class."""
 
     type: Literal["zeroshot"] = "zeroshot"
     data: Source = field(default_factory=lambda: Scenes(split="colours"))
@@ -194,6 +194,12 @@ class ZeroShot(Evaluator):
     classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
     prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
     file: str = ""  # JSON file of both, where they are empty: "prompts.json#imagenet"
+    # what is averaged over the prompts of a class: the scores of an image with them, or their
+    # embeddings, brought back onto the topology (CLIP), of lexical models to the norm of the head
+    ensemble: Literal["scores", "embeddings"] = "scores"
+    # of lexical models, as those of Retrieval: prompts are queries, images documents
+    modes: tuple[str, ...] = ()
+    rankings: bool = False  # at the end, write whether each image is classified to rankings/
     every: int | None = None
 
     def check(self, config: "Config", path: str) -> Iterator[str]:
@@ -204,14 +210,20 @@ class ZeroShot(Evaluator):
             if "{}" not in prompt:
                 yield f"{path}.prompts: {prompt!r} needs a {{}} where the class name goes."
         yield from self.data.check_classes(self, path)
+        yield from _modes(config, path, self)
 
     def reads(self) -> Mapping[str, str]:
         """The images and the prompts."""
         return {"image": self.image, "text": self.text}
 
+    def compared(self, config: "Config") -> Mapping[str, Sequence[str]]:
+        """The prompts as queries, the images as documents."""
+        return {"query": [self.text], "document": [self.image]}
+
     def metric_names(self, config: "Config") -> Sequence[str]:
-        """Of the nearest class, and of the five nearest."""
-        return "accuracy", "top5_accuracy"
+        """Of the nearest class, and of the five nearest; `<mode>/accuracy` and so on of modes."""
+        modes = ("", *(f"{mode}/" for mode in self.modes))
+        return [f"{mode}{name}" for mode in modes for name in ("accuracy", "top5_accuracy")]
 
     def build(self, context: "EvaluatorContext") -> "Runnable":
         from big_retrieval.evals.zeroshot import ZeroShotEvaluator

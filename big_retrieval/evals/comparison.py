@@ -79,7 +79,10 @@ def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
 
 
 def compare_systems(
-    a: Path, b: Path, pairs: Mapping[str, tuple[Values, Values]]
+    a: Path,
+    b: Path,
+    pairs: Mapping[str, tuple[Values, Values]],
+    modes: tuple[str, str] = ("", ""),
 ) -> ComparisonTable:
     """Every metric that both systems have: evaluator, metric, and the comparison.
 
@@ -87,13 +90,15 @@ def compare_systems(
       a: what the first system is called.
       b: the second.
       pairs: evaluator -> the values of both, from `values_of_folders` or `values_of_files`.
+      modes: the mode or weighting of each system that is compared; "": none, and all metrics.
 
     Raises:
-      UserError: other queries, or no metric in common.
+      UserError: other queries, or no metric or mode in common.
     """
     table = []
-    for evaluator, ((ids, values), other) in pairs.items():
-        others = _aligned(ids, other, a, b)
+    for evaluator, (first, second) in pairs.items():
+        ids, values = of_mode(first, modes[0], a)
+        others = _aligned(ids, of_mode(second, modes[1], b), a, b)
         table += [
             (evaluator, metric, compare(values[metric], others[metric]))
             for metric in values
@@ -127,27 +132,78 @@ def _aligned(ids: list[str], other: Values, a: Path, b: Path) -> dict[str, np.nd
 
 
 def values_of_folders(a: Path, b: Path) -> dict[str, tuple[Values, Values]]:
-    """The values of the evaluators that both folders have rankings of.
+    """The values of the evaluators that both folders have values by query of.
+
+    Args:
+      a: a run folder, or one of `evaluate --out`.
+      b: another, or the same for another mode.
 
     Raises:
-      UserError: a folder has no rankings, or they have no evaluator in common.
+      UserError: a folder has no values, or they have no evaluator in common.
     """
-    found = []
-    for path in (a, b):
-        if path.is_file():
-            raise UserError(f"{path} is a file; run files need qrels: give --qrels.")
-        files = {each.parent.name: each for each in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
-        if not files:
-            raise UserError(
-                f"{path} has no {FOLDER}/<evaluator>/{QUERIES}: write them with "
-                f"big-retrieval evaluate --run={path} --rankings."
-            )
-        found.append(files)
+    _same_kind(a, b)
+    if a.is_file():
+        raise UserError(f"{a} is a file; run files need qrels: give --qrels.")
+    found = [_tables(path) for path in (a, b)]
     both = [name for name in found[0] if name in found[1]]
     if not both:
         names = " and ".join(", ".join(files) for files in found)
-        raise UserError(f"the two have no evaluator in common: they have {names}.")
+        raise UserError(
+            f"the two have no evaluator in common: they have {names}; evaluate both with the same "
+            "evaluators."
+        )
     return {name: (read_values(found[0][name]), read_values(found[1][name])) for name in both}
+
+
+def _same_kind(a: Path, b: Path) -> None:
+    """Raises a UserError where one is a file and the other a folder."""
+    for file, folder in ((a, b), (b, a)):
+        if file.is_file() and folder.is_dir():
+            raise UserError(
+                f"{file} is a run file and {folder} a folder: take two folders, or take two run "
+                "files and give --qrels=FILE."
+            )
+
+
+def _tables(path: Path) -> dict[str, Path]:
+    """Evaluator -> its table of values in a folder.
+
+    Raises:
+      UserError: there is none; the sentence says what makes them.
+    """
+    files = {each.parent.name: each for each in sorted((path / FOLDER).glob(f"*/{QUERIES}"))}
+    if files:
+        return files
+    lacks = f"{path} has no {FOLDER}/<evaluator>/{QUERIES}"
+    if not path.is_dir():
+        raise UserError(f"{lacks}, as there is no such folder; give that of a run.")
+    if (path / "checkpoints").is_dir():
+        how = f"big-retrieval evaluate --run={path} --rankings"
+    else:
+        how = "big-retrieval evaluate ... --rankings --out=FOLDER, and compare that folder"
+    raise UserError(f"{lacks}: write them with {how}.")
+
+
+def of_mode(values: Values, mode: str, path: Path) -> Values:
+    """The values of a mode or weighting, by the names that metrics have without one.
+
+    Args:
+      values: of all modes, such as "bag/nDCG@10".
+      mode: such as "bag"; "": all values, as they are.
+      path: of the system, for messages.
+
+    Raises:
+      UserError: there is no such mode.
+    """
+    if not mode:
+        return values
+    ids, table = values
+    found = {name.removeprefix(f"{mode}/"): x for name, x in table.items() if name != mode}
+    found = {name: found[name] for name in found if f"{mode}/{name}" in table}
+    if not found:
+        modes = sorted({name.rpartition("/")[0] for name in table} - {""})
+        raise UserError(f"{path} has no mode {mode!r}; it has: {', '.join(modes) or 'none'}.")
+    return ids, found
 
 
 def values_of_files(
@@ -158,6 +214,9 @@ def values_of_files(
     Raises:
       UserError: a file is something else, or a metric is unknown.
     """
+    _same_kind(a, b)
+    if a.is_dir():
+        raise UserError(f"{a} is a folder, whose values by query need no qrels: leave out --qrels.")
     for metric in metrics:
         parse_metric(metric)
     judged = read_qrels(qrels, duplicates)

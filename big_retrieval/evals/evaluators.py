@@ -220,13 +220,23 @@ def _number(value: Any, prefix: str, name: str) -> float:
 
 
 def with_rankings(evaluators: Mapping[str, Any]) -> dict[str, Any]:
-    """The evaluators, those that can made to write their rankings, whatever the config says."""
-    return {
+    """The evaluators, those that can made to write their rankings, whatever the config says.
+
+    Raises:
+      UserError: none of them can.
+    """
+    out = {
         prefix: dataclasses.replace(each, config=dataclasses.replace(each.config, rankings=True))
         if "rankings" in getattr(part_of(each), "__dataclass_fields__", ())
         else each
         for prefix, each in evaluators.items()
     }
+    if not any(part_of(each).rankings for each in out.values()):
+        names = ", ".join(evaluators) or "none at all"
+        raise UserError(
+            f"--rankings: none of the evaluators ({names}) has values by query; leave it out."
+        )
+    return out
 
 
 def part_of(evaluator: Any) -> Evaluator:

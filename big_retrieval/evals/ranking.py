@@ -100,33 +100,41 @@ class RankingEvaluator:
         known, path = self.weights_of("document"), "config.evals.<name>.documents"
         further = {text: parse_weighting(text, known, path) for text in self.config.documents}
         embeddings = self.average(queries, "query")
-        out: dict[str, float] = {}
         shown: list[Ranked] = []
-        for name, weighting in ({"": known} | further).items():
+        with self._writer(rankings, extras) as writer:
             values = []
-            with self._writer(None if name else rankings, extras) as writer:
-                for ranked in self.rank(embeddings, queries, documents, weighting):
-                    values.append(self.judged.values(ranked))
-                    shown = shown or [ranked]
-                    if writer is not None:
-                        writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
-            out |= _means(values, name)
-        out |= self._in_modes(queries, documents)
+            for ranked in self.rank(embeddings, queries, documents, known):
+                values.append(self.judged.values(ranked))
+                shown = shown or [ranked]
+                if writer is not None:
+                    writer.add(ranked.queries, ranked.found, ranked.scores, values[-1])
+            out = _means(values, "")
+            for name, found in self._further(queries, documents, embeddings, further):
+                values = [self.judged.values(ranked) for ranked in found]
+                out |= _means(values, name)
+                if writer is not None:
+                    for part in values:
+                        writer.add_values({f"{name}/{x}": each for x, each in part.items()})
         if show is not None:
             show(lambda: self._examples(shown[0], embeddings, documents))
         return out
 
-    def _in_modes(self, queries: EncodedFields, documents: EncodedFields) -> dict[str, float]:
-        """The metrics of further modes of a lexical model."""
-        out: dict[str, float] = {}
+    def _further(
+        self,
+        queries: EncodedFields,
+        documents: EncodedFields,
+        embeddings: Embeddings,
+        weightings: Mapping[str, Mapping[str, float]],
+    ) -> Iterator[tuple[str, Iterator[Ranked]]]:
+        """Yields the names and the rankings of further weightings, and modes of a lexical model."""
+        for name, weighting in weightings.items():
+            yield name, self.rank(embeddings, queries, documents, weighting)
         modes = [parse_mode(text, "config.evals.<name>.modes") for text in self.config.modes]
         bow = self.bow(queries, "query", modes), self.bow(documents, "document", modes)
         for mode in modes:
-            embeddings = self.average(queries, "query", mode, bow[0])
+            changed = self.average(queries, "query", mode, bow[0])
             found = self.in_mode(documents, "document", mode, bow[1])
-            ranked = self.rank(embeddings, queries, found, self.weights_of("document"))
-            out |= _means([self.judged.values(part) for part in ranked], mode.name)
-        return out
+            yield mode.name, self.rank(changed, queries, found, self.weights_of("document"))
 
     def bow(
         self, encoded: EncodedFields, side: Side, modes: Iterable[Mode]

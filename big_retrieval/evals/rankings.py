@@ -1,10 +1,12 @@
 """Rankings as files: what was found for each query, and each query's values of the metrics.
 
     rankings/<evaluator>/run.trec      a TREC run, of `depth` documents a query
-                         queries.csv   a row for each query that was asked: its id, its metrics
+                         queries.csv   a row for each query that was asked: its id, its metrics,
+                                       and those of further weightings and modes ("bag/nDCG@10")
 
 Evaluators that rank no judged documents write `queries.csv` alone; those that search in two
-directions write one for each, `rankings/<evaluator>-image_to_text/` and so on.
+directions write one for each, `rankings/<evaluator>-image_to_text/` and so on. The queries of a
+classification are its images.
 
 `big-retrieval compare` reads them again.
 """
@@ -54,14 +56,14 @@ class Rankings:
         self._folder, self._source, self._extras = folder, source, extras
         self._files = contextlib.ExitStack()
         self._writes = False
+        self._queries: list[str] = []
+        self._values: dict[str, list[float]] = {}
 
     def __enter__(self) -> Self:
         with self._trying():
             self._run = self._files.enter_context(
                 RunWriter(self._folder / RUN, name_of(self._folder.name))
             )
-            table = self._files.enter_context(PartialFile(self._folder / QUERIES))
-            self._table, self._rows = table.file, csv.writer(table.file)
             self._writes = True
         return self
 
@@ -69,6 +71,9 @@ class Rankings:
         if self._writes:
             with self._trying():
                 self._files.__exit__(*error)
+                if error[0] is None:
+                    columns = {name: np.array(each) for name, each in self._values.items()}
+                    _write_table(self._folder / QUERIES, self._queries, columns)
 
     def add(
         self,
@@ -87,17 +92,24 @@ class Rankings:
         """
         if not self._writes:
             return
+        self.add_values(values)
         with self._trying():
-            if self._table.tell() == 0:
-                self._rows.writerow(["query", *values])
             for place, number in enumerate(queries.tolist()):
                 query, present = id_of(self._source.queries, number), found[place] >= 0
                 names = [id_of(self._source.documents, x) for x in found[place][present].tolist()]
                 self._run.add(
                     _escaped(query), [*map(_escaped, names)], scores[place][present].tolist()
                 )
-                numbers = (repr(float(each[place])) for each in values.values())
-                self._rows.writerow([query, *numbers])
+                self._queries.append(query)
+
+    def add_values(self, values: Mapping[str, np.ndarray]) -> None:
+        """Metrics of the next queries, such as "bag/nDCG@10" of a mode that has no run of its own.
+
+        Args:
+          values: metric -> value of each query, [q].
+        """
+        for name, each in values.items():
+            self._values.setdefault(name, []).extend(each.tolist())
 
     @contextlib.contextmanager
     def _trying(self) -> Iterator[None]:
@@ -127,10 +139,13 @@ def write_values(
     if jax.process_index() != 0:
         return
     name = f"{folder.parent.name}/{folder.name}"
-    with (
-        contextlib.nullcontext() if extras is None else extras(name),
-        PartialFile(folder / QUERIES) as table,
-    ):
+    with contextlib.nullcontext() if extras is None else extras(name):
+        _write_table(folder / QUERIES, queries, values)
+
+
+def _write_table(path: Path, queries: Sequence[str], values: Mapping[str, np.ndarray]) -> None:
+    """A row for each query: its id, and its values of all metrics."""
+    with PartialFile(path) as table:
         rows = csv.writer(table.file)
         rows.writerow(["query", *values])
         numbers = zip(*(each.tolist() for each in values.values()), strict=True)

@@ -111,9 +111,9 @@ class RetrievalEvaluator:
 
         Returns:
           `<document>_to_<query>/R@1` and so on, and the other direction; `rsum`, the sum of all
-          recalls in percent; of lexical models `<mode>/<document>_to_<query>/R@1`, and of their
-          images `words@5`, the share of an image's five strongest words that one of its texts
-          holds.
+          recalls in percent, and `R-mean`, their mean as a fraction; of lexical models
+          `<mode>/<document>_to_<query>/R@1`, and of their images `words@5`, the share of an
+          image's five strongest words that one of its texts holds.
         """
         c = self.config
         names = c.document, c.query
@@ -123,15 +123,20 @@ class RetrievalEvaluator:
         )
         how = {"score": self.topology.score, "encoder": self.encoder, "chunk": c.chunk}
         out, directions = {}, []
+        names_of: dict[str, list[str]] = {}  # direction -> its queries
+        values: dict[str, dict[str, np.ndarray]] = {}  # direction -> metric -> of each query
         for direction, (first, second), found in self._directions(fields, how):
             out |= {f"{direction}/{key}": x for key, x in summarise(found, c.recall_at).items()}
+            names_of[direction] = first.names()
+            values[direction] = by_query(found, c.recall_at)
             if show is not None:
                 directions.append(examples.choose(first, second, found.best, **how))
-            if rankings is not None:
+        out |= _of_both_directions(out)
+        out |= self._lexical(fields, how, values)
+        if rankings is not None:
+            for direction, each in values.items():
                 folder = rankings.with_name(f"{rankings.name}-{direction}")
-                write_values(folder, first.names(), by_query(found, c.recall_at), extras)
-        out["rsum"] = _sum_of_recalls(out)
-        out |= self._lexical(fields, how)
+                write_values(folder, names_of[direction], each, extras)
         if show is not None:
             show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
         return out
@@ -163,8 +168,16 @@ class RetrievalEvaluator:
         normalise = self.encoder.normalises(side.field)
         return bags_of(terms, side.source, side.reader, side.items, normalise)
 
-    def _lexical(self, fields: dict[str, FieldItems], how: dict[str, Any]) -> dict[str, float]:
-        """What only lexical models have: other modes, and whether images say what texts say."""
+    def _lexical(
+        self,
+        fields: dict[str, FieldItems],
+        how: dict[str, Any],
+        values: dict[str, dict[str, np.ndarray]],
+    ) -> dict[str, float]:
+        """What only lexical models have: other modes, and whether images say what texts say.
+
+        `values`, direction -> metric -> value of each query, is given those of the modes, too.
+        """
         c = self.config
         images = [x for x in fields.values() if x.reader.field.modality == "image"]
         lexical = all(scipy.sparse.issparse(x.embeddings) for x in fields.values())
@@ -181,7 +194,9 @@ class RetrievalEvaluator:
             for direction, _, found in self._directions(changed, how):
                 numbers = summarise(found, c.recall_at)
                 of_mode |= {f"{direction}/{key}": value for key, value in numbers.items()}
-            of_mode["rsum"] = _sum_of_recalls(of_mode)
+                each = by_query(found, c.recall_at)
+                values[direction] |= {f"{text}/{key}": value for key, value in each.items()}
+            of_mode |= _of_both_directions(of_mode)
             out |= {f"{text}/{key}": value for key, value in of_mode.items()}
         if bow and images:
             ((text, bags),), image = bow.items(), images[0]
@@ -196,9 +211,10 @@ def ranks_of(first: FieldItems, second: FieldItems, **how: Any) -> Ranks:
     return ranks(*sides, further=first.further, **how)
 
 
-def _sum_of_recalls(numbers: Mapping[str, float]) -> float:
-    """Of all directions, in percent as papers have it."""
-    return 100 * sum(value for name, value in numbers.items() if "/R@" in name)
+def _of_both_directions(numbers: Mapping[str, float]) -> dict[str, float]:
+    """`rsum`, the sum of all recalls in percent as papers have it, and `R-mean`, their mean."""
+    recalls = [value for name, value in numbers.items() if "/R@" in name]
+    return {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / len(recalls)}
 
 
 def _owned(bags: Any, owners: np.ndarray, wanted: np.ndarray) -> Any:

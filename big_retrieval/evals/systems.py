@@ -46,10 +46,10 @@ class EvaluatedSystem:
           folder: takes examples and rankings; None: neither is written.
           rankings: whether all evaluators that rank write their rankings, whatever the config says.
         """
-        log.info(f"evaluating {self.name}")
-        for evaluator in self.evaluators.values():
-            evaluator.check()
         made = evaluators.with_rankings(self.evaluators) if rankings else self.evaluators
+        log.info(f"evaluating {self.name}")
+        for evaluator in made.values():
+            evaluator.check()
         examples = None if folder is None else Folder(folder, self.step, Extras())
         ranked = None if folder is None else folder / RANKINGS
         return evaluators.run(made, set(made), self.weights, examples, ranked)

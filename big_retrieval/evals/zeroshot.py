@@ -1,9 +1,10 @@
 """Zero-shot classification: the class whose prompts lie nearest to the image."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,11 +19,15 @@ from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource, TextRecords, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
+from big_retrieval.evals.bags import bags_of, in_mode
 from big_retrieval.evals.class_names import Class, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
+from big_retrieval.evals.modes import parse_mode
+from big_retrieval.evals.rankings import write_values
 from big_retrieval.evals.ranks import DocumentScorer
 from big_retrieval.inference.encoder import Embeddings, Encoder
+from big_retrieval.runtime.extras import Extras
 from big_retrieval.similarity import Similarity
 
 log = logging.getLogger(__name__)
@@ -45,29 +50,54 @@ def class_scores(
     *,
     topology: Similarity,
     encoder: Encoder,
-    normalise: bool = False,
 ) -> np.ndarray:
-    """Mean score of each image with each class's prompts (distances are averaged, not embeddings).
+    """Mean score of each image with each class's prompts.
 
     Args:
       images: embeddings [n, M, N], or CSR [n, V].
-      prompts: embeddings [classes * P, ...], those of a class side by side.
+      prompts: embeddings [classes * P, ...], those of a class side by side; P = 1 of class means.
       classes: how many there are.
       topology: scores embeddings.
       encoder: knows the devices.
-      normalise: sparse ones only: bring the mean of a class's prompts to norm 1, as CLIP does.
 
     Returns:
       [n, classes].
     """
-    if scipy.sparse.issparse(prompts):
-        each = prompts.shape[0] // classes
-        mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, each), 1 / each))
-        means = scipy.sparse.csr_array(mean @ prompts)
-        norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
-        return (images @ means.T).toarray() / np.where(norms > 0, norms, 1)[None, :]
+    if scipy.sparse.issparse(prompts):  # the mean of inner products is that with the mean
+        return (images @ _sparse_means(prompts, classes).T).toarray()
     scorer = DocumentScorer(prompts, score=topology.score, encoder=encoder, chunk=CHUNK)
     return scorer.map(partial(_scorer, classes=classes), images, np.arange(len(images)))
+
+
+def class_means(
+    prompts: Embeddings, classes: int, *, topology: Similarity, normalise: bool = False
+) -> Embeddings:
+    """The mean of each class's prompts, brought back onto the topology as CLIP does.
+
+    Args:
+      prompts: as those of `class_scores`.
+      classes: how many there are.
+      topology: projects the means of dense embeddings.
+      normalise: sparse ones only: to norm 1.
+
+    Returns:
+      Embeddings [classes, M, N], or CSR [classes, V].
+    """
+    if not scipy.sparse.issparse(prompts):
+        means = np.mean(prompts.reshape(classes, -1, *prompts.shape[1:]), axis=1)
+        return np.asarray(topology.project(jnp.asarray(means)), np.float32)
+    means = _sparse_means(prompts, classes)
+    norms = np.sqrt(means.multiply(means).sum(axis=1)) if normalise else np.ones(classes)
+    return scipy.sparse.csr_array(
+        scipy.sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ means
+    )
+
+
+def _sparse_means(prompts: Any, classes: int) -> Any:
+    """The mean of each class's rows, CSR [classes, V]."""
+    each = prompts.shape[0] // classes
+    mean = scipy.sparse.kron(scipy.sparse.eye_array(classes), np.full((1, each), 1 / each))
+    return scipy.sparse.csr_array(mean @ prompts)
 
 
 @dataclass(frozen=True)
@@ -153,44 +183,83 @@ class ZeroShotEvaluator:
         self,
         weights: Any,
         show: examples.Show | None = None,
+        rankings: Path | None = None,
+        extras: Extras | None = None,
     ) -> dict[str, float]:
         """Encodes images and prompts and counts.
 
         Args:
           weights: the parameters.
           show: takes confusions and wrong examples, where they are wanted.
+          rankings: the folder for each image's values; None: they are not written.
+          extras: says that the values cannot be written; None: that is an error.
 
         Returns:
-          `accuracy` and, with more than five classes, `top5_accuracy`. Ties count against the
-          model.
+          `accuracy` and, with more than five classes, `top5_accuracy`; `<mode>/accuracy` and so on
+          of modes. Ties count against the model.
         """
         c = self.config
         classes, prompts = self.prompts()
         labels = self.labels(classes)
         reader = self.readers[c.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
-        text_embeddings, _ = encode_source(self.encoder, weights, texts, c.text, reader)
+        of_texts, _ = encode_source(self.encoder, weights, texts, c.text, reader)
         images, records = encode_source(
             self.encoder, weights, self.source, c.image, self.readers[c.image], self.reading
         )
         log.info(f"{images.shape[0]:,} images, {len(classes)} classes, {len(prompts)} prompts each")
-        scores = class_scores(
-            images,
-            text_embeddings,
-            len(classes),
-            topology=self.topology,
-            encoder=self.encoder,
-            normalise=scipy.sparse.issparse(text_embeddings) and self.encoder.normalises(c.text),
-        )
-        right = np.take_along_axis(scores, labels[records][:, None], axis=1)  # [n, 1]
-        place = np.sum(~(scores < right), axis=1)  # itself counted, so from 1; NaN counts against
-        out = {"accuracy": float(np.mean(place <= 1))}
-        if len(classes) > 5:
-            out["top5_accuracy"] = float(np.mean(place <= 5))
+        scores = self._scores(images, of_texts, len(classes))
+        place = _places(scores, labels[records])
+        values = _values(place, len(classes), "")
+        for mode, own, other in self._in_modes(images, of_texts, texts):
+            found = _places(self._scores(own, other, len(classes)), labels[records])
+            values |= _values(found, len(classes), f"{mode}/")
+        if rankings is not None:
+            write_values(rankings, [str(record) for record in records], values, extras)
         if show is not None:
             names = tuple(names_of(each)[0] for each in classes)
             found = Confusions(
                 self.source, self.readers[c.image], names, records, labels[records], scores, place
             )
             show(lambda: {"type": c.type, **found.describe()})
-        return out
+        return {name: float(np.mean(each)) for name, each in values.items()}
+
+    def _scores(self, images: Embeddings, texts: Embeddings, classes: int) -> np.ndarray:
+        """The score of each image with each class, [n, classes]."""
+        if self.config.ensemble == "embeddings":
+            normalise = scipy.sparse.issparse(texts) and self.encoder.normalises(self.config.text)
+            texts = class_means(texts, classes, topology=self.topology, normalise=normalise)
+        how: Any = {"topology": self.topology, "encoder": self.encoder}
+        return class_scores(images, texts, classes, **how)
+
+    def _in_modes(
+        self, images: Embeddings, of_texts: Embeddings, texts: TextRecords
+    ) -> Iterator[tuple[str, Embeddings, Embeddings]]:
+        """Yields each mode's name, images and prompts, of a lexical model."""
+        c = self.config
+        modes = [parse_mode(text, f"config.evals.{self.name}.modes") for text in c.modes]
+        if not modes:
+            return
+        terms, items = self.encoder.terms(c.text), np.arange(len(texts))
+        assert terms is not None  # checks.evals saw to it
+        bow = bags_of(
+            terms, texts, self.readers[c.text], np.stack([items, 0 * items], axis=1),
+            self.encoder.normalises(c.text),
+        )  # fmt: skip
+        for mode in modes:
+            changed = in_mode(of_texts, mode, "query", bow)
+            yield mode.name, in_mode(images, mode, "document", None), changed
+
+
+def _places(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The rank of each image's class, from 1, [n]; ties and NaN count against the model."""
+    right = np.take_along_axis(scores, labels[:, None], axis=1)  # [n, 1]
+    return np.sum(~(scores < right), axis=1)  # itself counted
+
+
+def _values(place: np.ndarray, classes: int, prefix: str) -> dict[str, np.ndarray]:
+    """Whether each image is classified, [n]: by the nearest class, and the five nearest."""
+    values = {f"{prefix}accuracy": place <= 1}
+    if classes > 5:
+        values[f"{prefix}top5_accuracy"] = place <= 5
+    return {name: each.astype(float) for name, each in values.items()}

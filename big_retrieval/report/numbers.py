@@ -5,7 +5,7 @@ import re
 from typing import Any, TypeGuard
 
 NONE = "–"
-FRACTIONS = ("accuracy", "data_wait", "mfu", "R-precision")
+FRACTIONS = ("accuracy", "data_wait", "mfu", "R-precision", "R-mean")
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -121,7 +121,8 @@ def plain(records: Records) -> dict[str, float]:
         out[f"{way}/nDCG@10"] = float(np.mean(ndcgs))
         out[f"{way}/mean_rank"] = float(np.mean(places))
         out[f"{way}/median_rank"] = float(np.floor(np.median(places)))
-    out["rsum"] = 100 * sum(value for name, value in out.items() if "/R@" in name)
+    recalls = [value for name, value in out.items() if "/R@" in name]
+    out |= {"rsum": 100 * sum(recalls), "R-mean": sum(recalls) / 4}
     return out
 
 

@@ -1,5 +1,6 @@
 """Evaluation of lexical fields, sparse, against dense products; ways to search by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,9 +20,10 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.ranking import RankingEvaluator
+from big_retrieval.evals.rankings import read_values
 from big_retrieval.evals.ranks import DocumentScorer, ranks
 from big_retrieval.evals.retrieval import RetrievalEvaluator
-from big_retrieval.evals.zeroshot import class_scores
+from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.report.examples import has_matched
 from big_retrieval.similarity import TOPOLOGIES
@@ -152,17 +154,53 @@ def test_class_scores_of_sparse_embeddings(each: int) -> None:
     np.testing.assert_allclose(found, dense, rtol=1e-6)
 
 
+@pytest.mark.parametrize("ensemble", ["scores", "embeddings"])
+def test_modes_of_zero_shot(ensemble: Any) -> None:
+    """Prompts as bags of words, or both sides with fewer terms; means of norm 1."""
+    names, prompts = ("red", "blue", "green"), ("{} square", "a {} big circle")
+    texts = [prompt.format(name) for name in names for prompt in prompts]
+    own = bags(texts) / np.linalg.norm(bags(texts), axis=1, keepdims=True)
+    text, image = integers(0, 6, len(COLUMNS)), integers(1, 9, len(COLUMNS))
+    labels = np.arange(9) % 3
+    source = Labelled(labels)
+    task = configs.ZeroShot(
+        label="kind", classes=names, prompts=prompts, ensemble=ensemble, modes=("bag", "top_k=2")
+    )
+    how: Any = (source, {"image": IMAGE, "text": TEXT}, INNER)
+    found = ZeroShotEvaluator(task, *how, Preset(normed=True, text=text, image=image)).run({})
+    ways = {"": (text, image), "bag/": (own, image)}
+    ways["top_k=2/"] = gated(text, 2, bags(texts)), gated(image, 2, None)
+    for mode, (rows, images) in ways.items():
+        means = rows.reshape(3, 2, -1).mean(1)
+        norms = np.linalg.norm(means, axis=1) if ensemble == "embeddings" else np.ones(3)
+        scores = images @ (means / norms[:, None]).T
+        right = scores[np.arange(9), labels][:, None]
+        assert found[f"{mode}accuracy"] == np.mean((scores >= right - 1e-6).sum(1) == 1)
+    assert len(set(found.values())) > 1
+
+
+class Labelled(SceneRecords):
+    """The scenes, with a class each."""
+
+    def __init__(self, labels: np.ndarray) -> None:
+        super().__init__("test", size=16, count=len(labels))
+        self.labels = labels.tolist()
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**super().__getitem__(index), "kind": self.labels[index]}
+
+
 class Preset(Encoder):
     """An encoder with lexical embeddings that are known, one row a text or image in their order."""
 
-    def __init__(self, **table: np.ndarray) -> None:
+    def __init__(self, *, normed: bool = False, **table: np.ndarray) -> None:
         mesh = parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1])
         super().__init__(None, mesh, 8)  # type: ignore
-        self.table = table
+        self.table, self.normed = table, normed
 
     def normalises(self, field: str) -> bool:
         del field
-        return False
+        return self.normed
 
     def embeddings(self, weights: Any, field: str, batches: Any) -> Any:
         del weights
@@ -178,7 +216,7 @@ IMAGE = image_reader("image", size=16)
 MODES = ("bag", "top_k=2", "top_k=0/all", "top_k=all/1")
 
 
-def test_ways_to_search_of_retrieval() -> None:
+def test_ways_to_search_of_retrieval(tmp_path: Path) -> None:
     """Every way is the plain evaluation of embeddings that are changed by hand."""
     text, image = integers(0, 45, len(COLUMNS)), integers(1, 9, len(COLUMNS))
     own = bags(CAPTIONS)
@@ -190,7 +228,12 @@ def test_ways_to_search_of_retrieval() -> None:
     }
     task = configs.Retrieval(recall_at=(1, 3), modes=MODES)
     how = SCENES, {"image": IMAGE, "text": TEXT}, INNER
-    found = RetrievalEvaluator(task, *how, Preset(text=text, image=image)).run({})
+    asked = RetrievalEvaluator(task, *how, Preset(text=text, image=image))
+    found = asked.run({}, rankings=tmp_path / "x")
+    for way in ("image_to_text", "text_to_image"):
+        for metric, each in read_values(tmp_path / f"x-{way}" / "queries.csv")[1].items():
+            mode, _, name = metric.rpartition("/")
+            assert np.mean(each) == pytest.approx(found["/".join(filter(None, (mode, way, name)))])
     plain_task = configs.Retrieval(recall_at=(1, 3))
     whole = RetrievalEvaluator(plain_task, *how, Preset(text=text, image=image)).run({})
     assert found == pytest.approx(found | whole)

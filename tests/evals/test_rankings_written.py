@@ -75,11 +75,12 @@ def test_the_evaluator_agrees_with_trec_eval_on_its_own_run(tmp_path: Path) -> N
     expected = trec(qrels_of(of), run)
     queries, values = read_values(folder / "queries.csv")
     assert set(queries) == set(expected)
-    assert set(values) == set(METRICS)
+    assert set(values) == {*METRICS, *(f"title/{metric}" for metric in METRICS)}
     for metric in METRICS:
         wanted = [expected[query][metric] for query in queries]
         np.testing.assert_allclose(values[metric], wanted, atol=1e-9, err_msg=metric)
-        assert found[f"ranking/a b/{metric}"] == pytest.approx(np.mean(wanted))
+    for metric, each in values.items():  # those of the other weighting, too
+        assert found[f"ranking/a b/{metric}"] == pytest.approx(np.mean(each))
 
 
 @pytest.mark.parametrize("when", ["at once", "midway", "at the end"])
@@ -111,6 +112,8 @@ def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     asked = evals.with_rankings({"ranking/x": each, "other": object()})
     assert asked["ranking/x"].config.rankings
+    with pytest.raises(UserError, match=r"none of the evaluators \(other\) has values by query"):
+        evals.with_rankings({"other": object()})
 
 
 def test_bm25_writes_the_same_files_and_ids_keep_no_white_space(tmp_path: Path) -> None:
@@ -209,7 +212,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `big-retrieval compare` in this process: (words, flags)."""
 
     def run(*words: Any, **flags: Any) -> None:
-        holders = {"QRELS": None, "METRICS": ["MRR"], "DUPLICATES": "refuse", "OUT": None, **flags}
+        holders = {"QRELS": None, "METRICS": ["MRR"], "DUPLICATES": "refuse", "OUT": None}
+        holders |= {"MODE_A": "", "MODE_B": "", **flags}
         for name, value in holders.items():
             monkeypatch.setattr(compare, name, SimpleNamespace(value=value))
         compare.main(*map(str, words))
@@ -239,6 +243,18 @@ def test_folders_are_compared_by_query(
     assert row[:3] + row[-3:] == ["ranking-test", "MRR", "3", "2", "1", "0"]
 
 
+def test_a_mode_of_one_against_the_plain_metrics_of_the_other(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = written(tmp_path / "a", x=0.5, y=0.25)
+    path = written(tmp_path / "b") / "rankings" / "ranking-test" / "queries.csv"
+    path.write_text("query,MRR,bag/MRR\nx,0,1\ny,0,0.75\n")
+    command(a, tmp_path / "b", MODE_B="bag")
+    assert "  0.3750   0.8750   +0.5000" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"a has no mode 'bag'; it has: none"):
+        command(a, tmp_path / "b", MODE_A="bag")
+
+
 def test_folders_without_a_metric_in_common(command: Any, tmp_path: Path) -> None:
     a, b = written(tmp_path / "a", x=0.5, y=0.25), written(tmp_path / "b", x=1.0, y=0.5)
     path = b / "rankings" / "ranking-test" / "queries.csv"
@@ -265,9 +281,16 @@ def test_run_files_are_compared_by_their_qrels(
     ("words", "flags", "message"),
     [
         (["a"], {}, "give two systems"),
-        (["a", "nothing"], {}, "nothing has no rankings/<evaluator>/queries.csv"),
+        (["a", "nothing"], {}, "nothing has no rankings/<evaluator>/queries.csv, as there is no"),
+        (["a", "run"], {}, "run --rankings."),
+        (["a", "empty"], {}, "--rankings --out=FOLDER, and compare that folder"),
+        (["a", "image_text"], {}, "they have ranking-test and retrieval-test-text_to_image"),
+        (["a", "file"], {"QRELS": "file"}, "is a run file and"),
+        (["a", "other"], {"QRELS": "file"}, "leave out --qrels"),
         (["a", "other"], {}, "2 queries are in one of the two alone, such as 'x' in"),
-        (["a", "file"], {}, "give --qrels"),
+        (["file", "a"], {}, "give --qrels=FILE"),
+        (["file", "file"], {}, "give --qrels."),
+        (["file", "file"], {"QRELS": "file", "MODE_A": "bag"}, "are for folders"),
         (["file", "file"], {"QRELS": "missing"}, "missing cannot be read"),
         (["file", "file"], {"METRICS": ["ndcg@10"], "QRELS": "file"}, "did you mean 'nDCG@10'"),
     ],
@@ -278,6 +301,11 @@ def test_mistakes(
     written(tmp_path / "a", x=0.5, y=0.25)
     written(tmp_path / "other", y=0.5, w=1.0)
     (tmp_path / "file").write_text("x\n")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    written(tmp_path / "image_text", y=0.5).joinpath("rankings", "ranking-test").rename(
+        tmp_path / "image_text" / "rankings" / "retrieval-test-text_to_image"
+    )
     with pytest.raises(UserError) as problem:
         command(*(tmp_path / word for word in words), **flags)
     assert message in str(problem.value)

@@ -56,7 +56,7 @@ def run(encoder: Encoder, **changes: Any) -> dict[str, float]:
 
 def test_perfect_embeddings_give_perfect_numbers() -> None:
     found = run(Preset(0.0))
-    assert found.pop("rsum") == 400
+    assert (found.pop("rsum"), found.pop("R-mean")) == (400, 1)
     assert found == {
         f"{way}/{name}": 1.0
         for way in ("image_to_text", "text_to_image")
@@ -89,6 +89,7 @@ def test_numbers_are_those_of_numpy(devices: int, chunk: int) -> None:
     assert found["text_to_image/R-precision"] == found["text_to_image/R@1"]
     total = sum(100 * found[f"{way}/R@{k}"] for way in ranks for k in (1, 3))
     assert found["rsum"] == pytest.approx(total)
+    assert found["R-mean"] == pytest.approx(total / 400)
 
 
 def test_values_of_every_query_for_compare(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.evals import zeroshot
 from big_retrieval.evals.evaluators import make_evaluators
-from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_scores
+from big_retrieval.evals.rankings import read_values
+from big_retrieval.evals.zeroshot import ZeroShotEvaluator, class_means, class_scores
 from big_retrieval.inference.encoder import Encoder
 from big_retrieval.similarity import TOPOLOGIES
 from tests.helpers import tiny
@@ -89,6 +90,19 @@ def test_class_scores_average_distances(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_class_means_are_on_the_topology(topology: str) -> None:
+    """CLIP's ensemble: the mean of embeddings, every sub-sphere or the whole to norm 1."""
+    prompts = draw(topology, len(CLASSES), len(PROMPTS))
+    flat = prompts.reshape(-1, M, N)
+    found = class_means(flat, len(CLASSES), topology=TOPOLOGIES[topology])
+    wanted = prompts.mean(axis=1)  # [classes, M, N]
+    axes: Any = {"sphere": (1, 2), "oblique": 2, "geodesic": 2}.get(topology)
+    if axes is not None:
+        wanted = wanted / np.sqrt((wanted**2).sum(axis=axes, keepdims=True))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number in range(RECORDS):
@@ -119,16 +133,21 @@ def test_accuracy_is_that_of_numpy(folder: Path) -> None:
     images = draw("geodesic", RECORDS)
     prompts = draw("geodesic", len(CLASSES) * len(PROMPTS), seed=1)
     encoder = Preset({"image": images, "text": prompts})
-    found = evaluator(labelled(folder, labels), encoder).run({})
-    scores = plain_class_scores(
-        "geodesic", images, prompts.reshape(len(CLASSES), len(PROMPTS), M, N)
-    )
-    order = np.argsort(-scores, axis=1)
-    assert found == {
-        "accuracy": np.mean([order[i, 0] == label for i, label in enumerate(labels)]),
-        "top5_accuracy": np.mean([label in order[i, :5] for i, label in enumerate(labels)]),
-    }
-    assert 0 < found["accuracy"] < found["top5_accuracy"] < 1
+    by_class = prompts.reshape(len(CLASSES), len(PROMPTS), M, N)
+    means = class_means(prompts, len(CLASSES), topology=TOPOLOGIES["geodesic"])[:, None]
+    for ensemble, own in (("scores", by_class), ("embeddings", means)):
+        task = evaluator(labelled(folder, labels), encoder, ensemble=ensemble)
+        found = task.run({}, rankings=folder / "values")
+        order = np.argsort(-plain_class_scores("geodesic", images, own), axis=1)
+        values = {
+            "accuracy": [order[i, 0] == label for i, label in enumerate(labels)],
+            "top5_accuracy": [label in order[i, :5] for i, label in enumerate(labels)],
+        }
+        assert found == {name: np.mean(each) for name, each in values.items()}
+        assert 0 < found["accuracy"] < found["top5_accuracy"] < 1
+        written = read_values(folder / "values" / "queries.csv")
+        assert written[0] == [str(i) for i in range(RECORDS)]
+        np.testing.assert_array_equal([*written[1].values()], [*values.values()])
 
 
 @pytest.mark.parametrize("value", [1.0, np.nan])
