@@ -33,17 +33,16 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.optimizer.schedule.warmup_steps = 15_300_000 // args.batch  # an epoch
 
     # Data
-    pairs = config.Pairs(
-        path="data/yfcc15m/train.jsonl",
-        how_to_get="download the YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs) and "
-        'write one JSON object a line: {"image": "relative/path.jpg", "captions": ["..."]}',
+    # The YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs)
+    yfcc15m = config.Tar(
+        path="data/yfcc15m/*.tar", how_to_get="see `big-retrieval data get yfcc15m`"
     )
-    c.data = recipe.entry(pairs)
+    c.data = recipe.entry(yfcc15m)
     for name in ("coco", "flickr30k"):
         karpathy = config.Karpathy(
             path=f"data/{name}/dataset_{name}.json",
             split="test",
-            how_to_get="download Karpathy's splits, and the images into the same folder",
+            how_to_get=f"see `big-retrieval data get {name}`",
         )
         c.evals[name] = recipe.entry(config.Retrieval(), data=karpathy)
     imagenet = config.Tfds(name="imagenet2012:5.1.0", split="validation")

@@ -54,9 +54,8 @@ def get_config(arg: str = "") -> recipe.Editable:
         path=f"{args.data}/hard-negatives.jsonl",
         queries=f"{args.data}/queries.train.tsv",
         documents=f"{args.data}/collection.tsv",
-        how_to_get="download MS MARCO's passages (collection.tsv, queries.train.tsv) and negatives "
-        'for its queries, one JSON object a line: {"query": id, "pos": [ids], "neg": [ids]}; '
-        "data=FOLDER says where; or find negatives with big-retrieval mine --bm25 "
+        how_to_get="see `big-retrieval data get msmarco`; data=FOLDER says where; or find "
+        "negatives with big-retrieval mine --bm25 "
         f"--data={args.beir}/msmarco --out=FILE, which brings its texts in DPR's form, and give "
         "--config.data.type=dpr --config.data.path=FILE",
     )
@@ -65,7 +64,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         beir = config.Beir(
             path=f"{args.beir}/{name}",
             split="dev" if name == "msmarco" else "test",
-            how_to_get="download BEIR's folders; beir=FOLDER says where",
+            how_to_get=f"see `big-retrieval data get beir/{name}`; beir=FOLDER says where",
         )
         metrics = ("nDCG@10", "MRR@10", "R@100")
         c.evals[name] = recipe.entry(config.Ranking(), data=beir, metrics=metrics)

@@ -64,7 +64,7 @@ def get_config(arg: str = "") -> recipe.Editable:
             query="query", document="product_id", score="score_linear",
             documents=f"{args.data}/corpus_{product + 1}.json",
             text=("query", "title"), image="image_local", root=args.data,
-            how_to_get="download Marqo-GS-10M (github.com/marqo-ai/GCL); data=FOLDER says where",
+            how_to_get="see `big-retrieval data get marqo-gs-10m`; data=FOLDER says where",
         )  # fmt: skip
         if args.fields == "multi" and args.encoder in PUBLISHED:
             c.evals[name].documents = ("image", "title", "image=0.9,title=0.1")

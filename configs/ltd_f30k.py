@@ -126,8 +126,7 @@ def data(c: recipe.Editable, args: Any, name: str, train: str, regions: str = ""
     splits = config.Karpathy(
         path=f"{args.data}/dataset_{name}.json",
         regions=regions,
-        how_to_get="download Karpathy's split files, and the images into the same folder; the "
-        "regions of images are made by `big-retrieval data regions`",
+        how_to_get=f"see `big-retrieval data get {'regions' if regions else name}`",
     )
     c.data = recipe.entry(splits, split=train, each="captions")
     for split, every in (("val", None), ("test", 0)):

@@ -49,13 +49,12 @@ def get_config(arg: str = "") -> recipe.Editable:
 
     # Data
     c.tokenizer.path = "bert-base-uncased"
-    pairs = config.Pairs(
-        path="data/yfcc15m/train.jsonl",
-        how_to_get="download the YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs) and "
-        'write one JSON object a line: {"image": "relative/path.jpg", "captions": ["..."]}',
+    # The YFCC100M subset of Cui et al. 2022 (DeCLIP's 15.3M pairs)
+    yfcc15m = config.Tar(
+        path="data/yfcc15m/*.tar", how_to_get="see `big-retrieval data get yfcc15m`"
     )
-    c.data = recipe.entry(pairs)
-    validation = recipe.entry(pairs, path="data/yfcc15m/validation.jsonl")
+    c.data = recipe.entry(yfcc15m)
+    validation = recipe.entry(config.Pairs(), path="data/yfcc15m/validation.jsonl")
     c.evals.validation = recipe.entry(config.Retrieval(), data=validation)
     return recipe.runlocal(c) if args.runlocal else c
 

@@ -58,8 +58,8 @@ COMMANDS = {
     "tradeoff": Command("tradeoff", "Measure quality of retrieval against latency per query."),
     "data": Command(
         "data",
-        "Inspect a config's data, convert them or regions of images, or split judged pairs.",
-        ("inspect", "convert", "split", "regions"),
+        "Inspect, convert or split data; say where published data sets are, and check them.",
+        ("inspect", "convert", "split", "regions", "get", "check"),
     ),
     "configs": Command("configs", "List the configs that come with the package."),
     "completion": Command(

@@ -1,16 +1,20 @@
-"""Looks at a config's data, writes them as shards, splits judged pairs, or converts regions.
+"""Looks at a config's data, writes them as shards, splits judged pairs, or gets published data.
 
     big-retrieval data inspect --config=FILE[:arg] [--source=evals.test] [--limit=1000]
     big-retrieval data convert --config=FILE[:arg] --out=FOLDER [--source=evals.test]
     big-retrieval data split --data.path=FILE --out=FOLDER [--data.queries=FILE ...]
     big-retrieval data regions --data=FILE.tsv[,FILE.tsv] --out=FOLDER
     big-retrieval data regions --data=FOLDER --boxes=FOLDER --sizes=FILE[,FILE] --out=FOLDER
+    big-retrieval data get [NAME]
+    big-retrieval data check NAME [--data=FOLDER]
 
 `inspect` prints what the data hold, how fast they are read, and draws some examples; `convert`
 writes ArrayRecord shards, which --config.data.path=FOLDER (source type `pairs`) reads. `split`
 draws the four-way split of judged pairs (GCL); they are given by --config, or by the keys of a
 source of the type `graded` as flags --data.KEY. `regions` makes memory-mapped files of published
-features of image regions, which a source of the type `karpathy` reads.
+features of image regions, which a source of the type `karpathy` reads. `get` says where a published
+data set is, its license and size, and where the configs look for it; `check` says whether a folder
+holds all of it.
 """
 
 import itertools
@@ -26,14 +30,14 @@ from big_retrieval.config.sources import Source
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
-WORDS = 1
+WORDS = 2
 WITHOUT = ("workdir",)
 SOURCE = flags.DEFINE_string("source", "data", "Whose source: data, or evals.NAME")
 OUT = flags.DEFINE_string("out", None, "inspect: the picture; convert, split, regions: the folder")
 LIMIT = flags.DEFINE_integer("limit", 1000, "inspect: records that are read", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 5.0, "inspect: how long reading is timed; 0: not at all")
 SHARD_RECORDS = flags.DEFINE_integer("shard_records", 10_000, "convert: of a shard", lower_bound=1)
-DATA = flags.DEFINE_list("data", [], "regions: TSV files, or a folder of <id>.npz")
+DATA = flags.DEFINE_list("data", [], "regions: TSV files, or a folder of <id>.npz; check: folder")
 BOXES = flags.DEFINE_string("boxes", "", "regions: the folder of <id>.npy, of a folder of <id>.npz")
 SIZES = flags.DEFINE_list("sizes", [], "regions: COCO's files with the images' sizes, of folders")
 
@@ -44,9 +48,16 @@ def main(*words: str) -> None:
     if words == ("regions",):
         regions()
         return
-    if not words or words[0] not in actions:
+    word, *names = words or ("",)
+    if word == "get" or (word == "check" and names):
+        from big_retrieval.data.catalogue import tell
+
+        tell.get("".join(names)) if word == "get" else tell.check(names[0], ",".join(DATA.value))
+        return
+    if word not in actions or names:
         raise UserError(
-            "say what to do: big-retrieval data inspect, ... convert, ... split, or ... regions."
+            "say what to do: big-retrieval data inspect, ... convert, ... split, ... regions, "
+            "... get NAME, or ... check NAME."
         )
     if words[0] == "split" and cli.CONFIG.value is None:
         data_split.split(data_split.source_of_flags(), OUT.value)

@@ -170,7 +170,8 @@ class Karpathy(Source):
     has_negatives: ClassVar[bool] = False
     type: Literal["karpathy"] = "karpathy"
     path: str = ""  # dataset_flickr30k.json or dataset_coco.json
-    images: str = ""  # folder; empty: that of the file, or with `regions` no images
+    # folder; empty: that of the file, or one in it; with `regions`: no images
+    images: str = ""
     regions: str = ""  # folder that `big-retrieval data regions` wrote; empty: no regions
     split: str = "train"  # several: "train+restval", as published models for COCO are trained
     captions: int = 5  # of an image, at most; 0: all

@@ -51,6 +51,7 @@ def karpathy(config: Karpathy) -> RecordSource:
     reads_images = bool(config.images) or not config.regions
     root, missing = Path(config.images or path.parent), np.zeros(len(rows), bool)
     if reads_images:
+        root = root if config.images else _folder_of(root, rows[0]["image"])
         missing |= _no_file(root, [row["image"] for row in rows])
         _check(missing, [row["image"] for row in rows], str(root), config.skip_missing)
     else:
@@ -83,6 +84,13 @@ def _names(image: dict[str, Any]) -> list[str]:
     """What an image may be called in a folder of regions: its number in COCO, or its file."""
     number = [str(image["cocoid"])] if "cocoid" in image else []
     return [*number, Path(image["filename"]).stem, image["filename"]]
+
+
+def _folder_of(root: Path, first: str) -> Path:
+    """The folder that image paths start from: that of the split file, or the one in that folder
+    which has the first image, as Flickr30k's archive makes it."""
+    inside = (each for each in sorted(root.iterdir()) if (each / first).is_file())
+    return root if (root / first).is_file() else next(inside, root)
 
 
 def _no_file(root: Path, paths: Sequence[str]) -> np.ndarray:

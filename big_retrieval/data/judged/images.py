@@ -1,7 +1,7 @@
 """The images of documents: paths, bytes or arrays of a column, or keys into another file."""
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,8 @@ class ImageColumn:
 
     Args:
       column: the column's name.
-      root: the folder that paths start from.
+      root: the folder that paths start from; an image that is not there may lie in its folder
+        `images`.
       gallery: has the images if cells hold keys; None: cells hold paths or images.
     """
 
@@ -81,6 +82,10 @@ class ImageColumn:
     def _load(self, value: Any, place: str) -> Any:
         if self._gallery is not None:
             return self._gallery.load(value, place)
+        if isinstance(value, str) and not (self._root / value).is_file():
+            # Files name images by the paths of the machine that they were written on.
+            moved = self._root / "images" / PurePosixPath(value).name
+            value = str(moved) if moved.is_file() else value
         return load_image(value, self._root, place)
 
 

@@ -1,0 +1,238 @@
+"""Published data sets: configs read small folders in the published layouts as they are."""
+
+import csv
+import hashlib
+import importlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from big_retrieval import config as configs
+from big_retrieval.data.build import make_source
+from big_retrieval.data.catalogue import CATALOGUE, DataSet, Expected
+from big_retrieval.data.catalogue.complete import compare
+from big_retrieval.errors import UserError
+from tests.helpers import in_process
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # configs look for their data in data/
+
+
+def image(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (6, 4)).save(path)
+
+
+def text(path: Path, *lines: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = (x if isinstance(x, str) else json.dumps(x) for x in lines)
+    path.write_text("".join(f"{row}\n" for row in rows))
+
+
+def split_file(folder: Path, name: str, **more: Any) -> list[dict[str, Any]]:
+    """Karpathy's file of a data set, and its images."""
+    images = [
+        {
+            "filename": f"{number}.jpg", "imgid": number, "split": split, "sentids": [number],
+            "sentences": [{"raw": f"caption {number}", "imgid": number, "sentid": number}],
+        }
+        | {key: value(split) for key, value in more.items()}
+        for number, split in enumerate(("train", "restval", "val", "test"))
+        if name == "coco" or split != "restval"
+    ]  # fmt: skip
+    text(folder / f"dataset_{name}.json", {"images": images, "dataset": name})
+    return images
+
+
+def coco(folder: Path) -> None:
+    where = {"train": "train2014"}
+    for each in split_file(folder, "coco", filepath=lambda s: where.get(s, "val2014")):
+        image(folder / each["filepath"] / each["filename"])
+
+
+def flickr30k(folder: Path) -> None:
+    for each in split_file(folder, "flickr30k"):
+        image(folder / "flickr30k-images" / each["filename"])
+
+
+def tars(folder: Path) -> None:
+    """What img2dataset writes: images that could not be fetched have no files."""
+    folder.mkdir(parents=True)
+    for shard in range(2):
+        with tarfile.open(folder / f"{shard:05d}.tar", "w") as tar:
+            for number in (0, 2):
+                key = f"{shard:05d}{number:04d}"
+                out = io.BytesIO()
+                Image.new("RGB", (6, 4)).save(out, "JPEG")
+                meta = {"caption": f"caption {key}", "key": key, "status": "success"}
+                files = {"jpg": out.getvalue(), "json": json.dumps(meta).encode()}
+                for ending, data in (files | {"txt": meta["caption"].encode()}).items():
+                    info = tarfile.TarInfo(f"{key}.{ending}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+        text(folder / f"{shard:05d}_stats.json", {"count": 3, "successes": 2})
+
+
+def marqo(folder: Path) -> None:
+    for number in (1, 2):
+        products = {f"p{number}{k}": f"title {k}" for k in range(3)}
+        rows = {
+            key: {"title": title, "image_local": f"/data/images/{key}.jpg"}
+            for key, title in products.items()
+        }
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        (folder / f"corpus_{number}.json").write_text(json.dumps(rows))
+        for key in products:
+            image(folder / "images" / f"{key}.jpg")
+        for query in (0, 1):
+            stem = f"query_{query}_product_id_{number - 1}"
+            with (folder / f"{stem}.csv").open("w", newline="") as file:
+                writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+                writer.writerow(["query", "product_id", "title", "image_local", "score_linear"])
+                for place, (key, title) in enumerate(products.items()):
+                    writer.writerow([f"query {query}", key, title, f"{key}.jpg", 100 - place])
+            text(folder / f"{stem}_queries.json", [f"query {query}"])
+            for kind in ("dev", "test"):
+                text(folder / f"{stem}_gt_{kind}.json", {f"query {query}": {}})
+
+
+def msmarco(folder: Path) -> None:
+    text(folder / "collection.tsv", *(f"{n}\tpassage {n}" for n in range(4)))
+    text(folder / "queries.train.tsv", *(f"{n}\tquery {n}" for n in range(2)))
+    rows = [{"qid": n, "pos": [n], "neg": {"bm25": [2, 3], "other": [3]}} for n in range(2)]
+    text(folder / "hard-negatives.jsonl", *rows)
+
+
+def nq(folder: Path) -> None:
+    passage = {"title": "T", "text": "words", "score": 1000, "title_score": 1, "passage_id": "7"}
+    wrong = passage | {"text": "other words", "passage_id": "8"}
+    rows = [
+        {
+            "dataset": "nq_train_psgs_w100", "question": "who", "answers": ["one"],
+            "positive_ctxs": [passage], "negative_ctxs": [wrong], "hard_negative_ctxs": [wrong],
+        }
+    ]  # fmt: skip
+    for split in ("train", "dev"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"biencoder-nq-{split}.json").write_text(json.dumps(rows, indent=4))
+
+
+def beir(folder: Path) -> None:
+    text(folder / "corpus.jsonl", *({"_id": f"d{n}", "title": "", "text": "x"} for n in range(3)))
+    text(folder / "queries.jsonl", {"_id": "q1", "text": "what", "metadata": {}})
+    for split in ("dev", "test"):
+        text(folder / "qrels" / f"{split}.tsv", "query-id\tcorpus-id\tscore", "q1\td1\t2")
+
+
+def scan(folder: Path) -> None:
+    for name in ("f30k_precomp", "coco_precomp"):
+        for split in ("train", "dev", "test"):
+            text(folder / name / f"{split}_caps.txt", *(f"caption {n}" for n in range(5)))
+            np.save(folder / name / f"{split}_ims.npy", np.zeros((1, 36, 8), np.float32))
+
+
+def of(name: str, evaluator: str = "") -> configs.Source:
+    """The source of a config's training data, or of an evaluator."""
+    config = configs.load(importlib.import_module(f"configs.{name}").get_config(""))
+    source = config.evals[evaluator].data if evaluator else config.data
+    assert source is not None
+    return source
+
+
+LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Source]], int]] = {
+    "coco": (coco, [lambda: of("ltd_coco"), lambda: of("clip_bert_yfcc15m", "coco")], 1),
+    "flickr30k": (flickr30k, [lambda: of("ltd_f30k")], 1),
+    "cc3m": (tars, [lambda: configs.Tar(path="data/cc3m/*.tar")], 4),
+    "yfcc15m": (tars, [lambda: of("clip_bert_yfcc15m"), lambda: of("oblique_s16_yfcc15m")], 4),
+    "marqo-gs-10m": (marqo, [lambda: of("gcl_gs10m"), lambda: of("gcl_gs10m", "zero_shot")], 3),
+    "msmarco": (msmarco, [lambda: of("dpr_msmarco")], 2),
+    "nq": (nq, [lambda: configs.Dpr(path="data/nq/biencoder-nq-train.json")], 1),
+    "beir/msmarco": (beir, [lambda: of("dpr_msmarco", "msmarco")], 1),
+    "beir/scifact": (beir, [lambda: of("vdr_t2t_msmarco", "scifact")], 1),
+    "scan": (scan, [lambda: configs.Precomputed(path="data/scan/f30k_precomp")], 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_published_folder_is_read_as_it_is(name: str) -> None:
+    make, sources, count = LAYOUTS[name]
+    found = CATALOGUE[name]
+    make(Path(found.place))
+    for source in (each() for each in sources):
+        records: Any = make_source(source)
+        assert len(records) >= count
+        for index in range(len(records)):
+            record = records[index]
+            assert record.get("image", True) is not None
+            assert any(record.get(key) for key in ("captions", "query", "regions"))
+    for each in compare(found, Path(found.place)):  # all is there, though less of it
+        assert each.wrong != "missing", each.part.path
+        assert "not finished" not in each.wrong
+
+
+def test_entries() -> None:
+    for name, found in CATALOGUE.items():
+        assert found.place.startswith("data/"), name
+        assert all((found.size, found.license, found.fetch, found.steps, found.parts)), name
+        for each in found.fetch:
+            assert re.match(r"https?://", each.address), name
+            assert re.fullmatch(r"([0-9a-f]{32})?", each.md5), name
+
+
+def test_a_folder_is_compared(tmp_path: Path) -> None:
+    def said(*parts: Expected) -> list[tuple[str, str]]:
+        found = DataSet("t", "data/t", "s", "l", (), (), parts, "")
+        return [(each.said, each.wrong) for each in compare(found, tmp_path)]
+
+    (tmp_path / "a.txt").write_text("id\tx\nq1\t1\nq1\t2\nq2\t3")
+    (tmp_path / "b.json").write_text(json.dumps({"images": [1, 2, 3]}))
+    (tmp_path / "c.json").write_text(json.dumps([{"a": 1}, {"a": 2}]))
+    assert said(Expected("a.txt", lines=4, queries=2), Expected("b.json", records=3)) == [
+        ("4 lines, 2 judged queries", ""), ("3 records", ""),
+    ]  # fmt: skip
+    assert said(Expected("c.json", records=2), Expected("*.json", files=2)) == [
+        ("2 records", ""), ("2 files", ""),
+    ]  # fmt: skip
+    assert said(Expected("a.txt", lines=5), Expected("*.json", files=3)) == [
+        ("4 lines", "4 of 5 lines"), ("2 files", "2 of 3 files"),
+    ]  # fmt: skip
+    assert said(Expected("gone"), Expected("gone", optional=True)) == [
+        ("none", "missing"),
+        ("none", ""),
+    ]
+    digest = hashlib.md5((tmp_path / "c.json").read_bytes()).hexdigest()
+    assert said(Expected("c.json", md5=digest), Expected("b.json", md5=digest)) == [
+        ("there", ""), ("there", f"its MD5 is not {digest}: fetch it again"),
+    ]  # fmt: skip
+    assert said(Expected("*.json", beside=".txt"))[0][1].startswith("2 are not finished, the first")
+    with pytest.raises(UserError, match="is no folder"):
+        next(compare(CATALOGUE["coco"], tmp_path / "gone"))
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    listed = in_process("data", "get")
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in CATALOGUE)
+    told = in_process("data", "get", "coco").stdout
+    for word in ("train2014.zip", "data/coco", "CC BY 4.0", "20 GB", "data check coco"):
+        assert word in told
+    wrong = in_process("data", "get", "cooc")
+    assert wrong.returncode == 2
+    assert "did you mean coco?" in wrong.stderr
+    beir(Path("data/beir/scifact"))
+    checked = in_process("data", "check", "beir/scifact")
+    assert checked.returncode == 2
+    assert "1 of 300 judged queries" in checked.stdout
+    assert "1 of 4 parts" in checked.stderr
+    scan(tmp_path / "scan")
+    assert in_process("data", "check", "scan", f"--data={tmp_path / 'scan'}").returncode == 0
