@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from absl import flags
 
-from big_retrieval.config import schema
+from big_retrieval.config import annotations
 
 ASKED = ("--help", "-help", "-h", "--helpfull", "--helpshort")
 WIDTH = 100
@@ -91,7 +91,7 @@ def _wrapped(words: str) -> str:
 
 def _keys(part: Any, path: str) -> Iterator[str]:
     """A line for every key of a part of the configuration, and a second one with its meaning."""
-    hints, meanings = schema.hints_of(type(part)), meanings_of(type(part))
+    hints, meanings = annotations.hints_of(type(part)), meanings_of(type(part))
     for field in dataclasses.fields(part):
         value, name = getattr(part, field.name), f"{path}.{field.name}"
         entries = value if isinstance(value, Mapping) else {}

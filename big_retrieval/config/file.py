@@ -16,7 +16,7 @@ import ml_collections
 from absl import flags
 
 from big_retrieval import config as configs
-from big_retrieval.config import Config, schema, shipped
+from big_retrieval.config import Config, annotations, schema, shipped
 from big_retrieval.errors import UserError
 
 OVERRIDE = r"--?(?P<no>no)?config\.(?P<key>[^=]+)"
@@ -89,7 +89,7 @@ def _begin(config: Any, key: str) -> None:
     names = key.split(".")
     while len(names) > 1 and dataclasses.is_dataclass(cls):
         name, *names = names
-        kind, cls = schema.entry_kind(cls, name), schema.hints_of(cls).get(name)
+        kind, cls = annotations.entry_kind(cls, name), annotations.hints_of(cls).get(name)
         node = node.get(name)
         if not isinstance(node, ml_collections.ConfigDict):
             return
@@ -115,7 +115,7 @@ def _switch(config: Any, key: str, value: str) -> None:
     if not isinstance(node, ml_collections.ConfigDict) or node.get(tag) in (None, value):
         return
     try:
-        known = schema.variants(Config, config, path)
+        known = annotations.variants(Config, config, path)
     except (KeyError, TypeError):  # keys that do not belong there are told of later
         return
     if value not in known:

@@ -12,7 +12,6 @@ are registered (`config/registry.py`).
 
 import dataclasses
 import difflib
-import functools
 import math
 import types
 import typing
@@ -22,6 +21,7 @@ from typing import Any, Literal, TypeVar, Union
 import ml_collections
 from ml_collections import config_dict
 
+from big_retrieval.config.annotations import choices_of, hints_of, named, tag_of
 from big_retrieval.errors import UserError
 
 T = TypeVar("T")
@@ -140,13 +140,6 @@ def complete(hint: Any, raw: Any, unknown: Unknown | None = None, path: str = "c
         elif field.default_factory is not dataclasses.MISSING:
             out[field.name] = to_plain(field.default_factory())
     return out
-
-
-@functools.cache  # to evaluate annotations was half of the time of reading a config
-def hints_of(cls: Any) -> Mapping[str, Any]:
-    """The annotations of a dataclass's own keys."""
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def unknown_key(
@@ -310,58 +303,3 @@ def _switched(
             )
         return complete(wanted, {key: value for key, value in raw.items() if key in keys})
     return raw
-
-
-def choices_of(hint: Any) -> tuple[Any, ...]:
-    """The dataclasses that an annotation stands for, where the tag says which; else ()."""
-    if _is_kind(hint):
-        return hint.registered()
-    if typing.get_origin(hint) not in (Union, types.UnionType):
-        return ()
-    args = tuple(arg for arg in typing.get_args(hint) if arg is not type(None))
-    return args if all(dataclasses.is_dataclass(arg) for arg in args) and len(args) > 1 else ()
-
-
-def _is_kind(hint: Any) -> bool:
-    """Whether an annotation is the base class of a kind of parts: it has no tag of its own."""
-    return hasattr(hint, "registered") and "type" not in getattr(hint, "__dataclass_fields__", {})
-
-
-def named(choices: Iterable[Any]) -> dict[str, Any]:
-    """The dataclasses of a union by their tag's value."""
-    found = [cls for cls in choices if cls is not type(None)]
-    tag = tag_of(found[0])
-    return {typing.get_args(hints_of(cls)[tag])[0]: cls for cls in found}
-
-
-def variants(hint: Any, raw: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """The dataclasses that the group at a path may be, by their tag's value; {} for one kind only.
-
-    Args:
-      hint: annotation of the tree.
-      raw: the tree; it holds the path.
-      keys: the path.
-    """
-    args, choices = typing.get_args(hint), choices_of(hint)
-    union = named(choices) if choices else {}
-    if not keys:
-        return union
-    if typing.get_origin(hint) is dict:
-        return variants(args[1], raw[keys[0]], keys[1:])
-    cls = union[raw[tag_of(choices[0])]] if union else hint
-    return variants(hints_of(cls)[keys[0]], raw[keys[0]], keys[1:])
-
-
-def entry_kind(cls: Any, key: str) -> Any:
-    """The dataclass of the entries of `cls.key`, a group of named ones of one kind; else None."""
-    hint = hints_of(cls).get(key) if dataclasses.is_dataclass(cls) else None
-    args = typing.get_args(hint)
-    if typing.get_origin(hint) is not dict or _is_kind(args[1]):
-        return None
-    return args[1] if dataclasses.is_dataclass(args[1]) else None
-
-
-def tag_of(cls: Any) -> str:
-    """The name of the Literal field that tells the dataclasses of a union apart."""
-    hints = hints_of(cls)
-    return next(tag for tag in ("type", "kind") if typing.get_origin(hints.get(tag)) is Literal)
