@@ -96,15 +96,16 @@ def one_model() -> Iterator[None]:
 
     Not for tests that replace a part of a model or of a loss.
     """
-    from big_retrieval.train import setup
+    from big_retrieval.train import run, setup
+    from big_retrieval.train.build import BuiltModel
 
     aside: Any = dict.fromkeys(("data", "evals", "loader", "log_every", "checkpoint_every"))
     aside |= dict.fromkeys(("eval_every", "stop_after", "hang_after", "report"))
     aside |= dict.fromkeys(("best_metric", "best_mode", "final_weights"))
-    build, models = setup.build_model, dict[str, setup.BuiltModel]()
-    compile_one, compiled = setup.compile_step, dict[Any, Any]()
+    build, models = setup.build_model, dict[str, BuiltModel]()
+    compile_one, compiled = run.compile_step, dict[Any, Any]()
 
-    def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> setup.BuiltModel:
+    def build_model(config: Any, mesh: Any, *, words: Any, **sizes: int) -> BuiltModel:
         devices = [device.id for device in mesh.devices.flat]
         key = repr((dataclasses.replace(config, **aside), mesh, devices, sizes, words.to_json()))
         if key not in models:
@@ -119,5 +120,5 @@ def one_model() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "build_model", build_model)
-        patch.setattr(setup, "compile_step", compile_step)
+        patch.setattr(run, "compile_step", compile_step)
         yield

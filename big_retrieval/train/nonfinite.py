@@ -13,7 +13,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import complete_steps, to_json
 from big_retrieval.train.optimizer import names_of
 from big_retrieval.train.phases import at, model_of
-from big_retrieval.train.setup import TrainingRun
+from big_retrieval.train.run import TrainingRun
 from big_retrieval.train.state import TrainState
 from big_retrieval.train.step import make_loss
 

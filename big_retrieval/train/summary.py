@@ -19,7 +19,7 @@ from big_retrieval.io.durable import write_bytes
 from big_retrieval.io.manifest import to_json
 from big_retrieval.train.averaging import describe as describe_average
 from big_retrieval.train.phases import title
-from big_retrieval.train.setup import TrainingRun
+from big_retrieval.train.run import TrainingRun
 
 MOST_STARTS = 50  # that environment.json keeps, the newest ones
 log = logging.getLogger(__name__)

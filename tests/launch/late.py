@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 from big_retrieval import cli, main
-from big_retrieval.train import setup
+from big_retrieval.train import run
 
 NUMBER, STEP, HOW = os.environ["LATE"].split(":")
 
 
-def next_batch(self: setup.Batches) -> Any:
+def next_batch(self: run.Batches) -> Any:
     """Counts the batches, and does what LATE says before one of them."""
     self.count = getattr(self, "count", 0) + 1  # type: ignore[attr-defined]
     if os.environ["JAX_PROCESS_ID"] == NUMBER and self.count == int(STEP):  # type: ignore
@@ -24,8 +24,8 @@ def next_batch(self: setup.Batches) -> Any:
     return original(self)
 
 
-original = setup.Batches.__next__
-setup.Batches.__next__ = next_batch
+original = run.Batches.__next__
+run.Batches.__next__ = next_batch
 
 if __name__ == "__main__":
     cli.run(main.main)

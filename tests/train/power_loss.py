@@ -98,15 +98,15 @@ def train(workdirs: Sequence[Path], steps: int, pace: float) -> None:
       steps: of a run.
       pace: seconds that a step takes at least, with frequent saves; 0: as fast as it goes.
     """
-    from big_retrieval.train import loop, setup
+    from big_retrieval.train import loop, run
 
-    original = setup.Batches.__next__
+    original = run.Batches.__next__
 
-    def slowly(self: setup.Batches) -> Any:
+    def slowly(self: run.Batches) -> Any:
         time.sleep(pace)
         return original(self)
 
-    setup.Batches.__next__ = slowly
+    run.Batches.__next__ = slowly
     every = EVERY if pace else SELDOM
     for workdir in workdirs:
         loop.train(tiny(total_steps=steps, checkpoint_every=every, report=False), workdir)

@@ -90,7 +90,7 @@ WAITING = """
 import sys, time
 from pathlib import Path
 import jax
-from big_retrieval.train import loop, setup
+from big_retrieval.train import loop, run, setup
 from tests.helpers import tiny
 
 def wait(*_):
@@ -101,9 +101,9 @@ place = sys.argv[1]
 if place == "set_up":
     setup.make_tokenizer = wait
 elif place == "compile":
-    setup.compile_step = wait
+    run.compile_step = wait
 else:
-    setup.Batches.__next__ = wait
+    run.Batches.__next__ = wait
 loop.train(tiny(), Path(sys.argv[2]), jax.devices()[:1])
 """
 
