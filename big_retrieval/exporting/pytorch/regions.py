@@ -1,14 +1,17 @@
-"""Encoders of the regions of an image: features [B, R, F] and boxes [B, R, 4].
+"""Encoders of regions of images.
 
 Boxes are x1, y1, x2, y2, divided by the image's width and height.
 """
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import nn
+
+from big_retrieval.exporting.pytorch.blocks import Block
 
 
-class RegionGraphLayer(nn.Module):
-    """v + BN(W (R g(v))), where the relation of two regions is R = theta(v) phi(v)^T / count.
+class GraphLayer(nn.Module):
+    """v + BN(W (R g(v))), where the relation R of two regions is theta(v) phi(v)^T / count.
 
     Args:
       width: of a region's vector.
@@ -16,41 +19,88 @@ class RegionGraphLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.theta, self.phi = nn.Linear(width, width), nn.Linear(width, width)
-        self.g, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.theta = nn.Linear(width, width)
+        self.phi = nn.Linear(width, width)
+        self.g = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
         self.bn = nn.BatchNorm1d(width)
 
-    def forward(self, v: Tensor) -> Tensor:
+    def forward(self, v: torch.Tensor) -> torch.Tensor:
         """[B, R, W] -> [B, R, W]."""
         relation = self.theta(v) @ self.phi(v).transpose(1, 2) / v.shape[1]  # [B, R, R]
         y = self.out(relation @ self.g(v))
         return v + self.bn(y.transpose(1, 2)).transpose(1, 2)
 
 
-class RegionGraphTower(nn.Module):
-    """VSRN's image encoder: graph layers over the regions, then a GRU that reads them in order.
+class RegionGraphNetwork(nn.Module):
+    """Regions to one vector: graph layers over all of them, then a GRU that reads them in order.
 
     Args:
-      dim: F, numbers of a region.
+      dim: numbers of a region.
       width: of the vectors of regions and of the result.
       depth: graph layers.
-      normalise_regions: whether projected regions have norm 1 in front of the graph.
+      normalise_regions: whether projected regions have the norm 1 in front of the graph.
     """
 
-    def __init__(self, dim: int, width: int, depth: int, normalise_regions: bool) -> None:
+    def __init__(self, *, dim: int, width: int, depth: int, normalise_regions: bool = True) -> None:
         super().__init__()
+        self.normalise_regions = normalise_regions
         self.fc = nn.Linear(dim, width)
-        self.layers = nn.ModuleList(RegionGraphLayer(width) for _ in range(depth))
+        self.layers = nn.ModuleList(GraphLayer(width) for _ in range(depth))
         self.gru = nn.GRU(width, width, batch_first=True)
         self.bn = nn.BatchNorm1d(width)
-        self.normalise_regions = normalise_regions
 
-    def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
-        """Features [B, R, F] and boxes, which are not read -> [B, 1, W]."""
+    def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        """Features [B, R, dim] and boxes, which are not read -> [B, 1, W]."""
         del boxes
         v = self.fc(features)
-        v = nn.functional.normalize(v, dim=-1) if self.normalise_regions else v
+        if self.normalise_regions:
+            v = F.normalize(v, dim=-1)
         for layer in self.layers:
             v = layer(v)
-        states, _ = self.gru(nn.functional.normalize(v, dim=-1))  # [B, R, W]
+        states, _ = self.gru(F.normalize(v, dim=-1))  # [B, R, W]
         return self.bn(states[:, -1])[:, None]
+
+
+class RegionTransformerNetwork(nn.Module):
+    """Regions and boxes to all positions, the first of which stands for the whole image.
+
+    Args:
+      dim: numbers of a region.
+      width: W.
+      depth: layers.
+      heads: of the attention.
+      mlp: width inside of the MLPs.
+      norm: "pre" or "post", see `Block`.
+      activation: of the MLPs.
+      epsilon: of all norms.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        width: int,
+        depth: int,
+        heads: int,
+        mlp: int,
+        norm: str = "post",
+        activation: str = "relu",
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim + 5, width)
+        self.fc2 = nn.Linear(width, width)
+        self.layers = nn.ModuleList(
+            Block(width, heads, mlp, norm, activation, epsilon) for _ in range(depth)
+        )
+
+    def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        """Features [B, R, dim] and boxes [B, R, 4] -> [B, R + 1, W]."""
+        left, top, right, bottom = boxes.split(1, dim=-1)  # [B, R, 1] each
+        x = torch.cat([features, boxes, (right - left) * (bottom - top)], dim=-1)
+        x = F.pad(x, (0, 0, 1, 0))  # the image's own position
+        x = self.fc2(F.relu(self.fc1(x)))
+        for layer in self.layers:
+            x = layer(x)
+        return x

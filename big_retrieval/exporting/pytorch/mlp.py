@@ -1,0 +1,74 @@
+"""Heads of several layers."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from big_retrieval.exporting.pytorch.blocks import Block, mask_bias
+
+
+class MlpHead(nn.Module):
+    """Two linear maps with a ReLU between them, and perhaps a batch norm behind them.
+
+    Args:
+      width: of the tower.
+      hidden: numbers between the maps.
+      dim: of the embeddings.
+      batch_norm: whether there is one.
+    """
+
+    def __init__(self, *, width: int, hidden: int, dim: int, batch_norm: bool = False) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden, bias=False)
+        self.fc2 = nn.Linear(hidden, dim, bias=False)
+        self.bn = nn.BatchNorm1d(dim) if batch_norm else nn.Identity()
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """[B, M, W] -> [B, M, dim]; the mask is not read."""
+        del mask
+        x = self.fc2(F.relu(self.fc1(tokens)))
+        return self.bn(x.transpose(1, 2)).transpose(1, 2)
+
+
+class SharedTransformerHead(nn.Module):
+    """All positions of a field through a map of its own, then through layers that fields share.
+
+    Args:
+      widths: field -> width of its tower.
+      dim: of the embeddings.
+      depth: layers.
+      heads: of the attention.
+      mlp: width inside of the MLPs.
+      norm: "pre" or "post", see `Block`.
+      activation: of the MLPs.
+      epsilon: of all norms.
+    """
+
+    def __init__(
+        self,
+        *,
+        widths: dict[str, int],
+        dim: int,
+        depth: int,
+        heads: int,
+        mlp: int,
+        norm: str = "post",
+        activation: str = "relu",
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        for field, width in widths.items():
+            self.add_module(f"{field}_projection", nn.Linear(width, dim))
+        self.layers = nn.ModuleList(
+            Block(dim, heads, mlp, norm, activation, epsilon) for _ in range(depth)
+        )
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | None = None, *, field: str
+    ) -> torch.Tensor:
+        """Positions [B, L, W] of a field -> [B, 1, dim], of the first one."""
+        x = self.get_submodule(f"{field}_projection")(x)
+        bias = None if mask is None else mask_bias(mask)
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x[:, :1]
