@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Tower
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Gru(Tower):
         from big_retrieval.models.recurrent import RecurrentText
 
         return RecurrentText(self, vocab_size, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"vocab_size": context.shapes[self.table][0]}
+        return TorchForm("RecurrentText", sizes | keys(self, *self.computed_by))
 
     def describe(self) -> str:
         return f"a GRU of width {self.width}, read at {self.read!r}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation, Remat, Tower
 from big_retrieval.config.transformers import Transformer
 
@@ -42,6 +43,10 @@ class RegionGraph(BatchNormed, Tower):
         from big_retrieval.models.regions import RegionGraphNetwork
 
         return RegionGraphNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"dim": context.shapes["fc/kernel"][0]}
+        return TorchForm("RegionGraphNetwork", sizes | keys(self, *self.computed_by))
 
     def describe(self) -> str:
         return f"{self.depth} graph layers and a GRU of width {self.width}"
@@ -94,6 +99,10 @@ class RegionTransformer(Transformer):
         from big_retrieval.models.regions import RegionTransformerNetwork
 
         return RegionTransformerNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        sizes = {"dim": context.shapes["fc1/kernel"][0] - 5}  # beside a box and its area
+        return TorchForm("RegionTransformerNetwork", sizes | keys(self, *self.computed_by))
 
 
 def _regions(field: Any) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.ranges import AtLeast1
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Tower
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class ResNet(BatchNormed, Tower):
         from big_retrieval.models.resnet import ResidualNetwork
 
         return ResidualNetwork(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        return TorchForm("ResidualNetwork", keys(self, *self.computed_by))
 
     def describe(self) -> str:
         return f"stages of {', '.join(map(str, self.blocks))} blocks, width {self.width}"

@@ -9,6 +9,7 @@ from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.heads import Head
 from big_retrieval.config.ranges import AtLeast1, Positive, ShareBelow1
 from big_retrieval.config.registry import register
+from big_retrieval.config.torch_form import TorchContext, TorchForm, keys
 from big_retrieval.config.towers import Activation
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Mlp(BatchNormed, Head):
         from big_retrieval.models.heads import MlpHead
 
         return MlpHead(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        width, hidden = context.shapes["fc1/kernel"]
+        sizes = {"width": width, "hidden": hidden}
+        return TorchForm("MlpHead", sizes | keys(self, "dim", "batch_norm"), call=("tokens",))
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any
@@ -87,6 +93,17 @@ class SharedTransformer(Head):
         from big_retrieval.models.heads import SharedTransformerHead
 
         return SharedTransformerHead(self, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        end = "_projection/kernel"
+        widths = {
+            path.removesuffix(end): shape[0]
+            for path, shape in context.shapes.items()
+            if path.endswith(end)
+        }
+        same = keys(self, "dim", "depth", "heads", "mlp", "activation", "epsilon")
+        call = ("tokens", "mask=mask", 'field="{field}"')
+        return TorchForm("SharedTransformerHead", {"widths": widths} | same, call=call)
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

@@ -12,6 +12,7 @@ from big_retrieval import __version__
 from big_retrieval.config import schema
 from big_retrieval.config.topologies import topology_part
 from big_retrieval.config.torch_form import TorchContext, TorchForm
+from big_retrieval.data.text import split_words
 from big_retrieval.errors import UserError
 from big_retrieval.exporting.parts import Encoding, Exported
 from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
@@ -21,7 +22,9 @@ from big_retrieval.interop.source import Flat, below
 from big_retrieval.models.towers import lexical_terms
 
 CONFIG = "big_retrieval.json"
-CLEANERS = {"": "str", "clip": "clip_text"}  # `FixedLengthTokenizer.clean` -> a function
+WORDS = Path(split_words.__file__)  # a source, too, as it imports nothing of ours
+# `FixedLengthTokenizer.clean` -> a function of the sources
+CLEANERS = {"": "str", "clip": "clip_text", "words": "clean_words"}
 SCALARS = "scalars"  # parameters of losses, such as logit scales
 _READERS = {"text": ("TEXTS", "encode_texts"), "image": ("IMAGES", "encode_images")}
 
@@ -117,7 +120,7 @@ class Torch(ExportTarget):
 
 def _files(forms: Iterable[TorchForm]) -> list[Path]:
     """The package's source files, and those of forms of a user's own."""
-    return [*sorted(FOLDER.glob("*.py")), *(Path(form.file) for form in forms if form.file)]
+    return [WORDS, *sorted(FOLDER.glob("*.py")), *(Path(form.file) for form in forms if form.file)]
 
 
 def _members(model: Exported) -> Iterator[Member]:

@@ -5,6 +5,8 @@
 | `image/layers_3/mlp/fc1/kernel` [I, O] | `image.layers.3.mlp.fc1.weight` [O, I] |
 | `kernel` of a convolution [H, W, I, O] | `weight` [O, I, H, W] |
 | `input_kernel` [I, O] | `input_weight` [O, I] |
+| `gru/input_kernel` [I, 3 H], `hidden_bias` | `gru.weight_ih_l0` [3 H, I], `bias_hh_l0`, as `nn.GRU` |
+| `forward/...`, `backward/...` of two GRUs | `gru_forward...`; a module has a method `forward` |
 | `scale` of a norm | `weight` |
 | `batch_stats/image/bn/mean`, `var` | `image.bn.running_mean`, `running_var` |
 | all others, such as `image/position_embedding` | the same name and shape |
@@ -19,6 +21,12 @@ from big_retrieval.interop.source import Flat
 
 STATS = "batch_stats/"
 _LISTED = r"(layers|layer\d+)"  # modules that stand in lists, also those of ResNets
+_OF_GRUS = (  # ends of names, ours (once kernels are weights) and those of PyTorch
+    ("/input_weight", "/weight_ih_l0"),
+    ("/hidden_weight", "/weight_hh_l0"),
+    ("/input_bias", "/bias_ih_l0"),
+    ("/hidden_bias", "/bias_hh_l0"),
+)
 
 
 def to_torch(params: Flat) -> Flat:
@@ -32,6 +40,9 @@ def to_torch(params: Flat) -> Flat:
             name, array = name.removesuffix("kernel") + "weight", np.transpose(array, _order(array))
         else:
             name = re.sub("/scale$", "/weight", name)
+        name = re.sub("/(forward|backward)/", r"/gru_\1/", name)
+        for ours, other in _OF_GRUS:
+            name = re.sub(f"{ours}$", other, name)
         found[name.replace("/", ".")] = array
     return found
 
@@ -43,6 +54,9 @@ def to_ours(arrays: Mapping[str, np.ndarray]) -> Flat:
         if not np.issubdtype(array.dtype, np.floating):
             continue
         path = re.sub(rf"/{_LISTED}/(\d+)(?=/)", r"/\1_\2", key.replace(".", "/"))
+        path = re.sub("/gru_(forward|backward)/", r"/\1/", path)
+        for ours, other in _OF_GRUS:
+            path = re.sub(f"{other}$", ours, path)
         if re.search("/running_(mean|var)$", path):
             path = STATS + path.replace("/running_", "/")
         elif path.endswith("weight") and array.ndim > 1:

@@ -23,9 +23,8 @@ class MlpHead(nn.Module):
         self.fc2 = nn.Linear(hidden, dim, bias=False)
         self.bn = nn.BatchNorm1d(dim) if batch_norm else nn.Identity()
 
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """[B, M, W] -> [B, M, dim]; the mask is not read."""
-        del mask
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """[B, M, W] -> [B, M, dim]."""
         x = self.fc2(F.relu(self.fc1(tokens)))
         return self.bn(x.transpose(1, 2)).transpose(1, 2)
 
@@ -39,7 +38,6 @@ class SharedTransformerHead(nn.Module):
       depth: layers.
       heads: of the attention.
       mlp: width inside of the MLPs.
-      norm: "pre" or "post", see `Block`.
       activation: of the MLPs.
       epsilon: of all norms.
     """
@@ -52,7 +50,6 @@ class SharedTransformerHead(nn.Module):
         depth: int,
         heads: int,
         mlp: int,
-        norm: str = "post",
         activation: str = "relu",
         epsilon: float = 1e-5,
     ) -> None:
@@ -60,7 +57,7 @@ class SharedTransformerHead(nn.Module):
         for field, width in widths.items():
             self.add_module(f"{field}_projection", nn.Linear(width, dim))
         self.layers = nn.ModuleList(
-            Block(dim, heads, mlp, norm, activation, epsilon) for _ in range(depth)
+            Block(dim, heads, mlp, "post", activation, epsilon) for _ in range(depth)
         )
 
     def forward(

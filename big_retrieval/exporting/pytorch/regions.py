@@ -71,7 +71,6 @@ class RegionTransformerNetwork(nn.Module):
       depth: layers.
       heads: of the attention.
       mlp: width inside of the MLPs.
-      norm: "pre" or "post", see `Block`.
       activation: of the MLPs.
       epsilon: of all norms.
     """
@@ -84,7 +83,6 @@ class RegionTransformerNetwork(nn.Module):
         depth: int,
         heads: int,
         mlp: int,
-        norm: str = "post",
         activation: str = "relu",
         epsilon: float = 1e-5,
     ) -> None:
@@ -92,7 +90,7 @@ class RegionTransformerNetwork(nn.Module):
         self.fc1 = nn.Linear(dim + 5, width)
         self.fc2 = nn.Linear(width, width)
         self.layers = nn.ModuleList(
-            Block(width, heads, mlp, norm, activation, epsilon) for _ in range(depth)
+            Block(width, heads, mlp, "post", activation, epsilon) for _ in range(depth)
         )
 
     def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
