@@ -5,7 +5,7 @@
 | `image/layers_3/mlp/fc1/kernel` [I, O] | `image.layers.3.mlp.fc1.weight` [O, I] |
 | `kernel` of a convolution [H, W, I, O] | `weight` [O, I, H, W] |
 | `input_kernel` [I, O] | `input_weight` [O, I] |
-| `gru/input_kernel` [I, 3 H], `hidden_bias` | `gru.weight_ih_l0` [3 H, I], `bias_hh_l0`, as `nn.GRU` |
+| `gru/input_kernel` [I, 3 H], `hidden_bias` | `gru.weight_ih_l0` [3 H, I], `bias_hh_l0` |
 | `forward/...`, `backward/...` of two GRUs | `gru_forward...`; a module has a method `forward` |
 | `scale` of a norm | `weight` |
 | `batch_stats/image/bn/mean`, `var` | `image.bn.running_mean`, `running_var` |

@@ -16,6 +16,7 @@ from big_retrieval import config
 from big_retrieval.config import Config
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
 from big_retrieval.data.text.wordpiece import learn_wordpiece
+from big_retrieval.data.text.words import learn_words, words_tokenizer
 from big_retrieval.exporting.export import holding
 from big_retrieval.inference.load import TrainedModel, put_together
 from big_retrieval.models.towers import make_model
@@ -45,8 +46,13 @@ CASES = [(name, field, to) for (name, field), targets in EXPORTABLE.items() for 
 
 
 @functools.cache
-def words() -> Any:
+def pieces() -> Any:
     return wordpiece_tokenizer(learn_wordpiece(TEXTS, 200))
+
+
+@functools.cache
+def words() -> Any:
+    return words_tokenizer(learn_words(TEXTS))
 
 
 def local(name: str) -> Config:
@@ -56,7 +62,7 @@ def local(name: str) -> Config:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_can_be_exported(name: str) -> None:
     nothing: Any = None
-    model = TrainedModel(Path(name), local(name), words(), {}, nothing)
+    model = TrainedModel(Path(name), local(name), pieces(), {}, nothing)
     for field in ("", *local(name).encoded):
         found = list(holding(model, (field,) if field else ()))
         assert [to for to in found if to != "torch"] == EXPORTABLE.get((name, field), []), field
@@ -64,7 +70,8 @@ def test_what_can_be_exported(name: str) -> None:
 
 def random_model(name: str) -> TrainedModel:
     """A config's small model, of random weights."""
-    small, tokenizer = local(name), words()
+    small = local(name)
+    tokenizer = words() if small.tokenizer.type == "words" else pieces()
     model = make_model(small, tokenizer.vocab_size, tokenizer)
     flat: Any = traverse_util.flatten_dict(drawn(model, model.example_inputs()))
     positive = {path: np.abs(x) + 0.5 if path[-1] == "var" else x for path, x in flat.items()}
