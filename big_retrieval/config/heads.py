@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 LOCAL_TOP_K = 16  # terms that a gate leaves in `runlocal`, of the about 50 words of scenes
 # Blocks of logits that a lexical head holds at a time in the backward pass; measured so.
 _BLOCKS = {"max": 1.5, "mean": 3.5}
+_IN_PYTORCH = (  # keys of lexical heads that its module has there
+    "tied", "transform", "layer_norm", "epsilon", "use_bias", "activation", "pooling",
+    "pooling_top_k", "pool_padding", "normalise", "top_k",
+)  # fmt: skip
 
 
 class Head(Part):
@@ -246,6 +250,23 @@ class Lexical(Head):
 
         assert terms is not None
         return LexicalHead(self, terms.ids, **module)
+
+    def pytorch(self, context: TorchContext) -> TorchForm:
+        import numpy as np
+
+        terms = context.terms
+        tables = context.table if self.tied else {"": context.shapes["kernel"]}
+        table, (rows, width) = next(iter(tables.items()))
+        arguments = {"width": width, "terms": len(terms), **keys(self, *_IN_PYTORCH)}
+        call, buffers = ["tokens", "mask=mask"], {}
+        if self.tied:
+            call.append(f"table=self.{table}")
+        if self.tied and len(terms) < rows:
+            buffers["rows"], arguments["some_rows"] = np.asarray(terms.ids), True
+        if self.top_k is not None and self.keep_input_terms:
+            buffers["term_of"], arguments["words"] = terms.table, len(terms.table)
+            call.append("ids=ids")
+        return TorchForm("LexicalHead", arguments, tuple(call), buffers)
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

@@ -93,28 +93,21 @@ class Torch(ExportTarget):
         return {"modalities": {part.name: part.field.modality for part in model.encodings}}
 
     def usage(self, model: Exported) -> str:
-        lines = [
-            "import sys",
-            "",
-            'sys.path.insert(0, "FOLDER")',
-            "from model import RetrievalModel",
-        ]
-        lines += ["", 'model = RetrievalModel.load("FOLDER")']
-        names = []
-        for part in model.encodings:
-            name, kind = part.name, part.field.modality
-            if kind == "text":
-                given = 'model.encode_texts(["a text"], "{name}")'
-            elif kind == "image":
-                given = 'model.encode_images(images, "{name}")'
+        lines = ["import sys", "", 'sys.path.insert(0, "FOLDER")']
+        lines += ["from model import RetrievalModel", "", 'model = RetrievalModel.load("FOLDER")']
+        found = [f"{part.name}_embeddings" for part in model.encodings]
+        for name, part in zip(found, model.encodings, strict=True):
+            kind = part.field.modality
+            if kind in _READERS:
+                values = {"text": '["a text"]', "image": "images"}[kind]
+                given = f'{_READERS[kind][1]}({values}, "{part.name}")'
             else:
                 lines[0] = "import sys\n\nimport torch"
                 arrays = part.field.shapes().items()
                 zeros = [f"{key}=torch.zeros({(1, *shape)})" for key, (shape, _) in arrays]
-                given = f'model.encode("{{name}}", {", ".join(zeros)})'
-            names.append(f"{name}s")
-            lines.append(f"{name}s = {given.format(name=name)}")
-        lines.append(f"scores = model.scores({names[0]}, {names[-1]})")
+                given = f'encode("{part.name}", {", ".join(zeros)})'
+            lines.append(f"{name} = model.{given}")
+        lines.append(f"scores = model.scores({found[0]}, {found[-1]})")
         return "\n".join(lines)
 
 
@@ -142,9 +135,10 @@ def _members(model: Exported) -> Iterator[Member]:
 
 def _head(model: Exported, part: Encoding, owner: str) -> Member:
     shapes = {path: x.shape for path, x in part.head_params.items()}
-    words = model.tokenizer
-    terms = lexical_terms(model.config, words.vocab_size, words).get(owner)
-    context = TorchContext(shapes, owner, part.tower_name, terms)
+    terms = lexical_terms(model.config, model.tokenizer.vocab_size, model.tokenizer).get(owner)
+    words = part.tower.word_table
+    table = {f"{part.tower_name}.{words}": part.params[words].shape} if words else {}
+    context = TorchContext(shapes, table, terms)
     return Member(f"{owner}_head", f"config.fields.{part.name}.head", part.head, context)
 
 
@@ -289,7 +283,8 @@ def _embed(model: Exported, part: Encoding, members: list[Member]) -> str:
         lines.append(call(f"inputs = {field.name}", [*arrays, *keywords], 8))
         inputs = ["inputs"]
     lines.append(call(f"tokens = self.{part.tower_name}", inputs, 8))
-    given = [x for x in head.call if "mask" in arrays or x not in ("mask", "mask=mask")]
+    lacking = {"mask", "ids"} - set(arrays)
+    given = [x for x in head.call if x.rpartition("=")[2] not in lacking]
     items = [x.replace("{field}", part.name) for x in given]
     if part.head.lexical:
         lines.append(call(f"return self.{owner}_head", items, 8))

@@ -32,6 +32,7 @@ MODULES = {  # of the libraries, beside PyTorch
     "transformers": ("transformers",),
     "sentence-transformers": ("sentence_transformers",),
     "open_clip": ("open_clip",),
+    "torch": (),
 }
 # What a model card leaves open, and a driver that runs many of them.
 IMAGES = """\
@@ -46,6 +47,7 @@ import json, sys
 
 found = {}
 for name, program in json.load(open(sys.argv[1])).items():
+    sys.modules.pop("model", None)  # an earlier export's
     try:
         exec(compile(program, name, "exec"), {"__name__": name})
     except Exception as problem:
