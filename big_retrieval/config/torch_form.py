@@ -32,9 +32,9 @@ class TorchForm:
       arguments: keyword -> a number, string, tuple or None. Those that are the class's defaults are
         not written. Of a field those of its function.
       call: Python expressions, what the module is called with: of a head of `tokens`, the vectors
-        from the tower, of the field's arrays by their names (`mask=mask` is left out where the field
-        has no mask) and its name as `{field}`, and of the model as
-        `self`. Of a field the names of its arrays.
+        from the tower, of the field's arrays by their names (`mask=mask` is left out where the
+        field has no mask) and its name as `{field}`, and of the model as `self`. Of a field the
+        names of its arrays.
       buffers: name -> whole numbers, of the module beside its parameters.
       reads: of a field of texts or images, keywords of `Tokenizer` or `read_image`.
       file: the Python file of a user's own that has the class; "": the package has it.

@@ -136,8 +136,8 @@ def _members(model: Exported) -> Iterator[Member]:
 def _head(model: Exported, part: Encoding, owner: str) -> Member:
     shapes = {path: x.shape for path, x in part.head_params.items()}
     terms = lexical_terms(model.config, model.tokenizer.vocab_size, model.tokenizer).get(owner)
-    words = part.tower.word_table
-    table = {f"{part.tower_name}.{words}": part.params[words].shape} if words else {}
+    tables = [path for path in part.params if path == part.tower.word_table]
+    table = {f"{part.tower_name}.{path}": part.params[path].shape for path in tables}
     context = TorchContext(shapes, table, terms)
     return Member(f"{owner}_head", f"config.fields.{part.name}.head", part.head, context)
 
@@ -168,7 +168,8 @@ def source_of(model: Exported) -> str:
     names = sources.needed(program)
     parts = [sources.definitions[name].text for name in names]
     body = "\n\n\n".join([*parts, program])
-    return f"{_docstring(model)}\n\n{sources.imports(body)}\n\n\n{body}\n"
+    gap = "\n\n\n" if body.startswith(("@", "class", "def")) else "\n\n"
+    return f"{_docstring(model)}\n\n{sources.imports(body)}{gap}{body}\n"
 
 
 def _docstring(model: Exported) -> str:
