@@ -12,6 +12,8 @@ from big_retrieval import parallel
 from big_retrieval.batch import Batch
 from big_retrieval.config import lexical_head
 from big_retrieval.errors import UserError
+from big_retrieval.inference import gradcam
+from big_retrieval.inference.gradcam import GradCam
 from big_retrieval.models.towers import RetrievalModel, variables
 from big_retrieval.runtime import heartbeat
 from big_retrieval.sparse import gate
@@ -21,6 +23,7 @@ from big_retrieval.sparse.terms import Terms
 # Both are indexed by rows in the same way.
 Embeddings = Any
 
+PAIRS = 32  # pairs of Grad-CAM at a time
 LARGEST_BATCH = 1024  # evaluation sets are small; a huge batch would be mostly padding
 
 
@@ -118,6 +121,35 @@ class Encoder:
                 records.append(out[2][out[1]])
                 heartbeat.beat()
         return np.concatenate(found), np.concatenate(records)
+
+    def gradcam(self, weights: Any, arrays: gradcam.Arrays, text: str, image: str) -> GradCam:
+        """Grad-CAM of pairs of a text and an image; see inference/gradcam.py.
+
+        Args:
+          weights: as `embeddings`.
+          arrays: of both fields, as in a batch, of n rows; the same on every process.
+          text: the text field.
+          image: the image field.
+
+        Returns:
+          Signed relevances of the n pairs, as numpy arrays.
+
+        Raises:
+          UserError: a field or its tower does not fit.
+        """
+        gradcam.check(self._model.towers, self._model.fields, text, image)
+        run = gradcam.program(self._model, text, image)
+        given = {text: self._model.fields[text].trimmed(arrays[text]), image: arrays[image]}
+        rows = len(given[image]["pixels"])
+        found = []
+        with parallel.use(self._mesh):
+            for start in range(0, rows, PAIRS):
+                some = np.minimum(np.arange(start, start + min(PAIRS, rows)), rows - 1)
+                chosen = jax.tree.map(lambda x: np.asarray(x)[some], given)  # noqa: B023
+                out = jax.tree.map(parallel.fetch, run(variables(weights), chosen))
+                found.append(jax.tree.map(lambda x: x[: rows - start], out))  # noqa: B023
+                heartbeat.beat()
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""

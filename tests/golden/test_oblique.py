@@ -15,16 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from big_retrieval.config import Bert, Projection, ViT
+from big_retrieval.config import Bert, ImageField, Projection, TextField, ViT
+from big_retrieval.inference.gradcam import program
 from big_retrieval.interop.kinds import MTOB
 from big_retrieval.interop.names import LAYOUTS
 from big_retrieval.losses.contrastive import contrastive_loss
+from big_retrieval.models.towers import RetrievalModel
 from big_retrieval.similarity import topology
 from tests.helpers import built
 
 Case = Mapping[str, np.ndarray]
 
 OBLIQUE = topology("oblique")
+PROJECTIONS = ("image_head", "text_head")
 TOPOLOGIES = {
     "sphere_ip": "sphere",
     "euclid_l2": "euclidean",
@@ -140,6 +143,49 @@ def test_model(case: Case, precision: str) -> None:
     if precision == "float32":
         expected = {k.removeprefix("out32."): x for k, x in case.items() if k.startswith("out32.")}
         compare({name: out[name] for name in expected}, expected, precision, gradients=False)
+
+
+class NormalisedImage(ImageField):
+    """An image whose pixels are what the tower reads."""
+
+    def inputs(self, arrays: Mapping[str, Any], dtype: Any) -> tuple[Any, ...]:
+        """As they are."""
+        return (arrays["pixels"].astype(dtype),)
+
+
+@both_precisions
+@pytest.mark.golden("oblique", "gradcam_*.npz")
+def test_gradcam(case: Case, precision: str, request: pytest.FixtureRequest) -> None:
+    """Scores, signed relevances and maps of image and text, whole and by pairs of class tokens."""
+    path = request.node.callspec.params["case"].path
+    with np.load(path.with_name(path.name.replace("gradcam", "model"))) as arrays:
+        of_model = dict(arrays)
+    with jax.enable_x64(precision == "float64"):
+        parts = Model(of_model, jnp.dtype(precision))
+        head = Projection(dim=parts.head.spec.dim)
+        model = RetrievalModel(
+            towers={"image": parts.image.spec, "text": parts.text.spec},
+            fields={
+                "image": NormalisedImage(size=parts.pixels.shape[1], head=head),
+                "text": TextField(length=parts.words[0].shape[1], head=head),
+            },
+            topology="oblique",
+            vocab_size=0,
+            dtype=jnp.dtype(precision),
+        )
+        rows = min(len(parts.pixels), len(parts.words[0]))
+        text = dict(zip(("ids", "mask"), (x[:rows] for x in parts.words), strict=True))
+        arrays = {"image": {"pixels": parts.pixels[:rows]}, "text": text}
+        params = {name: parts.params[name] for name in ("image", "text", *PROJECTIONS)}
+        signed = program(model, "text", "image")({"params": params}, arrays)
+        maps = signed.positive()
+    found = {"full_score": signed.scores.whole, "pair_scores": signed.scores.pairs}
+    for kind, each in (("signed", signed), ("cam", maps)):
+        for end, of in (("full", 0), ("pair", 1)):
+            found[f"image_{kind}_{end}"] = each.image[of]
+            found[f"text_{kind}_{end}"] = each.text[of][..., 1:]
+    assert not np.any(signed.text.pairs[..., 0])
+    compare(found, case, precision, gradients=True)
 
 
 @pytest.mark.golden("oblique", "model_*.npz")

@@ -1,0 +1,247 @@
+"""Grad-CAM of pairs of an image and a text, for the whole score and for each pair of class tokens.
+
+"Design of the Topology for Contrastive Visual-Textual Alignment", section 4.5, whose authors
+published no code for this; Selvaraju et al., "Grad-CAM" (2017). With the activations A [tokens, W]
+of a layer and a score s, alpha = mean over the tokens of ds/dA, and the relevance of a token is
+sum_k alpha_k A_k. The tokens are the patches of the image, and the words of the text.
+
+A is what the attention of the last layer reads: behind that layer only the class tokens reach the
+score, so that its output says nothing about the others. Where a tower's vector is a mean of all
+tokens, A is the output of the last layer.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval import similarity
+from big_retrieval.config import Bert, Field, Tower, ViT
+from big_retrieval.errors import UserError
+from big_retrieval.models.class_tokens import tile_first, tile_last
+from big_retrieval.models.towers import RetrievalModel
+
+Arrays = Mapping[str, Mapping[str, Any]]
+TOWERS: dict[str, type[Tower]] = {"image": ViT, "text": Bert}  # what reads which modality
+
+
+class Relevance(NamedTuple):
+    """Numbers of the whole score and of each of its M pairs of class tokens (sub-spheres).
+
+    Attributes:
+      whole: [n, ...].
+      pairs: [n, M, ...].
+    """
+
+    whole: Any
+    pairs: Any
+
+
+class GradCam(NamedTuple):
+    """What n pairs of an image and a text score, and where it comes from.
+
+    Relevances are signed; a Grad-CAM map is their positive part (`positive`).
+
+    Attributes:
+      scores: of the topology, without the logit scale: [n] and [n, M]. Inner products of pairs add
+        up to the whole score.
+      image: of the patches, row by row: [n, R, R] and [n, M, R, R].
+      text: of the L positions of the text's ids: [n, L] and [n, M, L]; 0 at class tokens and
+        padding.
+    """
+
+    scores: Relevance
+    image: Relevance
+    text: Relevance
+
+    def positive(self) -> "GradCam":
+        """The maps of Grad-CAM: relevances below 0 become 0; scores stay."""
+        image, text = (
+            Relevance(*(np.maximum(x, 0) for x in part)) for part in (self.image, self.text)
+        )
+        return GradCam(self.scores, image, text)
+
+
+class _Layer(NamedTuple):
+    """Where the activations of a field are taken.
+
+    Attributes:
+      path: of the Linen module whose first argument or result they are.
+      output: whether they are its result.
+      shape: of one row, [L, W].
+    """
+
+    path: tuple[str, ...]
+    output: bool
+    shape: tuple[int, int]
+
+
+def check(towers: Mapping[str, Tower], fields: Mapping[str, Field], text: str, image: str) -> None:
+    """Raises a UserError where Grad-CAM has no layer to look at.
+
+    Args:
+      towers: tower name -> its configuration.
+      fields: field name -> its configuration.
+      text: the text field.
+      image: the image field.
+    """
+    for name, modality in ((text, "text"), (image, "image")):
+        if name not in fields or fields[name].modality != modality:
+            known = [key for key, field in fields.items() if field.modality == modality]
+            have = f"its {modality} fields are {', '.join(known)}" if known else "it has none"
+            raise UserError(f"Grad-CAM: the model has no {modality} field {name!r}; {have}.")
+        tower: Any = towers[fields[name].tower]
+        if fields[name].head.lexical:
+            raise UserError(
+                f"Grad-CAM: the field {name!r} has a lexical head; its words explain it "
+                "(explain.shared, big-retrieval explain --with)."
+            )
+        if not isinstance(tower, TOWERS[modality]) or tower.pool == "none":
+            raise UserError(
+                f"Grad-CAM reads class tokens or a mean of positions of the towers 'vit' and "
+                f"'bert', but the field {name!r} has {tower.describe()}, which gives something "
+                "else."
+            )
+
+
+@functools.lru_cache(maxsize=16)
+def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arrays], GradCam]:
+    """The compiled function of a model: (its variables, arrays of both fields) -> `GradCam`.
+
+    The parameters are those of the model, whatever the execution of its layers.
+
+    Args:
+      model: towers and heads that `check` accepts.
+      text: the text field.
+      image: the image field.
+    """
+    towers = {
+        name: dataclasses.replace(tower, scan=False, remat="none")  # type: ignore[call-arg]
+        if isinstance(tower, tuple(TOWERS.values()))
+        else tower
+        for name, tower in model.towers.items()
+    }
+    plain = model.clone(towers=towers, keep_raw=False, keep_vectors=())
+    return jax.jit(functools.partial(_gradcam, plain, text, image))
+
+
+def _gradcam(
+    model: RetrievalModel, text: str, image: str, variables: Any, arrays: Arrays
+) -> GradCam:
+    """See `program`; traced by jax."""
+    rows, length = arrays[text]["ids"].shape
+    layers = {
+        text: _layer(model, text, length + _tower(model, text).class_tokens - 1),
+        image: _layer(model, image, _tower(model, image).positions(model.fields[image])),
+    }
+    deltas = {name: jnp.zeros((rows, *layer.shape), model.dtype) for name, layer in layers.items()}
+    compute = functools.partial(_scores, model, layers, variables, arrays)
+    scores, pull, activations = jax.vjp(compute, deltas, has_aux=True)  # scores [n, 1 + M]
+    words = _words(model, text, arrays)  # [n, L']
+    tokens = {text: words, image: jnp.ones(deltas[image].shape[:2], bool)}
+    tokens[image] = tokens[image].at[:, : _tower(model, image).class_tokens].set(False)
+
+    def relevance(wanted: jax.Array) -> dict[str, jax.Array]:
+        """[1 + M], 1 at one score -> relevances [n, L'] of each field."""
+        (slopes,) = pull(jnp.broadcast_to(wanted, scores.shape))
+        return {name: _weighted(slopes[name], activations[name], tokens[name]) for name in layers}
+
+    # One score at a time: the slopes of all of them would be 1 + M arrays [n, L', W].
+    found = jax.lax.map(relevance, jnp.eye(scores.shape[1], dtype=scores.dtype))
+    patches = found[image][:, :, _tower(model, image).class_tokens :]  # [1 + M, n, patches]
+    side = round(patches.shape[-1] ** 0.5)
+    start = 0 if _tower(model, text).pool == "last" else _tower(model, text).class_tokens - 1
+    return GradCam(
+        Relevance(scores[:, 0], scores[:, 1:]),
+        _split(patches.reshape(*patches.shape[:2], side, side)),
+        _split(found[text][:, :, start : start + length]),
+    )
+
+
+def _tower(model: RetrievalModel, field: str) -> Any:
+    return model.towers[model.fields[field].tower]
+
+
+def _layer(model: RetrievalModel, field: str, positions: int) -> _Layer:
+    """Where a field's activations are taken; see the head of this module."""
+    tower = _tower(model, field)
+    block = (model.fields[field].tower, f"layers_{tower.depth - 1}")
+    shape = (positions, tower.width)
+    if tower.pool == "mean":
+        return _Layer(block, True, shape)
+    return _Layer((*block, "attention"), False, shape)
+
+
+def _scores(
+    model: RetrievalModel,
+    layers: Mapping[str, _Layer],
+    variables: Any,
+    arrays: Arrays,
+    deltas: Mapping[str, jax.Array],
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Scores of row i with row i, whole and by pairs of class tokens, and the activations.
+
+    Args:
+      model: with unrolled layers.
+      layers: of the text and the image field, in this order.
+      variables: of the model.
+      arrays: of both fields.
+      deltas: what is added to the activations [n, L', W]; their slopes are those of `deltas`.
+
+    Returns:
+      [n, 1 + M], and field -> [n, L', W].
+    """
+    at = {layer.path: (name, layer.output) for name, layer in layers.items()}
+    activations: dict[str, jax.Array] = {}
+
+    def add(call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+        name, output = at.get(context.module.path, ("", False))
+        if not name or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        if output:
+            activations[name] = call(*args, **kwargs)
+            return activations[name] + deltas[name]
+        activations[name], *rest = args
+        return call(activations[name] + deltas[name], *rest, **kwargs)
+
+    given = {name: arrays[name] for name in layers}
+    with nn.intercept_methods(add):
+        reps: Any = model.apply(variables, given)
+    topology = similarity.topology(model.topology)
+    a, b = (reps.embeddings[name] for name in layers)  # [n, M, N] each
+    whole = topology.paired(a, b)  # [n]
+    pairs = jax.vmap(lambda u, v: topology.paired(u[:, None], v[:, None]), 1, 1)(a, b)  # [n, M]
+    return jnp.concatenate([whole[:, None], pairs], axis=1), activations
+
+
+def _words(model: RetrievalModel, text: str, arrays: Arrays) -> jax.Array:
+    """Which positions of the text tower hold tokens other than class tokens, bool [n, L']."""
+    tower = _tower(model, text)
+    tile = tile_last if tower.pool == "last" else tile_first
+    tiled = tile(arrays[text]["ids"], arrays[text]["mask"], tower.class_tokens)
+    return tiled.mask.astype(bool) & (tiled.copy < 0)
+
+
+def _weighted(slopes: jax.Array, activations: jax.Array, tokens: jax.Array) -> jax.Array:
+    """sum_k alpha_k A_k, alpha = mean over tokens of the slopes: [n, L'], 0 elsewhere.
+
+    Args:
+      slopes: ds/dA, [n, L', W].
+      activations: A, [n, L', W].
+      tokens: bool [n, L'].
+    """
+    dtype = jnp.promote_types(slopes.dtype, jnp.float32)
+    share = tokens / jnp.maximum(jnp.sum(tokens, axis=1, keepdims=True), 1).astype(dtype)
+    alpha = jnp.einsum("nl,nlw->nw", share, slopes.astype(dtype), precision="highest")
+    found = jnp.einsum("nw,nlw->nl", alpha, activations.astype(dtype), precision="highest")
+    return jnp.where(tokens, found, 0)
+
+
+def _split(found: jax.Array) -> Relevance:
+    """[1 + M, n, ...] -> whole [n, ...] and pairs [n, M, ...]."""
+    return Relevance(found[0], jnp.moveaxis(found[1:], 0, 1))
