@@ -1,4 +1,4 @@
-"""Explains a lexical model: words of texts and images, shared words, patches, its vocabulary.
+"""Explains a model: words of lexical ones, Grad-CAM of dense ones.
 
     big-retrieval explain --run=RUN --text="a red ball" [--with=ball.jpg]
         [--mode=bag]
@@ -7,13 +7,16 @@
     big-retrieval explain examples --run=RUN --data=evals.test --out=FOLDER
         [--count=24] [--seed=0] [--mode=bag]
     big-retrieval explain vocabulary --run=RUN --data=evals.test [--field=image]
+    big-retrieval explain --run=DENSE --text="a red ball" --image=ball.jpg [--out=FOLDER]
 
 --text, --image and --patches can be given several times. --data is a source of the model's
-configuration (data, evals.NAME) or a file of pairs.
+configuration (data, evals.NAME) or a file of pairs. The last line is of a dense model: which
+patches and words the score of every text with every image comes from.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -63,6 +66,7 @@ def main(action: str = "") -> None:
 
 def _explain() -> None:
     from big_retrieval.explain import listings
+    from big_retrieval.explain.words import lexical_fields
     from big_retrieval.inference.load import load
 
     if not TEXT.value and not IMAGE.value:
@@ -72,6 +76,9 @@ def _explain() -> None:
     if MODE.value != "parametric" and WITH.value is None:
         raise UserError(f"--mode={MODE.value} is of a query and a document: give --with, too.")
     model = load(RUN.value)
+    if not lexical_fields(model.config):
+        _explain_dense(model)
+        return
     items = [listings.asked(model, text, "text", FIELD.value) for text in TEXT.value]
     items += [listings.asked(model, file, "image", FIELD.value) for file in IMAGE.value]
     other = None
@@ -83,6 +90,32 @@ def _explain() -> None:
     images = [each for each in (*items, other) if each is not None and each.kind == "image"]
     _print(parts, [listings.map_tables(model, x, MAP.value) for x in images if MAP.value])
     _write(parts, "Explanations", listings.READING)
+
+
+def _explain_dense(model: Any) -> None:
+    """Grad-CAM of every text with every image."""
+    from big_retrieval.explain.attributions import gradcam, lines, write
+
+    texts, images = [*TEXT.value], [*IMAGE.value]
+    if WITH.value is not None:
+        (images if Path(WITH.value).is_file() else texts).append(WITH.value)
+    if PATCHES.value or MAP.value or MODE.value != "parametric":
+        raise UserError("--patches, --map and --mode are of lexical models; this one is dense.")
+    if not texts or not images:
+        raise UserError(
+            "the model is dense, so that the score of a text with an image is explained: give "
+            "--text=... and --image=FILE."
+        )
+    fields = {}
+    for name in filter(None, (FIELD.value, WITH_FIELD.value)):
+        kind = model.config.fields[name].modality if name in model.config.encoded else "text"
+        fields[f"{kind}_field"] = name
+    names = images * len(texts)
+    asked = [(text, image) for text in texts for image in images]
+    found = [gradcam(model, text, image, **fields) for text, image in asked]
+    print("\n\n".join(map(lines, found, names, [LISTED.value] * len(found))))
+    if OUT.value is not None:
+        print(f"written to {write(found, names, Path(OUT.value), 'Explanations')}")
 
 
 def _examples() -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from big_retrieval.data.fields.reader import FieldReader
 from big_retrieval.data.pipeline import Reading
 from big_retrieval.data.sources import RecordSource
 from big_retrieval.evals import examples
+from big_retrieval.evals.attributions import of_records
 from big_retrieval.evals.bags import bags_of, in_mode, words_shared
 from big_retrieval.evals.groups import FieldItems, check_group, encode_items, group_numbers
 from big_retrieval.evals.modes import SIDES, parse_mode
@@ -138,8 +139,18 @@ class RetrievalEvaluator:
                 folder = rankings.with_name(f"{rankings.name}-{direction}")
                 write_values(folder, names_of[direction], each, extras)
         if show is not None:
-            show(lambda: {"type": c.type, "directions": [d.describe() for d in directions]})
+            show(lambda: self._examples(weights, directions))
         return out
+
+    def _examples(self, weights: Any, directions: Sequence[examples.Direction]) -> dict[str, Any]:
+        """What the file of examples holds; on the first process."""
+        names = self.config.document, self.config.query
+        seen = of_records(self.encoder, weights, self.source, self.readers, names)
+        return {
+            "type": self.config.type,
+            "directions": [direction.describe() for direction in directions],
+            **({"attributions": seen} if seen else {}),
+        }
 
     def _directions(
         self, fields: Mapping[str, FieldItems], how: dict[str, Any]

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from big_retrieval.errors import UserError
+from big_retrieval.evals import heat_maps
 from big_retrieval.explain import pictures
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.patches import Patches, check_word, look, rectangle
@@ -194,7 +195,7 @@ def _alone(
         return
     seen, drawings = seeing(item), []
     if draw:
-        whole = Image.fromarray(pictures.enlarged(seen.picture))
+        whole = Image.fromarray(heat_maps.enlarged(seen.picture))
         drawings = [("picture", "as the model sees it", whole)]
         drawings += _heat_maps(seen, maps or [word for word, _ in words[:MAPS]])
     yield Listing(item.kind, title, words, note=note, drawings=drawings)
@@ -243,7 +244,7 @@ def _heat_maps(seen: Patches, words: Sequence[str]) -> list[tuple[str, str, Imag
     for word in words:
         values = seen.map(word)
         most = float(values.max())
-        picture = pictures.heat(seen.picture, values, max(most, least))
+        picture = heat_maps.heat(seen.picture, values, max(most, least))
         out.append((f"heat-{word}", f"{word}: at most {number(most, 3)}", picture))
     return out
 

@@ -1,4 +1,4 @@
-"""Pictures of explanations: heat maps, marked patches, bars, box plots and word clouds.
+"""Pictures of explanations: marked patches, bars, box plots and word clouds.
 
 Word clouds need the extra `explain`; `missing` says whether it is there.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from big_retrieval.evals.heat_maps import enlarged
 from big_retrieval.sparse.listing import Listed
 
 if TYPE_CHECKING:
@@ -20,11 +21,9 @@ EXTRA = ("wordcloud",)
 # The same bytes for the same numbers, and no formula in a word with dollar signs.
 STYLE: Any = {"svg.hashsalt": "big_retrieval", "svg.fonttype": "none", "text.parse_math": False}
 MOST_LETTERS = 18  # of a label
-SIDE = 224  # pixels of an enlarged picture, at least
 CLOUD = 800  # pixels of a cloud's sides
 MOST_WORDS = 100  # of a cloud
 INKS = ("#3d85c6", "#d0662b", "#38915f", "#a064c0", "#97801f")  # readable on white and on black
-HOT = np.array([214, 40, 40], np.float32)  # colour of the largest value of a heat map
 NAMED = 12  # words outside of a box that are written beside it
 
 
@@ -81,28 +80,6 @@ def cloud(words: Listed, *, log: bool = False) -> Image.Image:
         color_func=lambda word, **_: INKS[places[word] % len(INKS)],
     )  # fmt: skip
     return canvas.generate_from_frequencies(sizes).to_image()
-
-
-def enlarged(picture: np.ndarray) -> np.ndarray:
-    """A picture [S, S, 3] by a whole factor, to at least 224 pixels: uint8 [T, T, 3]."""
-    factor = -(-SIDE // picture.shape[0])
-    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
-
-
-def heat(picture: np.ndarray, values: np.ndarray, most: float) -> Image.Image:
-    """A grey picture with its patches in red, the more the larger their value.
-
-    Args:
-      picture: uint8 [S, S, 3].
-      values: [R, R]; 0 is left grey.
-      most: the value that is the reddest.
-    """
-    base = enlarged(picture).astype(np.float32)  # [T, T, 3]
-    grey = np.repeat(base.mean(axis=-1, keepdims=True), 3, axis=-1)
-    strength = np.clip(values / most, 0, 1) if most > 0 else np.zeros_like(values)
-    at = np.arange(len(base)) * len(values) // len(base)  # the patch of each pixel
-    share = 0.75 * strength[at][:, at, None]  # [T, T, 1]
-    return Image.fromarray(np.rint(grey * (1 - share) + HOT * share).astype(np.uint8))
 
 
 def marked(picture: np.ndarray, chosen: np.ndarray) -> Image.Image:

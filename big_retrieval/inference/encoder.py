@@ -137,7 +137,8 @@ class Encoder:
         Raises:
           UserError: a field or its tower does not fit.
         """
-        gradcam.check(self._model.towers, self._model.fields, text, image)
+        if why := self.gradcam_obstacle(text, image):
+            raise UserError(why)
         run = gradcam.program(self._model, text, image)
         given = {text: self._model.fields[text].trimmed(arrays[text]), image: arrays[image]}
         rows = len(given[image]["pixels"])
@@ -150,6 +151,10 @@ class Encoder:
                 found.append(jax.tree.map(lambda x: x[: rows - start], out))  # noqa: B023
                 heartbeat.beat()
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+    def gradcam_obstacle(self, text: str, image: str) -> str:
+        """Why there is no Grad-CAM of a text and an image field, as a sentence; "": there is."""
+        return gradcam.obstacle(self._model, text, image)
 
     def terms(self, field: str) -> Terms | None:
         """The columns of a lexical field; None of others."""

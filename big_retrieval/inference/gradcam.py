@@ -21,13 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from big_retrieval import similarity
-from big_retrieval.config import Bert, Field, Tower, ViT
-from big_retrieval.errors import UserError
+from big_retrieval.config import Bert, ViT
 from big_retrieval.models.class_tokens import tile_first, tile_last
 from big_retrieval.models.towers import RetrievalModel
 
 Arrays = Mapping[str, Mapping[str, Any]]
-TOWERS: dict[str, type[Tower]] = {"image": ViT, "text": Bert}  # what reads which modality
+TOWERS: dict[str, Any] = {"image": ViT, "text": Bert}  # what reads which modality
 
 
 class Relevance(NamedTuple):
@@ -81,32 +80,37 @@ class _Layer(NamedTuple):
     shape: tuple[int, int]
 
 
-def check(towers: Mapping[str, Tower], fields: Mapping[str, Field], text: str, image: str) -> None:
-    """Raises a UserError where Grad-CAM has no layer to look at.
+def obstacle(model: RetrievalModel, text: str, image: str) -> str:
+    """Why a model has no Grad-CAM for two of its fields, as a sentence; "": it has.
 
     Args:
-      towers: tower name -> its configuration.
-      fields: field name -> its configuration.
+      model: towers and heads.
       text: the text field.
       image: the image field.
     """
+    if model.topology not in similarity.TOPOLOGIES:
+        known = ", ".join(similarity.TOPOLOGIES)
+        return (
+            f"Grad-CAM takes scores of pairs of class tokens from the topologies {known}; this "
+            f"model has {model.topology!r}."
+        )
     for name, modality in ((text, "text"), (image, "image")):
-        if name not in fields or fields[name].modality != modality:
-            known = [key for key, field in fields.items() if field.modality == modality]
+        if name not in model.fields or model.fields[name].modality != modality:
+            known = [key for key, field in model.fields.items() if field.modality == modality]
             have = f"its {modality} fields are {', '.join(known)}" if known else "it has none"
-            raise UserError(f"Grad-CAM: the model has no {modality} field {name!r}; {have}.")
-        tower: Any = towers[fields[name].tower]
-        if fields[name].head.lexical:
-            raise UserError(
-                f"Grad-CAM: the field {name!r} has a lexical head; its words explain it "
-                "(explain.shared, big-retrieval explain --with)."
+            return f"Grad-CAM: the model has no {modality} field {name!r}; {have}."
+        tower = _tower(model, name)
+        if model.fields[name].head.lexical:
+            return (
+                f"Grad-CAM is of dense embeddings, but the field {name!r} has a lexical head: its "
+                "words explain it (explain.shared, big-retrieval explain --with)."
             )
         if not isinstance(tower, TOWERS[modality]) or tower.pool == "none":
-            raise UserError(
-                f"Grad-CAM reads class tokens or a mean of positions of the towers 'vit' and "
-                f"'bert', but the field {name!r} has {tower.describe()}, which gives something "
-                "else."
+            return (
+                "Grad-CAM needs the class tokens, or the mean of all tokens, of a 'vit' and a "
+                f"'bert' tower; the field {name!r} has {tower.describe()}, which gives others."
             )
+    return ""
 
 
 @functools.lru_cache(maxsize=16)
@@ -116,7 +120,7 @@ def program(model: RetrievalModel, text: str, image: str) -> Callable[[Any, Arra
     The parameters are those of the model, whatever the execution of its layers.
 
     Args:
-      model: towers and heads that `check` accepts.
+      model: towers and heads, of which `obstacle` says nothing.
       text: the text field.
       image: the image field.
     """

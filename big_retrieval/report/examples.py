@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from big_retrieval.report import attributions
 from big_retrieval.report.confusion import confusions
 from big_retrieval.report.curves import way
 from big_retrieval.report.html import Html, tag
@@ -20,7 +21,6 @@ HEADS = {
 MATCHED = "Under each answer, the words that matched and their shares of its score."
 MOST_CHARACTERS = 400  # of a text
 MOST_LETTERS = 24  # of a word that matched
-PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
 Found = dict[str, Any]  # a part of a file: a direction, an example, an answer, or a query
 
@@ -85,7 +85,7 @@ def _evaluator(name: str, files: Sequence[Found], limit: int | None) -> Html:
         sides = [known.get(direction, {}) for known in directions]
         parts.append(tag("h4", way(direction), tag("span", _counts(sides), class_="note")))
         parts += _groups(sides, limit)
-    return tag("div", parts, class_="block")
+    return tag("div", parts, attributions.section(files, limit), class_="block")
 
 
 def _counts(sides: Sequence[Found]) -> str:
@@ -230,7 +230,7 @@ def _answer(answer: Found, place: str, *, apart: bool = False) -> Html:
 
 def _item(item: Found, role: str) -> Html:
     """A picture or a text."""
-    if not item.get("picture", "").startswith(PICTURES):
+    if not item.get("picture", "").startswith(attributions.PICTURES):
         return _words(item)
     name = f"record {number(item['record'])}"
     if "id" in item:

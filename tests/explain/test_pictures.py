@@ -10,6 +10,7 @@ import pytest
 
 from big_retrieval.data.synthetic.scenes import SceneRecords
 from big_retrieval.errors import UserError
+from big_retrieval.evals import heat_maps
 from big_retrieval.explain import listings, pages, pictures
 from big_retrieval.explain.pages import Listing
 from big_retrieval.explain.vocabulary import box, vocabulary
@@ -35,16 +36,16 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 def test_a_heat_map_is_red_where_the_value_is() -> None:
     values = np.array([[0.0, 1.0], [0.5, 0.0]])
-    image = np.asarray(pictures.heat(PICTURE, values, 1.0), np.int32)
+    image = np.asarray(heat_maps.heat(PICTURE, values, 1.0), np.int32)
     assert image.shape == (224, 224, 3)
     red = image[..., 0] - image[..., 1]
     quarters = [red[:112, :112], red[:112, 112:], red[112:, :112], red[112:, 112:]]
     assert [len(np.unique(quarter)) for quarter in quarters] == [1, 1, 1, 1]
     means = [quarter.mean() for quarter in quarters]
     assert means[1] > means[2] > means[0] == means[3] == 0
-    pale = np.asarray(pictures.heat(PICTURE, values, 10.0), np.int32)
+    pale = np.asarray(heat_maps.heat(PICTURE, values, 10.0), np.int32)
     assert 0 < (pale[..., 0] - pale[..., 1]).max() < red.max() / 5
-    grey = np.asarray(pictures.heat(PICTURE, np.zeros((2, 2)), 0.0))
+    grey = np.asarray(heat_maps.heat(PICTURE, np.zeros((2, 2)), 0.0))
     assert (grey == 100).all()
 
 
@@ -54,7 +55,7 @@ def test_chosen_patches_keep_their_colours() -> None:
     assert image[50, 50].tolist() == [100, 100, 100]
     assert image[150, 150, 0] > 150
     assert image[0, 50].tolist() == [214, 40, 40]
-    assert pictures.enlarged(np.zeros((300, 300, 3), np.uint8)).shape == (300, 300, 3)
+    assert heat_maps.enlarged(np.zeros((300, 300, 3), np.uint8)).shape == (300, 300, 3)
 
 
 def test_clouds_and_boxes_are_the_same_for_the_same_words() -> None:

@@ -155,21 +155,13 @@ class SceneRecords(BaseSource):
 
     def __getitem__(self, index: int) -> Record:
         self.check_index(index)
-        first, second, first_size, second_size, relation = self._objects[index].tolist()
-        draws = self._floats[index]
-        kind = int(draws[0] * len(shapes.BACKGROUNDS))
-        places = _places(relation, draws[1:5].tolist())
-        objects = [
-            (number // len(COLOURS), number % len(COLOURS), extent, x, y)
-            for number, extent, (x, y) in zip(
-                (first, second), (first_size, second_size), places, strict=True
-            )
-        ]
+        objects = self._drawn(index)
+        kind = int(self._floats[index][0] * len(shapes.BACKGROUNDS))
         record: Record = {
             "image": shapes.draw(self.size, kind, objects, self._noise(index)),
             "captions": self._captions(index),
             "id": f"{self.name}-{index:06d}",
-            "relation": relation,
+            "relation": int(self._objects[index][4]),
             "background": kind,
         }
         for prefix, (shape, colour, extent, _, _) in zip(("first", "second"), objects, strict=True):
@@ -178,6 +170,28 @@ class SceneRecords(BaseSource):
         if self.split in _LABELS:
             record[_LABELS[self.split]] = record[f"first_{_LABELS[self.split]}"]
         return record
+
+    def _drawn(self, index: int) -> list[shapes.Object]:
+        """The first and the second object of a record."""
+        first, second, first_size, second_size, relation = self._objects[index].tolist()
+        places = _places(relation, self._floats[index][1:5].tolist())
+        return [
+            (number // len(COLOURS), number % len(COLOURS), extent, x, y)
+            for number, extent, (x, y) in zip(
+                (first, second), (first_size, second_size), places, strict=True
+            )
+        ]
+
+    def covers(self, index: int) -> np.ndarray:
+        """How much of each pixel the first and the second object cover, float32 [2, size, size]."""
+        self.check_index(index)
+        return np.stack([shapes.cover(self.size, each) for each in self._drawn(index)])
+
+    def phrases(self, index: int) -> tuple[str, str]:
+        """The first and the second object in words, such as "big red circle"."""
+        self.check_index(index)
+        first, second, first_size, second_size, _ = self._objects[index].tolist()
+        return _phrase(first, first_size), _phrase(second, second_size)
 
     def captions(self) -> Iterator[str]:
         """All captions, record after record."""

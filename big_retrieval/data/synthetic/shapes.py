@@ -103,19 +103,39 @@ def _noise_table() -> Array:
     return table
 
 
-def draw(
-    size: int,
-    kind: int,
-    objects: Sequence[tuple[int, int, int, float, float]],
-    rng: np.random.Generator,
-) -> Array:
+# (shape, colour, size, x, y): indices into `SHAPES`, `COLOURS` and `RADII`, and the centre as a
+# share of the side.
+Object = tuple[int, int, int, float, float]
+
+
+def place(size: int, drawn: Object) -> tuple[tuple[slice, slice], Array]:
+    """Where an object lies in a picture of a side, and how much it covers there: [<=K, <=K, 1]."""
+    shape, _, extent, x, y = drawn
+    picture = mask(shape, RADII[extent] * size)  # [K, K, 1]
+    reach = len(picture) // 2
+    row, column = int(y * size), int(x * size)
+    top, left = max(0, row - reach), max(0, column - reach)
+    where = slice(top, min(size, row + reach + 1)), slice(left, min(size, column + reach + 1))
+    rows, columns = (part.stop - part.start for part in where)
+    skip_y, skip_x = top - (row - reach), left - (column - reach)
+    return where, picture[skip_y : skip_y + rows, skip_x : skip_x + columns]
+
+
+def cover(size: int, drawn: Object) -> Array:
+    """How much of each pixel an object covers, float32 [size, size]."""
+    where, alpha = place(size, drawn)
+    out = np.zeros((size, size), np.float32)
+    out[where] = alpha[..., 0]
+    return out
+
+
+def draw(size: int, kind: int, objects: Sequence[Object], rng: np.random.Generator) -> Array:
     """Draws a scene.
 
     Args:
       size: side in pixels.
       kind: index into `BACKGROUNDS`.
-      objects: (shape, colour, size, x, y) of each: indices into `SHAPES`, `COLOURS` and `RADII`
-        and the centre as a share of the side.
+      objects: what lies on the background, from back to front.
       rng: where the noise comes from.
 
     Returns:
@@ -123,15 +143,10 @@ def draw(
     """
     canvas = background(kind, size).copy()  # [S, S, 3]
     paints = np.array(list(COLOURS.values()), np.float32)
-    for shape, colour, extent, x, y in objects:
-        picture = mask(shape, RADII[extent] * size)  # [K, K, 1]
-        reach = len(picture) // 2
-        row, column = int(y * size), int(x * size)
-        top, left = max(0, row - reach), max(0, column - reach)
-        part = canvas[top : row + reach + 1, left : column + reach + 1]  # [<=K, <=K, 3]
-        skip_y, skip_x = top - (row - reach), left - (column - reach)
-        alpha = picture[skip_y : skip_y + part.shape[0], skip_x : skip_x + part.shape[1]]
-        part += alpha * (paints[colour] - part)
+    for drawn in objects:
+        where, alpha = place(size, drawn)
+        part = canvas[where]  # [<=K, <=K, 3]
+        part += alpha * (paints[drawn[1]] - part)
     noise = np.frombuffer(rng.bytes(canvas.size), np.uint8).reshape(canvas.shape)
     canvas += _noise_table()[noise]
     np.clip(canvas, 0, 255, out=canvas)
