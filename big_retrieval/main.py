@@ -6,6 +6,8 @@
 need and cost, here or, with --topology, on devices that are not here; the same goes into plan.json
 of the run folder.
 
+--beir=FOLDER adds BEIR's data sets as evaluators of a text model (docs/DATA.md).
+
 Several processes (hosts) start the same command (launch/ does it for them). Where
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID are set they find each other by these;
 on a TPU pod or under SLURM, with --distributed, by what the platform says. The exit status is 2 for
@@ -19,6 +21,7 @@ from pathlib import Path
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli import beir
 from big_retrieval.config import Config
 from big_retrieval.config.checks import check, mesh_shape
 from big_retrieval.errors import UserError
@@ -78,7 +81,7 @@ def main() -> None:
     """Reads the configuration and trains, or plans."""
     if TOPOLOGY.value is not None and not PLAN.value:
         raise UserError("--topology is for --plan: a run takes the devices that are there.")
-    config, workdir = cli.load_config(), cli.workdir()
+    config, workdir = beir.added(cli.load_config()), cli.workdir()
     check(config)  # before jax is imported: mistakes show at once
     if PLAN.value:
         plan(config, workdir)

@@ -5,26 +5,29 @@
 clipping, betas and dropout are those of its authors' code.
 """
 
+from typing import Any
+
 from big_retrieval import config
 from big_retrieval.config import recipe
 
 TRAIN_QUERIES = 502_939  # of MS MARCO's, with a right passage
 ENCODERS = {"bert": "bert-base-uncased", "mbert": "bert-base-multilingual-uncased"}
-BEIR = ("msmarco", "scifact", "nfcorpus", "trec-covid", "fiqa", "arguana")
+ARGUMENTS: dict[str, Any] = {
+    "encoder": "bert", "epochs": 20, "batch": 256, "microbatch": 0, "negatives": 1,
+    "data": "data/msmarco", "beir": "data/beir", "sets": "all",
+}  # fmt: skip
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal; encoder (bert; mbert: the multilingual one, Table 8); batch (256);
-    microbatch (0: all at once); negatives (1); data (data/msmarco); beir (data/beir)."""
-    args = recipe.parse_arg(
-        arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
-        beir="data/beir",
-    )  # fmt: skip
+    """Arguments: runlocal; encoder (bert; mbert: the multilingual one, Table 8); epochs (20); batch
+    (256); microbatch (0: all at once); negatives (1); data (data/msmarco); beir (data/beir); sets
+    of BEIR (all, none, or names: scifact+fiqa)."""
+    args = recipe.parse_arg(arg, **ARGUMENTS)
     recipe.one_of("encoder", args.encoder, tuple(ENCODERS))
     c = recipe.base()
 
     # Run
-    c.total_epochs, c.batch_size, c.microbatch = 20, args.batch, args.microbatch or None
+    c.total_epochs, c.batch_size, c.microbatch = args.epochs, args.batch, args.microbatch or None
     c.log_every, c.eval_every, c.checkpoint_every = 50, 0, 2000
 
     # Model: an encoder for each side
@@ -60,12 +63,5 @@ def get_config(arg: str = "") -> recipe.Editable:
         "--config.data.type=dpr --config.data.path=FILE",
     )
     c.negatives.count = args.negatives
-    for name in BEIR:
-        beir = config.Beir(
-            path=f"{args.beir}/{name}",
-            split="dev" if name == "msmarco" else "test",
-            how_to_get=f"see `big-retrieval data get beir/{name}`; beir=FOLDER says where",
-        )
-        metrics = ("nDCG@10", "MRR@10", "R@100")
-        c.evals[name] = recipe.entry(config.Ranking(), data=beir, metrics=metrics)
+    recipe.beir(c, args.beir, args.sets)
     return recipe.runlocal(c) if args.runlocal else c

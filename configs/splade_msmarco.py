@@ -12,17 +12,14 @@ from configs import dpr_msmarco
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal; those of dpr_msmarco.py (encoder, batch, microbatch, negatives, data,
-    beir); query (3e-4) and document (1e-4): factors of the regulariser.
+    """Arguments: runlocal; those of dpr_msmarco.py; query (3e-4) and document (1e-4): factors of
+    the regulariser.
 
     The masked-language head as it is published, without training:
     big-retrieval evaluate --untrained --config=configs/splade_msmarco.py
     """
-    args = recipe.parse_arg(
-        arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
-        beir="data/beir", query=3e-4, document=1e-4,
-    )  # fmt: skip
-    shared = ("encoder", "batch", "microbatch", "negatives", "data", "beir")
+    args = recipe.parse_arg(arg, **dpr_msmarco.ARGUMENTS, query=3e-4, document=1e-4)
+    shared = dpr_msmarco.ARGUMENTS
     c = dpr_msmarco.get_config(",".join(f"{key}={getattr(args, key)}" for key in shared))
 
     # Model: one encoder with its published masked-language head
@@ -35,7 +32,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.fields.passage.shares_head = "query"
 
     # Objective
-    steps = 20 * dpr_msmarco.TRAIN_QUERIES // args.batch
+    steps = args.epochs * dpr_msmarco.TRAIN_QUERIES // args.batch
     recipe.main_loss(c, config.Contrastive())
     c.losses.main.sparsity.update(query=args.query, document=args.document, warmup_steps=steps // 3)
     return recipe.runlocal(c) if args.runlocal else c

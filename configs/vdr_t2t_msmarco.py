@@ -11,33 +11,35 @@ from configs import dpr_msmarco
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """The paper and its ablations (Table 9) by arguments.
+    """The paper and its ablations (Tables 5 and 9) by arguments.
 
-    Arguments: runlocal; those of dpr_msmarco.py (encoder, batch, microbatch, negatives, data,
-    beir); top_k (768), terms that the gate leaves; terms (words; 1000-: as the paper counts);
-    nobag: without the nonparametric entry; symmetric: four terms, as in the authors' later model;
-    mean: mean instead of max pooling; relu: instead of elu1p; own: an own projection.
+    Arguments: runlocal; those of dpr_msmarco.py; top_k (768), terms that the gate leaves; terms
+    (words; 1000-: as the paper counts); nobag: without the nonparametric entry; symmetric: four
+    terms, as in the authors' later model; mean: mean instead of max pooling; relu: instead of
+    elu1p; own: an own projection, drawn anew, instead of the word table (passage: of passages
+    alone, the paper's VDR_proj; both); modes (bag), further ways to search (bag+top_k=64).
     """
     args = recipe.parse_arg(
-        arg, encoder="bert", batch=256, microbatch=0, negatives=1, data="data/msmarco",
-        beir="data/beir", top_k=768, terms="words", nobag=False, symmetric=False, mean=False,
-        relu=False, own=False,
+        arg, **dpr_msmarco.ARGUMENTS, top_k=768, terms="words", nobag=False, symmetric=False,
+        mean=False, relu=False, own="none", modes="bag",
     )  # fmt: skip
-    shared = ("encoder", "batch", "microbatch", "negatives", "data", "beir")
+    own = args.own or "both"  # the word alone
+    recipe.one_of("own", own, ("none", "passage", "both"))
+    shared = dpr_msmarco.ARGUMENTS
     c = dpr_msmarco.get_config(",".join(f"{key}={getattr(args, key)}" for key in shared))
 
     # Model: all positions, pooled over the vocabulary
     head = config.Lexical(
-        tied=not args.own, terms=args.terms, top_k=args.top_k, keep_input_terms=True,
+        terms=args.terms, top_k=args.top_k, keep_input_terms=True,
         activation="relu" if args.relu else "elu1p", pooling="mean" if args.mean else "max",
     )  # fmt: skip
     for field in ("query", "passage"):
         c.towers[field].pool = "none"
-        c.fields[field].head = recipe.entry(head)
+        c.fields[field].head = recipe.entry(head, tied=own not in (field, "both"))
 
     # Objective: Eq. 5 of gated queries, and of their bags of words, against dense passages
     loss = config.Vdr(top_k=args.top_k, bag=not args.nobag, symmetric=args.symmetric)
     recipe.main_loss(c, loss)
     for each in c.evals.values():
-        each.modes = ("bag",)
+        each.modes = tuple(filter(None, args.modes.split("+")))
     return recipe.runlocal(c) if args.runlocal else c

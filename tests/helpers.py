@@ -11,7 +11,6 @@ import re
 import runpy
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -229,15 +228,13 @@ def _run_app(main: Callable[[list[str]], None], flags_parser: Callable[..., list
 
 def _run_command(name: str) -> None:
     """The command defines its flags anew, whatever other commands have defined."""
-    if name == "main":
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
-            runpy.run_module("big_retrieval.main", run_name="__main__")
-        return
-    sys.argv[1:1] = [name] if name else []
+    sys.argv[1:1] = [name] if name not in ("", "main") else []
     theirs = commands.forget()  # the modules that tests have imported stay theirs
     try:
-        __main__.main()
+        if name == "main":
+            runpy.run_module("big_retrieval.main", run_name="__main__")
+        else:
+            __main__.main()
     finally:
         for name, module in theirs.items():
             package, _, last = name.rpartition(".")

@@ -68,6 +68,9 @@ COMMANDS = {
 }
 
 
+SHARED = ("big_retrieval.main", "big_retrieval.cli.beir")  # with flags of several commands
+
+
 def load(name: str, *, again: bool = False) -> ModuleType:
     """Imports the module of a command.
 
@@ -86,7 +89,7 @@ def forget() -> dict[str, ModuleType]:
     found = {
         name: module
         for name, module in sys.modules.items()
-        if name.startswith(f"{__name__}.") or name == "big_retrieval.main"
+        if name.startswith(f"{__name__}.") or name in SHARED
     }
     for name in found:
         package, _, last = name.rpartition(".")

@@ -11,12 +11,16 @@ from --config: for a model of another library from a file, folder or hub name (s
 import`), for the config's own model before its first step, and for BM25, which ranks by the words
 that query and document share.
 
+--beir=FOLDER adds BEIR's data sets, or some of them (--beir_sets=scifact,fiqa), to the evaluators
+of any text model or config, with their average as ranking/traffic/nDCG@10.
+
 The metrics go to the screen and to FOLDER/evaluation.json, with examples of what was found in
 FOLDER/examples/. FOLDER is the run folder by default; nothing is written where there is neither a
 run folder nor --out. --rankings adds FOLDER/rankings/<evaluator>/ with a TREC run and the metrics
 of every query, which `big-retrieval compare` compares.
 """
 
+import dataclasses
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +28,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli import beir
 from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
@@ -143,8 +148,9 @@ def _system(mode: str) -> "EvaluatedSystem":
     if not mode:
         model = load(Path(str(RUN.value)), step=STEP.value, batch_size=BATCH)
         step = read_meta(model.folder)["step"]
+        model = dataclasses.replace(model, config=beir.added(model.config))
         return model_system(model, str(model.folder), model.folder.name, step)
-    config = cli.load_config()
+    config = beir.added(cli.load_config())
     if mode == "bm25":
         check(config, trains=False)
         return bm25_system(config)

@@ -2,13 +2,15 @@
 
     big-retrieval tradeoff --run=RUN --out=FOLDER [--eval=NAME]
         [--queries=bag,16,64,256,all] [--documents=binary,64,256,all] [--metric=nDCG@10]
-        [--limit=1000] [--rounds=5] [--bm25]
+        [--limit=1000] [--rounds=5] [--bm25] [--average] [--beir=FOLDER]
 
 --run takes several folders, separated by commas; of dense models the exact search is one
 point. Queries and documents are those of an evaluator of the run. Numbers are terms that stay
 besides a text's own words; "bag" and "binary" are bags of words, which no network encodes. --bm25
-adds BM25, whose weights are in an index like those of the models. Writes tradeoff.html, tradeoff.md
-and tradeoff.json.
+adds BM25, whose weights are in an index like those of the models. --average shows the quality of
+ranking/traffic, the weighted average over the run's evaluators with `traffic`, such as that of
+BEIR's twelve data sets (--beir=FOLDER adds them), against the times of --eval. Writes
+tradeoff.html, tradeoff.md and tradeoff.json.
 """
 
 import logging
@@ -17,6 +19,7 @@ from pathlib import Path
 from absl import flags
 
 from big_retrieval import cli
+from big_retrieval.cli import beir
 from big_retrieval.errors import UserError
 from big_retrieval.runtime import locks
 
@@ -32,6 +35,7 @@ LIMIT = flags.DEFINE_integer("limit", 1000, "Queries that are timed at most", lo
 ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each of them is timed", lower_bound=1)
 OUT = flags.DEFINE_string("out", None, "The folder to write to; a new one")
 BM25 = flags.DEFINE_bool("bm25", False, "Measure BM25 over the texts, too")
+AVERAGE = flags.DEFINE_bool("average", False, "Quality of all evaluators with traffic, not of one")
 
 
 def main() -> None:
@@ -50,6 +54,8 @@ def main() -> None:
         limit=LIMIT.value,
         rounds=ROUNDS.value,
         bm25=BM25.value,
+        average=AVERAGE.value,
+        change=beir.added,
     )
     out = Path(OUT.value)
     with cli.owning(locks.beside(out), out):

@@ -34,6 +34,7 @@ from big_retrieval.config import (
     ViT,
     schema,
 )
+from big_retrieval.config.beir import beir as beir_evaluators
 from big_retrieval.config.runlocal import runlocal as runlocal
 from big_retrieval.errors import UserError
 
@@ -159,6 +160,24 @@ def small() -> Editable:
     c.optimizer.lr, c.optimizer.schedule.warmup_steps = 2e-3, 20
     c.evals.test = entry(Retrieval())
     return c
+
+
+def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = ()) -> None:
+    """Adds BEIR's evaluators, `ranking/<set>/...`, and their average, `ranking/traffic/...`.
+
+    Args:
+      c: the config to change, whose fields read `query`, `text` and perhaps `title`.
+      folder: has a folder for each data set (`big_retrieval/config/beir.py`).
+      sets: "all" (the twelve of papers and MS MARCO), "none", or names such as "scifact+fiqa".
+      modes: of lexical models, further ways to search.
+
+    Raises:
+      UserError: a name is none of BEIR's here.
+    """
+    if sets != "none":
+        names = () if sets == "all" else sets.split("+")
+        for name, each in beir_evaluators(folder, names, modes=modes).items():
+            c.evals[name] = entry(each)
 
 
 def main_loss(c: Editable, loss: Loss, **changes: Any) -> None:

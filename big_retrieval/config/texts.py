@@ -118,8 +118,8 @@ class Triples(TextSource):
 class Beir(TextSource):
     """Judged pairs in BEIR's form: corpus.jsonl, queries.jsonl, qrels/<split>.tsv in one folder.
 
-    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A
-    relevance below 0 counts as 0.
+    Records have `query_id`, `query`, `document_id`, `title`, `text` and `score`. A relevance below
+    0 counts as 0.
     """
 
     graded: ClassVar[bool] = True
@@ -128,6 +128,8 @@ class Beir(TextSource):
     type: Literal["beir"] = "beir"
     path: str = ""  # the folder
     split: str = "test"
+    query_column: str = "query"  # what records call the text of a query,
+    text_column: str = "text"  # and that of a document
     min_relevance: float = 0.0  # pairs of lower relevance are skipped; 1: train on relevant ones
     # of a pair that is there with different relevance: an error, or which one counts
     duplicates: Literal["refuse", "max", "min", "mean", "first"] = "refuse"
@@ -139,6 +141,8 @@ class Beir(TextSource):
         yield from not_empty(self, path, "folder with corpus.jsonl, queries.jsonl and qrels")
         if not self.split:
             yield f"{path}.split is empty; name that of qrels/<split>.tsv, such as 'test'."
+        if not self.query_column or not self.text_column:
+            yield f"{path}.query_column and {path}.text_column must be names."
         yield from check_min_relevance(self, path)
 
     def check_training(self, config: "Config") -> Iterator[str]:

@@ -5,30 +5,27 @@
 of different widths, bags of words without a network, and dense models and BM25 beside them.
 """
 
+import dataclasses
 import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
+from big_retrieval.config import Config
 from big_retrieval.errors import UserError
-from big_retrieval.inference.encoder import Embeddings
 from big_retrieval.inference.load import find, load, read_config
-from big_retrieval.retrieval import dense, inverted
-from big_retrieval.retrieval import folder as folders
-from big_retrieval.retrieval.files import TextsWriter
-from big_retrieval.retrieval.folder import About
 from big_retrieval.runtime import messages
+from big_retrieval.tradeoff.average import average_of, check_average, weighted
 from big_retrieval.tradeoff.latency import LatencyJob, in_a_child
+from big_retrieval.tradeoff.settings import BATCH, Setting, settings_of
 from big_retrieval.tradeoff.systems import (
-    BM25,
-    Scorer,
     SearchTask,
     System,
     bm25_system,
@@ -40,8 +37,7 @@ from big_retrieval.tradeoff.systems import (
     model_system,
 )
 
-BATCH = 256  # rows encoded or indexed at a time
-ARRAYS = ("pointers.npy", "documents.npy", "values.npy", "embeddings.npy")  # that a search reads
+AVERAGE = "the average"  # in titles, instead of an evaluator
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +54,8 @@ class TradeoffOptions:
       limit: queries that are timed at most.
       rounds: how often each query is timed.
       bm25: measure BM25, too.
+      average: quality is the average over all evaluators with `traffic`, by their weights.
+      change: what becomes of the config of a run, such as evaluators that are added.
     """
 
     checkpoints: Sequence[str]
@@ -68,25 +66,8 @@ class TradeoffOptions:
     limit: int = 1000
     rounds: int = 5
     bm25: bool = False
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A system with a gate of its queries and a gate of its documents: a point of the plot.
-
-    Attributes:
-      known: the entries of the report that are known before anything is measured.
-      encoding: what turns a text into the query, "network_ms" or "words_ms".
-      scorer: the system's metrics.
-      queries: the encoded queries.
-      index: name of the index of the encoded documents.
-    """
-
-    known: Mapping[str, Any]
-    encoding: str
-    scorer: Scorer
-    queries: Embeddings
-    index: str
+    average: bool = False
+    change: Callable[[Config], Config] = lambda config: config
 
 
 def check(options: TradeoffOptions) -> list[str]:
@@ -100,9 +81,11 @@ def check(options: TradeoffOptions) -> list[str]:
         raise UserError("--run is missing: a run or checkpoint folder, or several of them.")
     found, sparse = [], False
     for checkpoint in options.checkpoints:
-        config = read_config(find(checkpoint))
+        config = options.change(read_config(find(checkpoint)))
         name = choose(config, options.evaluator)
         metrics = config.evals[name].search_metrics
+        if options.average:
+            check_average(config, name, options.metric or metrics[0])
         if options.metric and options.metric not in metrics:
             raise UserError(
                 f"--metric is {options.metric!r}, which evals.{name} of {checkpoint} does not "
@@ -139,13 +122,14 @@ def measure(
     """
     names = named(options.checkpoints)
     systems = _systems(options, evaluators)
+    averages: list[dict[str, float]] = []  # of the settings, in their order
     names += ["BM25"] if options.bm25 else []
     settings: list[Setting] = []
     encodings: list[Any] = []
     task: SearchTask | None = None
     for name in names:
         with messages.about(name):
-            checkpoint, system = next(systems)
+            checkpoint, system, others = next(systems)
             task = task or system.task
             if system.task != task:
                 raise UserError(
@@ -155,6 +139,7 @@ def measure(
             settings += settings_of(name, system, work, f"index-{len(encodings)}")
             encodings.append((checkpoint, system.samples))
             log.info(f"indexed {task.documents:,} documents")
+            averages += average_of(others, work) if options.average else []
     assert task is not None  # there is a model
     timed = evenly(task.queries, options.limit)
     jobs = [(each.queries, each.index) for each in settings]
@@ -164,11 +149,14 @@ def measure(
         name: {f"{part}_ms": 1000 * mean for part, mean in each.items()}
         for name, each in zip(names, result.encodings, strict=True)
     }
-    points = zip(settings, result.found, 1000 * result.seconds, strict=True)
+    qualities = averages or [
+        each.scorer(*found) for each, found in zip(settings, result.found, strict=True)
+    ]
+    points = zip(settings, qualities, 1000 * result.seconds, strict=True)
     return {
-        "evaluator": task.title,
+        "evaluator": f"{AVERAGE}, timed on {task.title}" if options.average else task.title,
         "metric": options.metric or task.metrics[0],
-        "metrics": list(task.metrics),
+        "metrics": list(qualities[0]),
         "queries": task.queries,
         "timed": len(timed),
         "rounds": options.rounds,
@@ -176,76 +164,29 @@ def measure(
         "depth": task.depth,
         "machine": machine(),
         "models": models,
-        "points": [_point(setting, found, taken, models) for setting, found, taken in points],
+        "points": [_point(setting, quality, taken, models) for setting, quality, taken in points],
     }
 
 
-def _systems(options: TradeoffOptions, evaluators: Sequence[str]) -> Iterator[tuple[str, System]]:
-    """Yields the checkpoint and the system of each model, then "" and the system of BM25."""
+def _systems(
+    options: TradeoffOptions, evaluators: Sequence[str]
+) -> Iterator[tuple[str, System, Iterator[tuple[float, System]]]]:
+    """Yields the checkpoint and the system of each model, then "" and the system of BM25.
+
+    The third is the same model or BM25 with the evaluators that an average is over, made one after
+    the other, each with its weight.
+    """
     for checkpoint, evaluator in zip(options.checkpoints, evaluators, strict=True):
-        model = load(checkpoint, batch_size=BATCH)
+        found = load(checkpoint, batch_size=BATCH)
+        model = dataclasses.replace(found, config=options.change(found.config))
         gates = gates_of(model.config, evaluator, options.queries, options.documents)
-        yield str(model.folder), model_system(model, evaluator, gates)
+        with_model = partial(model_system, model, gates=gates)
+        others = weighted(model.config, with_model)
+        yield str(model.folder), with_model(evaluator), others
     if options.bm25:
-        config = read_config(find(options.checkpoints[0]))
-        yield "", bm25_system(config, evaluators[0])
-
-
-def settings_of(name: str, system: System, work: Path, index: str) -> list[Setting]:
-    """The settings of a system: all pairs of gates, with indexes built in a folder.
-
-    Args:
-      name: of the system.
-      system: encodes queries and documents.
-      work: the folder.
-      index: prefix of the indexes' names.
-    """
-    queries = {gate: system.rows("query", mode) for gate, mode in system.gates["query"].items()}
-    out = []
-    for document, mode in system.gates["document"].items():
-        place = f"{index}-{document}"
-        size = build(work / place, system.rows("document", mode), system.topology)
-        for query, rows in queries.items():
-            known = {
-                "model": name, "lexical": document not in ("exact", BM25), "query": query,
-                "document": document, "query_entries": entries(rows), **size,
-            }  # fmt: skip
-            bag = system.gates["query"][query].bags == "query"
-            encoding = "words_ms" if bag else "network_ms"
-            out.append(Setting(known, encoding, system.scorer, rows, place))
-    return out
-
-
-def build(out: Path, rows: Embeddings, topology: str) -> dict[str, Any]:
-    """Writes an index of documents without names.
-
-    Args:
-      out: the folder to make.
-      rows: CSR [D, V], or embeddings [D, M, N].
-      topology: of embeddings.
-
-    Returns:
-      `index_bytes` of the arrays that a search reads, and `document_entries`, numbers of a document
-      on average.
-    """
-    partial = folders.begin(out)
-    parts = (rows[start : start + BATCH] for start in range(0, rows.shape[0], BATCH))
-    if scipy.sparse.issparse(rows):
-        values = inverted.BINARY if (rows.data == 1).all() else "float32"
-        about = About(kind=folders.INVERTED, terms=rows.shape[1], values=values)
-        about = inverted.build(partial, parts, about)
-    else:
-        about = dense.build(partial, parts, About(kind=folders.DENSE, topology=topology))
-    with TextsWriter(partial, "ids") as ids:
-        ids.append(map(str, range(rows.shape[0])))
-    folders.finish(partial, out, about)
-    size = sum((out / name).stat().st_size for name in ARRAYS if (out / name).exists())
-    return {"index_bytes": size, "document_entries": entries(rows)}
-
-
-def entries(rows: Embeddings) -> float:
-    """How many numbers a row has on average; of sparse rows only the stored values count."""
-    return (rows.nnz if scipy.sparse.issparse(rows) else rows.size) / max(rows.shape[0], 1)
+        config = options.change(read_config(find(options.checkpoints[0])))
+        with_bm25 = partial(bm25_system, config)
+        yield "", with_bm25(evaluators[0]), weighted(config, with_bm25)
 
 
 def named(checkpoints: Sequence[str]) -> list[str]:
@@ -266,7 +207,7 @@ def named(checkpoints: Sequence[str]) -> list[str]:
 
 def _point(
     setting: Setting,
-    found: tuple[np.ndarray, np.ndarray],
+    quality: Mapping[str, float],
     taken: np.ndarray,
     models: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
@@ -275,7 +216,7 @@ def _point(
     search |= {f"p{percent}": float(np.percentile(taken, percent)) for percent in (50, 95)}
     encoding = models[setting.known["model"]][setting.encoding]
     return {
-        **setting.known, "metrics": setting.scorer(*found), "search_ms": search,
+        **setting.known, "metrics": dict(quality), "search_ms": search,
         "encoding_ms": encoding, "latency_ms": search["mean"] + encoding,
     }  # fmt: skip
 

@@ -17,16 +17,19 @@ from big_retrieval.data.build import make_source
 from big_retrieval.data.judged.qrels import Qrels
 from big_retrieval.data.synthetic.graded_scenes import graded_scenes
 from big_retrieval.errors import UserError
+from big_retrieval.evals.bags import in_mode
 from big_retrieval.evals.bm25 import make_bm25_evaluators
 from big_retrieval.evals.judged import JudgedQueries
 from big_retrieval.evals.modes import parse_mode
 from big_retrieval.evals.ranking import RankingEvaluator
 from big_retrieval.evals.retrieval import RetrievalEvaluator
 from big_retrieval.inference.load import find, read_config
-from big_retrieval.tradeoff import latency, measure, page, systems
+from big_retrieval.tradeoff import average, latency, measure, page, systems
 from big_retrieval.tradeoff.latency import LatencyJob, measure_latency, one_thread, time_in_turn
+from big_retrieval.tradeoff.settings import build, settings_of
 from big_retrieval.train.checkpoint import write_model
 from big_retrieval.train.start import untrained
+from tests.evals.test_beir import write_beir
 from tests.evals.test_lexical_evals import (
     CAPTIONS,
     COLUMNS,
@@ -50,7 +53,7 @@ def values(seed: int, rows: int) -> np.ndarray:
 
 def searched(folder: Path, system: systems.System) -> dict[tuple[str, str], dict[str, float]]:
     """The metrics of all settings, by gates of queries and documents, without timing any model."""
-    settings = measure.settings_of("a model", system, folder, "index")
+    settings = settings_of("a model", system, folder, "index")
     job = LatencyJob([(x.queries, x.index) for x in settings], [], system.task.depth, [0, 3], 1)
     result = measure_latency(job, folder)
     assert result.encodings == []
@@ -98,6 +101,39 @@ def test_rankings_have_the_evaluators_numbers(tmp_path: Path) -> None:
     assert len(subject.samples["query"] or ()) == min(len(source.queries), latency.SAMPLE)
 
 
+def test_quality_is_the_weighted_average_of_several_evaluators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, made = [], []
+    some = {"query": {"2": parse_mode("top_k=2/all", ""), "all": systems.WHOLE}}
+    for number, recall_at in enumerate(((1, 3), (3, 1, 5))):
+        rows = {"query": sparse.csr_array(values(number, 7)), "document": values(5, 9)}
+        rows["document"] = sparse.csr_array(rows["document"])
+        names = tuple(f"R@{k}" for k in recall_at)
+        made.append(
+            systems.System(
+                systems.SearchTask(str(number), names, 5, 7, 9), "inner",
+                {**some, "document": {"all": systems.WHOLE}},
+                lambda side, mode, rows=rows: in_mode(rows[side], mode, side, None),
+                systems.recall_scorer(recall_at, np.arange(7), np.arange(9)), {},
+            )
+        )  # fmt: skip
+        (tmp_path / str(number)).mkdir()
+        found.append(searched(tmp_path / str(number), made[-1]))
+    monkeypatch.setattr(average, "in_a_child", measure_latency)
+    averages = average.average_of(zip((1.0, 3.0), made, strict=True), tmp_path)
+    assert len(averages) == 2
+    for gate, each in zip(found[0], averages, strict=True):
+        assert each == pytest.approx(
+            {n: (found[0][gate][n] + 3 * found[1][gate][n]) / 4 for n in ("R@1", "R@3")}
+        )
+    assert not (tmp_path / "averaged").exists()
+    with pytest.raises(UserError, match="--average is over evaluators with traffic"):
+        average.check_average(Config(evals={"a": configs.Ranking()}), "a", "MRR")
+    with pytest.raises(UserError, match=r"--average: evals\.a does not measure P@3"):
+        average.check_average(Config(evals={"a": configs.Ranking(traffic=1)}), "a", "P@3")
+
+
 def test_retrieval_of_images_has_the_evaluators_recalls(tmp_path: Path) -> None:
     text, image = values(2, len(CAPTIONS)), values(3, 9)
     task = configs.Retrieval(recall_at=(1, 3), modes=("bag", "top_k=2/5"))
@@ -137,7 +173,7 @@ def test_what_is_not_found_and_what_ties() -> None:
 def test_dense_points_are_searched_exactly(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     queries, documents = (rng.normal(size=(n, 1, 6)).astype(np.float32) for n in (4, 9))
-    size = measure.build(tmp_path / "index", documents, "inner")
+    size = build(tmp_path / "index", documents, "inner")
     assert size["document_entries"] == 6
     assert size["index_bytes"] > 4 * 9 * 6
     ((numbers, _),) = measure_latency(
@@ -150,7 +186,7 @@ def test_dense_points_are_searched_exactly(tmp_path: Path) -> None:
 
 def test_indexes_of_bags_store_no_values(tmp_path: Path) -> None:
     rows = sparse.csr_array((values(0, 30) > 1).astype(np.float32))
-    bags, half = (measure.build(tmp_path / n, x, "") for n, x in (("a", rows), ("b", rows * 0.5)))
+    bags, half = (build(tmp_path / n, x, "") for n, x in (("a", rows), ("b", rows * 0.5)))
     assert bags["document_entries"] == half["document_entries"] == rows.nnz / 30
     assert half["index_bytes"] - bags["index_bytes"] == pytest.approx(4 * rows.nnz, abs=256)
 
@@ -263,6 +299,18 @@ def test_the_command(tmp_path: Path) -> None:
         taken["network_ms"],
     ]
     assert found["models"]["dpr"]["words_ms"] == 0
+    write_beir(tmp_path / "beir", ("scifact", "fiqa"))
+    sets = [f"--beir={tmp_path / 'beir'}", "--beir_sets=scifact,fiqa"]
+    timed = ["--eval=test", "--average", "--limit=2", "--rounds=1", *sets]
+    done = in_process("tradeoff", f"--run={tmp_path / 'dpr'}", f"--out={tmp_path / 'avg'}", *timed)
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads((tmp_path / "avg" / "tradeoff.json").read_text())["points"]
+    whole = in_process("evaluate", f"--run={tmp_path / 'dpr'}", f"--out={tmp_path / 'e'}", *sets)
+    assert whole.returncode == 0, whole.stderr
+    numbers = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    mean = np.mean([numbers[f"ranking/{name}/nDCG@10"] for name in ("scifact", "fiqa")])
+    assert point["metrics"]["nDCG@10"] == pytest.approx(mean, abs=1e-3)
+    assert numbers["ranking/traffic/nDCG@10"] == pytest.approx(mean)
     evaluated = in_process("evaluate", f"--run={tmp_path / 'dpr'}")
     assert evaluated.returncode == 0, evaluated.stderr
     known = json.loads((tmp_path / "dpr" / "evaluation.json").read_text())

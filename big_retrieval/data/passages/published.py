@@ -249,14 +249,19 @@ def beir(config: Beir) -> Graded:
     """The judged pairs of a folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv."""
     folder, qrels = Path(config.path), f"qrels/{config.split}.tsv"
     advice = f"give a folder in BEIR's form, with corpus.jsonl, queries.jsonl and {qrels}"
+    query, text, titles = config.query_column, config.text_column, has_titles(folder)
+    rename = ["pairs.query-id=query_id", "pairs.corpus-id=document_id", f"queries.text={query}"]
+    if text == "title" and titles:  # a model of titles alone reads the texts instead
+        rename, titles = [*rename, "documents.title=heading"], False
+    rename += [] if text == "text" else [f"documents.text={text}"]
     return Graded(
         path=str(folder / qrels),
         queries=str(folder / "queries.jsonl"),
         query_key="_id",
         documents=str(folder / "corpus.jsonl"),
         document_key="_id",
-        rename=("pairs.query-id=query_id", "pairs.corpus-id=document_id", "queries.text=query"),
-        text=("query", "title", "text") if has_titles(folder) else ("query", "text"),
+        rename=tuple(rename),
+        text=(query, "title", text) if titles else (query, text),
         negative="zero",
         min_relevance=config.min_relevance,
         duplicates=config.duplicates,
