@@ -49,7 +49,7 @@ def beir(
     for name in sets or NAMES:
         if name not in NAMES:
             raise UserError(f"{name!r} is no data set of BEIR's group; known: {', '.join(NAMES)}.")
-        how = f"see `big-retrieval data get beir/{name}`, and choose among the sets if some are absent"
+        how = f"see `big-retrieval data get beir/{name}`, or evaluate other data sets only"
         split = "dev" if name == TRAINED_ON else "test"
         source = dataclasses.replace(
             columns or Beir(), path=f"{folder}/{name}", split=split, how_to_get=how
