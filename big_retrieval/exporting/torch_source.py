@@ -73,6 +73,13 @@ class SourceFiles:
         visit(whole)
         return found
 
+    def file(self, docstring: str, program: str) -> str:
+        """The source of a file: a program, with the imports and definitions that it uses."""
+        used = [self.definitions[name].text for name in self.needed(program)]
+        body = "\n\n\n".join([*used, program])
+        gap = "\n\n\n" if body.startswith(("@", "class", "def")) else "\n\n"
+        return f"{docstring}\n\n{self.imports(body)}{gap}{body}\n"
+
     def defaults(self, name: str) -> dict[str, Any]:
         """The arguments of a class's constructor, in their order; `...` for one without a default.
 

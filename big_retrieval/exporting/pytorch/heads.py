@@ -38,4 +38,4 @@ class ProjectionHead(nn.Module):
         elif self.pool == "mean":
             tokens = mean_of_positions(tokens, mask)
         x = tokens if self.weight is None else F.linear(tokens, self.weight)
-        return x if self.spheres is None else x.reshape(len(x), self.spheres, -1)
+        return x if self.spheres is None else x.reshape(x.shape[0], self.spheres, -1)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
-import torch
 
 
 class Tokenizer:
@@ -53,7 +53,7 @@ class Tokenizer:
         length: int,
         prefix: str = "",
         fill: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Ids and mask [n, L] of texts; L is `length` or that of the longest text.
 
         Args:
@@ -72,8 +72,8 @@ class Tokenizer:
             body = [*title, *(self.between if title and text else ()), *text]
             lines.append([*self.start, *body[:room], *self.end])
         longest = length if fill else max(1, *map(len, lines))
-        ids = torch.tensor([[*line, *[self.pad] * (longest - len(line))] for line in lines])
-        return ids, torch.arange(longest) < torch.tensor([[len(line)] for line in lines])
+        ids = np.array([[*line, *[self.pad] * (longest - len(line))] for line in lines])
+        return ids, np.arange(longest) < np.array([[len(line)] for line in lines])
 
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text, without start and end."""

@@ -63,7 +63,7 @@ class VisionTransformer(nn.Module):
         x = self.patch_embedding(patchify(images, self.patch))  # [B, patches, W]
         count = self.class_tokens
         if count:
-            tokens = self.class_embedding.expand(len(x), -1, -1)
+            tokens = self.class_embedding.expand(x.shape[0], -1, -1)
             x = torch.cat([tokens, x], dim=1)  # [B, L, W]
         x = self.ln_pre(x + self.position_embedding)
         bias = None
