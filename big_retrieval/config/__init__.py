@@ -23,6 +23,7 @@ from big_retrieval.config.data import (
 )
 from big_retrieval.config.evals import Evaluator, Ranking, Retrieval, ZeroShot
 from big_retrieval.config.fields import Field, ImageField, TextField, Tokenizer, lexical_head
+from big_retrieval.config.geometry import Geometry
 from big_retrieval.config.graded import Graded, GradedScenes
 from big_retrieval.config.heads import Head, Lexical, Projection
 from big_retrieval.config.labels import PairLabels
@@ -49,6 +50,7 @@ from big_retrieval.config.optimizer import (
     Schedule,
     Swa,
 )
+from big_retrieval.config.probes import FewShotProbe, LinearProbe
 from big_retrieval.config.ranges import AtLeast0, AtLeast1, NotNegative, Positive, Range, Share
 from big_retrieval.config.recurrent import Gru
 from big_retrieval.config.region_field import RegionField

@@ -13,7 +13,14 @@ import scipy.sparse
 from big_retrieval.data.eval_batches import eval_items
 from big_retrieval.data.fields.reader import FieldReader, Text, source_texts
 from big_retrieval.data.pipeline import Reading, eval_batches
-from big_retrieval.data.sources import RecordSource
+from big_retrieval.data.sources import (
+    BaseSource,
+    Record,
+    RecordSource,
+    place_of,
+    texts_of,
+    value_of,
+)
 from big_retrieval.errors import UserError
 from big_retrieval.inference.encoder import Embeddings, Encoder
 from big_retrieval.similarity import Similarity
@@ -156,6 +163,31 @@ def _sparse_average(embeddings: Sequence[Any], weights: np.ndarray) -> scipy.spa
     weights = weights / np.where(total > 0, total, 1)
     parts = [scipy.sparse.diags_array(s) @ x for s, x in zip(weights, embeddings, strict=True)]
     return scipy.sparse.csr_array(functools.reduce(operator.add, parts).astype(np.float32))
+
+
+class ChosenRecords(BaseSource):
+    """Some records of another source, int64 [n]."""
+
+    def __init__(self, source: RecordSource, records: np.ndarray) -> None:
+        self.name, self._source, self._records = source.name, source, records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> Record:
+        return self._source[int(self._records[index])]
+
+    def place(self, index: int) -> str:
+        """Where the record stands in the other source."""
+        return place_of(self._source, int(self._records[index]))
+
+    def value(self, index: int, column: str) -> Any:
+        """One value of the record, without reading the others."""
+        return value_of(self._source, int(self._records[index]), column)
+
+    def texts(self, index: int, column: str) -> tuple[str, ...]:
+        """The texts of the record, without reading its image."""
+        return texts_of(self._source, int(self._records[index]), column)
 
 
 class ChosenTexts:

@@ -211,16 +211,16 @@ class Encoder:
         Returns:
           The result on every process, as numpy arrays.
         """
-        sharded, whole = parallel.batch_sharding(self._mesh), parallel.replicated(self._mesh)
-
-        def put(x: np.ndarray, sharding: Any) -> jax.Array:
-            return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
-
-        args = [put(np.asarray(x), sharded) for x in rows]
-        args += [x if isinstance(x, jax.Array) else put(np.asarray(x), whole) for x in rest]
-        out = jax.tree.map(np.asarray, jax.jit(function, out_shardings=whole)(*args))
+        args = [self.spread(np.asarray(x)) for x in rows]
+        args += [x if isinstance(x, jax.Array) else self.whole(np.asarray(x)) for x in rest]
+        out = jax.jit(function, out_shardings=parallel.replicated(self._mesh))(*args)
         heartbeat.beat()
-        return out
+        return jax.tree.map(np.asarray, out)
+
+    def spread(self, x: np.ndarray) -> jax.Array:
+        """An array whose rows are spread over the devices; `row_multiple` divides their number."""
+        sharding = parallel.batch_sharding(self._mesh)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     def whole(self, x: np.ndarray) -> jax.Array:
         """An array on every device, to pass to `map_rows` again and again."""

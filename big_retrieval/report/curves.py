@@ -38,7 +38,7 @@ def _family(name: str) -> str:
     path, _, last = name.rpartition("/")
     if not path:
         return name
-    kind = next((k for k in ("rank", "accuracy") if last.endswith(k)), last)
+    kind = next((k for k in ("rank", "accuracy", "distance") if last.endswith(k)), last)
     return f"{path}/{'R@' if last.startswith('R@') else kind}"
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Any, TypeGuard
 
 NONE = "–"
-FRACTIONS = ("accuracy", "data_wait", "mfu", "R-precision", "R-mean")
+FRACTIONS = ("accuracy", "data_wait", "mfu", "R-precision", "R-mean", "beyond_bound")
 
 
 def is_number(value: Any) -> TypeGuard[float]:

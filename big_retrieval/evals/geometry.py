@@ -1,0 +1,167 @@
+"""How embeddings lie in their space, after "Design of the Topology for Contrastive Visual-Textual
+Alignment" and Wang and Isola, "Alignment and Uniformity on the Hypersphere" (2020).
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from big_retrieval.config.geometry import Geometry
+from big_retrieval.data.batches import try_record
+from big_retrieval.data.sources import RecordSource
+from big_retrieval.evals.encoding import ChosenRecords, encode_first
+from big_retrieval.evals.evaluators import EvaluatorContext
+from big_retrieval.evals.examples import Show
+from big_retrieval.similarity import ObliqueGeodesic, ObliqueInnerProduct, Similarity
+
+log = logging.getLogger(__name__)
+SHARPNESS = 2.0  # of the kernel of uniformity; t of the paper
+
+
+@dataclass(frozen=True)
+class GeometryEvaluator:
+    """See `config.Geometry`.
+
+    Attributes:
+      config: the evaluator's configuration.
+      context: records, readers, topology and encoder.
+    """
+
+    config: Geometry
+    context: EvaluatorContext
+
+    def check(self) -> None:
+        """Reads the first record.
+
+        Raises:
+          UserError: a field does not fit it.
+        """
+        names = self.config.document, self.config.query
+        try_record(self._source(), {name: self.context.readers[name] for name in names})
+
+    def _source(self) -> RecordSource:
+        source = self.context.source
+        assert source is not None  # `data` has a default
+        return ChosenRecords(source, np.arange(min(self.config.count, len(source))))
+
+    def run(self, weights: Any, show: Show | None = None) -> dict[str, float]:
+        """Encodes the pairs and measures them.
+
+        Args:
+          weights: the parameters.
+          show: takes no examples.
+
+        Returns:
+          What `measure` finds.
+        """
+        del show
+        c, context, source = self.config, self.context, self._source()
+        found = {
+            name: encode_first(
+                context.encoder, weights, source, name, context.readers[name], context.reading
+            )
+            for name in (c.query, c.document)
+        }
+        (query, owners), (document, records) = found[c.query], found[c.document]
+        _, first, second = np.intersect1d(owners, records, return_indices=True)
+        log.info(f"{len(first):,} pairs")
+        sides = {c.query: query[first], c.document: document[second]}
+        return measure(sides, context.topology, c.per_sphere)
+
+
+def measure(
+    sides: Mapping[str, np.ndarray], topology: Similarity, per_sphere: bool = False
+) -> dict[str, float]:
+    """The geometry of some pairs.
+
+    Args:
+      sides: names of the query field and of the document field -> embeddings [n, M, N] of both.
+      topology: scores them; a distance is a score times -1, as in the paper.
+      per_sphere: whether each sub-sphere has numbers of its own, too.
+
+    Returns:
+      - `positive_distance`, `negative_distance`: means over pairs and over all that are none, with
+        the standard deviations `positive_std`, `negative_std`;
+      - `beyond_bound`: the share of two pairs (I1, T1), (I2, T2) with
+        d(I1, T2) > d(I1, T1) + d(I2, T1) + d(I2, T2). This is Eq. 4 of the paper: by the triangle
+        inequality a false negative (I2, T1) bounds the distance of a true one (I1, T2). It is 0
+        for distances that keep the inequality;
+      - `alignment`: the mean square distance between the unit vectors of a pair;
+      - `uniformity_<field>`: log E exp(-2 |x - y|^2) over different unit vectors of a field; the
+        lower, the more even;
+      - `effective_rank_<field>`: exp(entropy) of the normalised singular values of all embeddings
+        (Roy and Vetterli, 2007);
+      - `token_correlation_<field>`: the mean RV coefficient of two class tokens, from 0 to 1, a
+        correlation that rotations of a token do not change (Escoufier, 1973).
+
+      Alignment and uniformity are means over the sub-spheres, of which spaces that are not oblique
+      have one; with `per_sphere` also `sphere_<j>/...` for each.
+    """
+    (query_name, query), (document_name, document) = sides.items()
+    scores = topology.score(jnp.asarray(document), jnp.asarray(query))  # [n, n]
+    out = distances(-np.asarray(scores, np.float64))
+    oblique = isinstance(topology, ObliqueInnerProduct | ObliqueGeodesic)
+    spheres = {name: unit_spheres(x, oblique) for name, x in sides.items()}  # [M, n, N] each
+    apart = spheres[query_name] - spheres[document_name]
+    of_spheres = {"alignment": np.square(apart).sum(axis=2).mean(axis=1)}  # [M] each
+    of_spheres |= {f"uniformity_{name}": uniformity(x) for name, x in spheres.items()}
+    out |= {name: float(values.mean()) for name, values in of_spheres.items()}
+    for name, embeddings in sides.items():
+        out[f"effective_rank_{name}"] = effective_rank(embeddings)
+        if embeddings.shape[1] > 1:
+            out[f"token_correlation_{name}"] = token_correlation(embeddings)
+    if per_sphere:
+        for name, values in of_spheres.items():
+            out |= {f"sphere_{j}/{name}": float(value) for j, value in enumerate(values)}
+    return out
+
+
+def distances(d: np.ndarray) -> dict[str, float]:
+    """What `measure` says of distances [n, n], whose diagonal has the pairs."""
+    positives, others = np.diag(d), ~np.eye(len(d), dtype=bool)
+    bound = positives[:, None] + d.T + positives[None, :]  # [n, n]
+    return {
+        "positive_distance": float(positives.mean()),
+        "negative_distance": float(d[others].mean()),
+        "positive_std": float(positives.std()),
+        "negative_std": float(d[others].std()),
+        "beyond_bound": float(np.mean(d[others] > bound[others])),
+    }
+
+
+def unit_spheres(embeddings: np.ndarray, oblique: bool) -> np.ndarray:
+    """Embeddings [n, M, N] as unit vectors of sub-spheres [M, n, N], or of one [1, n, M N]."""
+    x = embeddings.astype(np.float64)
+    x = x.transpose(1, 0, 2) if oblique else x.reshape(1, len(x), -1)
+    return x / np.maximum(np.linalg.norm(x, axis=2, keepdims=True), 1e-12)
+
+
+def uniformity(spheres: np.ndarray) -> np.ndarray:
+    """log E exp(-t |x - y|^2) over different rows of unit vectors [M, n, N]: [M]."""
+    upper = np.triu_indices(spheres.shape[1], k=1)
+    squares = (2 - 2 * (x @ x.T)[upper] for x in spheres)
+    return np.array([np.log(np.mean(np.exp(-SHARPNESS * each))) for each in squares])
+
+
+def effective_rank(embeddings: np.ndarray) -> float:
+    """exp(entropy) of the normalised singular values of embeddings [n, ...]."""
+    flat = embeddings.astype(np.float64).reshape(len(embeddings), -1)
+    values = np.linalg.svd(flat, compute_uv=False)
+    shares = values[values > 0] / values.sum()
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def token_correlation(embeddings: np.ndarray) -> float:
+    """The mean RV coefficient of two class tokens of embeddings [n, M, N], M at least 2."""
+    count, tokens, width = embeddings.shape
+    x = embeddings.astype(np.float64).reshape(count, -1)
+    x = x - x.mean(axis=0)
+    covariances = (x.T @ x).reshape(tokens, width, tokens, width)
+    squares = np.square(covariances).sum(axis=(1, 3))  # [M, M]
+    size = np.sqrt(np.diag(squares))
+    found = squares / np.maximum(size[:, None] * size[None, :], 1e-24)
+    return float(found[~np.eye(tokens, dtype=bool)].mean())
