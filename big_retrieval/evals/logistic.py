@@ -33,7 +33,7 @@ class Classifier(NamedTuple):
     bias: Any  # [C]
 
 
-class Rows(NamedTuple):
+class ProbeRows(NamedTuple):
     """Features on the devices; what fills up the last row group has the weight 0."""
 
     x: jax.Array  # [n, D]
@@ -48,7 +48,7 @@ class Predicted(NamedTuple):
     losses: np.ndarray  # cross entropies
 
 
-def put(encoder: Encoder, x: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Rows:
+def put(encoder: Encoder, x: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> ProbeRows:
     """Features, their classes and the weights of the rows onto the devices.
 
     Args:
@@ -60,7 +60,7 @@ def put(encoder: Encoder, x: np.ndarray, labels: np.ndarray, weights: np.ndarray
     more = -len(x) % encoder.row_multiple()
     arrays = (x.astype(np.float32), labels.astype(np.int32), weights.astype(np.float32))
     padded = (np.pad(a, [(0, more)] + [(0, 0)] * (a.ndim - 1)) for a in arrays)
-    return Rows(*map(encoder.spread, padded))
+    return ProbeRows(*map(encoder.spread, padded))
 
 
 def zeros(features: int, classes: int) -> Classifier:
@@ -68,7 +68,7 @@ def zeros(features: int, classes: int) -> Classifier:
     return Classifier(np.zeros((features, classes)), np.zeros(classes))
 
 
-def fit(encoder: Encoder, rows: Rows, l2: float, start: Classifier, steps: int) -> Classifier:
+def fit(encoder: Encoder, rows: ProbeRows, l2: float, start: Classifier, steps: int) -> Classifier:
     """The classifier with the least objective, in float64.
 
     Args:
@@ -104,7 +104,7 @@ def fit(encoder: Encoder, rows: Rows, l2: float, start: Classifier, steps: int) 
     return unpacked(done.x)
 
 
-def predict(encoder: Encoder, found: Classifier, rows: Rows, count: int) -> Predicted:
+def predict(encoder: Encoder, found: Classifier, rows: ProbeRows, count: int) -> Predicted:
     """Places of the right classes and losses of the first `count` rows."""
     with _wide():
         places, losses = map(parallel.fetch, _predict(_on_devices(encoder, found), rows))
@@ -127,7 +127,7 @@ def _logits(found: Classifier, x: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _losses_and_slope(found: Classifier, rows: Rows) -> tuple[jax.Array, Classifier]:
+def _losses_and_slope(found: Classifier, rows: ProbeRows) -> tuple[jax.Array, Classifier]:
     """The weighted losses [n], and the gradient of their sum."""
 
     def summed(found: Classifier) -> tuple[jax.Array, jax.Array]:
@@ -140,7 +140,7 @@ def _losses_and_slope(found: Classifier, rows: Rows) -> tuple[jax.Array, Classif
 
 
 @jax.jit
-def _predict(found: Classifier, rows: Rows) -> tuple[jax.Array, jax.Array]:
+def _predict(found: Classifier, rows: ProbeRows) -> tuple[jax.Array, jax.Array]:
     logits = _logits(found, rows.x)  # [n, C]
     right = jnp.take_along_axis(logits, rows.labels[:, None], axis=1)  # [n, 1]
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
