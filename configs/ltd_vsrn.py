@@ -4,9 +4,9 @@
 Retrieval" (docs/LTD.md), Table 3; VSRN is "Visual Semantic Reasoning for Image-Text Matching". On
 COCO the paper's loss is InfoNCE, on Flickr30k the triplet loss. Word vectors are never trained.
 
-Needs Karpathy's split file, GloVe's word vectors, the vectors of the captions
-(`big-retrieval targets`) and the regions, which `big-retrieval data regions` makes of the published
-bottom-up files.
+Needs GloVe's word vectors, the vectors of the captions (`big-retrieval targets`) and the regions:
+for COCO Karpathy's split file and the folder that `big-retrieval data regions` makes of the
+published bottom-up files; for Flickr30k the regions and captions that SCAN and VSRN publish.
 """
 
 from big_retrieval import config
@@ -15,8 +15,9 @@ from configs import ltd_coco, ltd_f30k
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: name (coco, flickr30k); data (data/NAME); regions (the folder, data/NAME/regions);
-    loss (infonce on COCO, triplet on Flickr30k); targets (coco_targets.npy or f30k_targets.npy);
+    """Arguments: name (coco, flickr30k); data (data/NAME); regions (the folder data/coco/regions,
+    or one for Flickr30k's split file; without it Flickr30k is data/scan/f30k_precomp); loss
+    (infonce on COCO, triplet on Flickr30k); targets (coco_targets.npy, scan_targets.npy);
     the others as configs/ltd_f30k.py and, on COCO, as configs/ltd_coco.py."""
     glove = "data/glove.840B.300d.txt"
     own = {"name": "coco", "data": "", "regions": "", "glove": glove, "loss": ""}
@@ -25,7 +26,9 @@ def get_config(arg: str = "") -> recipe.Editable:
     coco = args.name == "coco"
     args.data = args.data or f"data/{args.name}"
     args.loss = args.loss or ("infonce" if coco else "triplet")
-    args.targets = args.targets or ("coco_targets.npy" if coco else "f30k_targets.npy")
+    published = not coco and not args.regions
+    targets = {"coco": "coco_targets.npy", "flickr30k": "f30k_targets.npy"}[args.name]
+    args.targets = args.targets or ("scan_targets.npy" if published else targets)
     c = recipe.base()
     ltd_f30k.schedule(c, epochs=30)
 
@@ -45,4 +48,11 @@ def get_config(arg: str = "") -> recipe.Editable:
     ltd_f30k.data(c, args, args.name, train, args.regions or f"{args.data}/regions")
     if coco:
         ltd_coco.evaluators(c, args)
+    elif published:
+        scan = config.Precomputed(
+            path="data/scan/f30k_precomp", how_to_get="see `big-retrieval data get scan`"
+        )
+        c.data = recipe.entry(scan, each="captions")
+        for split, file in (("val", "dev"), ("test", "test")):
+            c.evals[split].data = recipe.entry(scan, split=file)
     return recipe.runlocal(c) if args.runlocal else c

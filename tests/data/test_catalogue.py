@@ -143,7 +143,8 @@ def scan(folder: Path) -> None:
 
 def of(name: str, evaluator: str = "") -> configs.Source:
     """The source of a config's training data, or of an evaluator."""
-    config = configs.load(importlib.import_module(f"configs.{name}").get_config(""))
+    name, _, arg = name.partition(":")
+    config = configs.load(importlib.import_module(f"configs.{name}").get_config(arg))
     source = config.evals[evaluator].data if evaluator else config.data
     assert source is not None
     return source
@@ -159,7 +160,11 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], list[Callable[[], configs.Sourc
     "nq": (nq, [lambda: configs.Dpr(path="data/nq/biencoder-nq-train.json")], 1),
     "beir/msmarco": (beir, [lambda: of("dpr_msmarco", "msmarco")], 1),
     "beir/scifact": (beir, [lambda: of("vdr_t2t_msmarco", "scifact")], 1),
-    "scan": (scan, [lambda: configs.Precomputed(path="data/scan/f30k_precomp")], 1),
+    "scan": (
+        scan,
+        [lambda: of("ltd_vsrn:name=flickr30k"), lambda: of("ltd_vsrn:name=flickr30k", "val")],
+        1,
+    ),
 }
 
 

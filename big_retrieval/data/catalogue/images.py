@@ -122,7 +122,7 @@ IMAGES: dict[str, DataSet] = {
             for split in ("train", "dev", "test")
             for kind in ("ims.npy", "caps.txt")
         ),
-        "config.Precomputed(path='data/scan/f30k_precomp') in the place of ltd_vsrn's data",
+        "ltd_vsrn:name=flickr30k",
     ),
     "cc3m": DataSet(
         "Conceptual Captions 3M", "data/cc3m", "about 100 GB at 256 pixels", CONCEPTUAL,

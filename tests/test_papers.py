@@ -1,0 +1,130 @@
+"""docs/PAPERS.md: its commands parse, check without data, and train small; its counts are right."""
+
+import dataclasses
+import importlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.config import schema
+from big_retrieval.sweep import Entry, Sweep, spec
+from big_retrieval.sweep.check import check_all
+from big_retrieval.train.loop import train
+from tests.helpers import ROOT, losses
+from tests.test_docs import blocks, inline, lines
+
+PAGE = "docs/PAPERS.md"
+STATES = ("whole", "part", "not", "not yet")
+
+
+@pytest.fixture(autouse=True)
+def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def commands() -> list[list[str]]:
+    """All commands of the page."""
+    shown = [
+        words for block in blocks(PAGE) if block.language == "sh" for words in lines(block.text)
+    ]
+    return [*inline(PAGE), *shown]
+
+
+def values(flag: str) -> list[str]:
+    """What the page's commands give to a flag, each once."""
+    found = [word for words in commands() for word in words if word.startswith(f"--{flag}=")]
+    return list(dict.fromkeys(word.partition("=")[2] for word in found))
+
+
+def small(text: str) -> str:
+    """The `:runlocal` form of a sweep or config with its argument."""
+    return f"{text}{',' if ':' in text else ':'}runlocal"
+
+
+def rows() -> Iterator[tuple[str, list[str]]]:
+    """The heading and cells of each row of the page's tables."""
+    heading = ""
+    for line in (ROOT / PAGE).read_text(encoding="utf-8").splitlines():
+        heading = line if line.startswith("## ") else heading
+        if line.startswith("| ") and not line.startswith(("| | ", "| --- ")):
+            yield heading, [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_counts() -> None:
+    """A table of several data sets has its state in the first of its rows."""
+    states = Counter(cells[-1] for _, cells in rows() if cells[-1])
+    assert set(states) <= set(STATES)
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    said = re.search(r"Of (\d+) tables and figures, (\d+) can be made whole, (\d+) in part", text)
+    assert said is not None
+    told = [int(number) for number in said.groups()]
+    assert told == [sum(states.values()), states["whole"], states["part"]]
+    for heading, cells in rows():
+        assert cells[-1] or cells[0].split(",")[0] in text.split(heading)[1], cells[0]
+        assert len(cells) == 6, cells[0]
+
+
+@pytest.mark.slow
+def test_commands_check_without_data(tmp_path: Path) -> None:
+    """Sweeps and configs of the page, whole and in `:runlocal`; sweeps with the paper's numbers."""
+    entries: dict[str, Entry] = {}
+    for text in values("sweep"):
+        whole = spec.load(text)
+        assert whole.paper or "oblique" in text or "figure3,name=coco" in text, text
+        assert not any(spec.load(small(text)).paper.values()), text
+        for form in (text, small(text)):
+            for entry in spec.load(form).runs:
+                key = json.dumps([entry.config, dict(entry.overrides)], default=str)
+                entries.setdefault(key, entry)
+    for text in values("config"):
+        file = f"configs/{text.partition(':')[0]}.py{text[len(text.partition(':')[0]) :]}"
+        for form in (file, small(file)):
+            entries.setdefault(form, Entry("config", form))
+    named = [dataclasses.replace(entry, name=f"n{n}") for n, entry in enumerate(entries.values())]
+    sweep = Sweep(runs=named, metrics=("*",))
+    check_all(sweep, spec.runs_of(sweep, tmp_path))
+
+
+def shrunk(entry: Entry) -> configs.Config:
+    """A cell of a sweep with one layer a tower, a few records and three steps, not evaluated."""
+    file, _, arg = entry.config.partition(":")
+    c: Any = importlib.import_module(file.removesuffix(".py").replace("/", ".")).get_config(arg)
+    c.unlock()
+    assert not entry.overrides, f"{entry.name}: overrides of runlocal would not be tested here"
+    c.total_epochs, c.total_steps, c.batch_size, c.log_every = None, 3, 8, 1
+    c.checkpoint_every, c.checkpoint_every_epochs, c.report = 3, 0.0, False
+    c.evals, c.best_metric, c.final_weights = {}, "", "last"
+    c.eval_every, c.eval_every_epochs = 0, 0.0
+    c.optimizer.phases, c.optimizer.schedule.warmup_steps = {}, 1
+    for tower in c.towers.values():
+        if "depth" in tower:
+            tower.depth = 1
+    c.data.count = 40
+    if c.tokenizer.get("sources"):
+        c.tokenizer.sources = ("data",)
+    return configs.load(c)
+
+
+@pytest.mark.slow
+def test_a_cell_of_each_sweep_trains_three_steps(tmp_path: Path) -> None:
+    """Cells whose small forms are one model are trained once."""
+    done: set[str] = set()
+    for text in values("sweep"):
+        cells = [shrunk(entry) for entry in spec.load(small(text)).runs]
+        keys = [json.dumps(schema.to_plain(cell), default=str, sort_keys=True) for cell in cells]
+        if done & set(keys):
+            continue
+        done.add(keys[-1])
+        folder = tmp_path / str(len(done))
+        train(cells[-1], folder, jax.devices()[:1])
+        found = losses(folder)
+        assert sorted(found) == [1, 2, 3], text
+        assert np.isfinite([*found.values()]).all(), text
