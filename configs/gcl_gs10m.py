@@ -14,21 +14,38 @@ PUBLISHED = {  # of the image-text encoders: size, vector, text tower's width an
     "vit_b16": ("B/16", 512, 512, 8, "laion/CLIP-ViT-B-16-laion2B-s34B-b88K"),
     "vit_l14": ("L/14", 768, 768, 12, "laion/CLIP-ViT-L-14-laion2B-s32B-b82K"),
 }
+ROBERTA = "FacebookAI/roberta-base"
 BERTS = {  # of the text encoders: width, layers, heads, other keys, weights
     "e5": (1024, 24, 16, {"token_types": 2, "epsilon": 1e-12}, "intfloat/e5-large-v2"),
-    "roberta": (768, 12, 12, {"token_types": 1}, "FacebookAI/roberta-base"),
-}
+    "roberta": (768, 12, 12, {"token_types": 1}, ROBERTA),
+    # open_clip's, trained on LAION-2B beside an image tower, and its projection behind the mean
+    "roberta_clip": (
+        768, 12, 12, {"token_types": 1}, "laion/CLIP-ViT-B-32-roberta-base-laion2B-s12B-b32k",
+    ),
+}  # fmt: skip
 SPLITS = {"in_domain": (0, 0), "novel_query": (1, 0), "novel_document": (0, 1), "zero_shot": (1, 1)}
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal, data (data/marqo-gs-10m), encoder (vit_b32, vit_b16, vit_l14, e5,
-    roberta), fields (multi, image, title), weight (inverse), loss (wce, wsig), batch (2048),
-    microbatch (0: all), scratch (random weights instead of the published ones)."""
+    """The tables by arguments.
+
+    Arguments: runlocal; data (data/marqo-gs-10m); sets: the queries of the evaluations (test: half
+    of each split, ours, dev: the other half; authors-test, authors-dev: the authors' sets, whose
+    files they publish beside the pairs); encoder (vit_b32, vit_b16, vit_l14, e5, roberta,
+    roberta_clip: open_clip's, with its projection); fields (multi, image, title); image (0.5), the
+    weight of the image, gamma; weight (inverse); loss (wce, wsig); scale: where the logit scale
+    starts (checkpoint: that of the published weights; usual: 1 / 0.07, of wsig, whose default
+    this is, 10); decay (0.02); batch (2048); microbatch (0: all); scratch (random weights instead
+    of the published ones).
+    """
     args = recipe.parse_arg(
-        arg, data="data/marqo-gs-10m", encoder="vit_b32", fields="multi", weight="inverse",
-        loss="wce", batch=2048, microbatch=0, scratch=False,
+        arg, data="data/marqo-gs-10m", sets="test", encoder="vit_b32", fields="multi", image=0.5,
+        weight="inverse", loss="wce", scale="", decay=0.02, batch=2048, microbatch=0,
+        scratch=False,
     )  # fmt: skip
+    recipe.one_of("sets", args.sets, ("test", "dev", "authors-test", "authors-dev"))
+    args.scale = args.scale or ("usual" if args.loss == "wsig" else "checkpoint")
+    recipe.one_of("scale", args.scale, ("checkpoint", "usual"))
     recipe.one_of("encoder", args.encoder, (*PUBLISHED, *BERTS))
     fields = ("multi", "title") if args.encoder in BERTS else ("multi", "image", "title")
     recipe.one_of("fields", args.fields, fields)
@@ -49,18 +66,26 @@ def get_config(arg: str = "") -> recipe.Editable:
     )  # fmt: skip
     recipe.main_loss(c, config.Contrastive(), divide_by="rows")
     if args.loss == "wsig":
-        recipe.main_loss(c, config.Sigmoid(), weight_inside=True)
+        recipe.main_loss(c, config.Sigmoid(), weight_inside=True, bias=-10.0)
+    if args.loss == "wsig" and args.scale == "usual":
+        c.losses.main.logit_scale.init = 10.0  # SigLIP's
 
     # Optimiser: without clipping, which would undo the scale of the weights
-    c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.clip_norm = 1e-4, 0.02, None
+    c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.clip_norm = 1e-4, args.decay, None
     c.optimizer.schedule.warmup_steps = 2000
 
     # Data
     for name, (query, product) in SPLITS.items():
-        c.evals[name] = recipe.entry(config.Ranking(), queries="test", dev_share=0.5)
+        c.evals[name] = recipe.entry(config.Ranking(), dev_share=0.5, shown=6)  # as in Figure 4
+        files = f"{args.data}/query_{query}_product_id_{product}"
+        if args.sets.startswith("authors-"):
+            kind = args.sets.removeprefix("authors-")
+            c.evals[name].query_file = f"{files}_gt_{kind}.json"
+        else:
+            c.evals[name].queries = args.sets
         c.evals[name].data = recipe.entry(
             config.Graded(),
-            path=f"{args.data}/query_{query}_product_id_{product}.csv",
+            path=f"{files}.csv",
             query="query", document="product_id", score="score_linear",
             documents=f"{args.data}/corpus_{product + 1}.json",
             text=("query", "title"), image="image_local", root=args.data,
@@ -84,18 +109,20 @@ def _image_text(c: recipe.Editable, args: recipe.Editable) -> None:
     if args.fields != "image":
         c.fields.title = recipe.entry(
             config.TextField(), side="document", column="title", head=head, shares_head="query",
-            weight=0.5, optional=args.fields == "multi",
+            weight=1 - args.image, optional=args.fields == "multi",
         )  # fmt: skip
     if args.fields != "title":
         c.towers.image = recipe.vit(size, **cheap)
         c.fields.image = recipe.entry(
-            config.ImageField(), head=head, weight=0.5, optional=args.fields == "multi"
+            config.ImageField(), head=head, weight=args.image, optional=args.fields == "multi"
         )
-        c.fields.image.crop_scale = (0.9, 1.0)
+        c.fields.image.update(crop_scale=(0.9, 1.0), flip=0.0)  # ours: open_clip's
     c.tokenizer.type, c.tokenizer.path = "clip", weights
-    if not args.scratch:
-        for tower in c.towers:
-            c.init[tower] = recipe.entry(config.Init(), path=weights)
+    if args.scratch:
+        return
+    whole = args.scale == "checkpoint"  # with the logit scale
+    for name in ("model",) if whole else c.towers:
+        c.init[name] = recipe.entry(config.Init(), path=weights)
 
 
 def _text_only(c: recipe.Editable, args: recipe.Editable) -> None:
@@ -106,14 +133,18 @@ def _text_only(c: recipe.Editable, args: recipe.Editable) -> None:
         final_norm=False, remat="block", scan=True, **more,
     )  # fmt: skip
     said = ("query: ", "passage: ") if args.encoder == "e5" else ("", "")
+    clip = args.encoder == "roberta_clip"
+    mlp = config.Mlp(hidden=640, dim=512, activation="gelu")
     for name, side, prefix in zip(("query", "title"), ("query", "document"), said, strict=True):
         c.fields[name] = recipe.entry(
             config.TextField(),
             side=side,
             column=name,
-            head=config.Projection(dim=None),
+            head=mlp if clip else config.Projection(dim=None),
+            shares_head="query" if clip and name == "title" else "",
             prefix=prefix,
         )
-    c.tokenizer.type, c.tokenizer.path = "auto", weights
+    c.tokenizer.type, c.tokenizer.path = "auto", ROBERTA if clip else weights
     if not args.scratch:
-        c.init.text = recipe.entry(config.Init(), path=weights, head=False)
+        name = "model" if clip and args.scale == "checkpoint" else "text"  # with the logit scale
+        c.init[name] = recipe.entry(config.Init(), path=weights, head=clip)

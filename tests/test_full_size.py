@@ -185,6 +185,7 @@ def test_the_counts_of_the_vdr_paper() -> None:
 ENCODERS = {  # vocabulary, positions and width; parameters as published, without the pooler's
     "e5": (30_522, 512, 1024, 335_141_888 - 1024 * 1025),
     "roberta": (50_265, 514, 768, 124_645_632 - 768 * 769),
+    "roberta_clip": (50_265, 514, 768, 124_645_632 - 768 * 769 + 640 * (768 + 512)),
 }
 
 

@@ -245,6 +245,9 @@ class Ranking(Evaluator):
     type: Literal["ranking"] = "ranking"
     data: Source = field(default_factory=Scenes)  # a graded one
     queries: Literal["all", "dev", "test"] = "all"
+    # JSON file whose keys are the only queries that are asked, such as the judged ones of GCL's
+    # authors: {query: {document: score}}; their relevance stays that of the data
+    query_file: str = ""
     dev_share: ShareInside = 0.2  # of the queries, drawn by `dev_seed`; the others are for test
     dev_seed: int = 0
     # further weights of the documents' fields, such as "image" or "image=0.9,title=0.1", besides
@@ -259,6 +262,8 @@ class Ranking(Evaluator):
     same_id: Literal["auto", "drop", "keep"] = "auto"
     rankings: bool = False  # at the end, write them and each query's metrics to rankings/
     traffic: NotNegative = 0.0  # weight in `ranking/traffic`, the average over evaluators with one
+    # documents of a query that reports show and whose relevance they add up; None: 5 and 10
+    shown: AtLeast1 | None = None
     chunk: AtLeast1 = 256
     every: int | None = None
 

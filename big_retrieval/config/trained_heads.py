@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 @register("head")
 @dataclass(frozen=True)
 class Mlp(BatchNormed, Head):
-    """Two linear maps without bias and a ReLU between them, for each class token (LTD).
+    """Two linear maps without bias, an activation between them, for each class token (LTD).
 
-    With `batch_norm`, a batch norm follows, as LTD has with the triplet loss.
+    With `batch_norm`, a batch norm follows, as LTD has with the triplet loss. With "gelu" it is the
+    projection behind the Hugging Face text encoders of open_clip.
     """
 
     type: Literal["mlp"] = "mlp"
     hidden: AtLeast1 | None = None  # values between the two maps; None: the width of the tower
     dim: AtLeast1 = 1024  # per class token
+    activation: Activation = "relu"
     batch_norm: bool = False
 
     @property
@@ -45,7 +47,9 @@ class Mlp(BatchNormed, Head):
     def pytorch(self, context: TorchContext) -> TorchForm:
         width, hidden = context.shapes["fc1/kernel"]
         sizes = {"width": width, "hidden": hidden}
-        return TorchForm("MlpHead", sizes | keys(self, "dim", "batch_norm"), call=("tokens",))
+        return TorchForm(
+            "MlpHead", sizes | keys(self, "dim", "activation", "batch_norm"), call=("tokens",)
+        )
 
     def embed(
         self, module: Any, tower: Any, tokens: Any, arrays: Mapping[str, Any], **call: Any

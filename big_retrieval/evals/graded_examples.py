@@ -29,6 +29,7 @@ def describe(
     ranked: Ranked,
     values: Mapping[str, np.ndarray],
     matched: Matched | None = None,
+    shown: int | None = None,
 ) -> dict[str, Any]:
     """Some queries with their best documents, ready for JSON; reads texts and pictures.
 
@@ -39,6 +40,7 @@ def describe(
       ranked: rankings.
       values: metric -> of every query, [q]; the first one says which did worst.
       matched: the words that a query and a document share; None: of a dense model.
+      shown: documents of a query, whose relevance is added up, too; None: `TOP` and `SUMMED`.
     """
     metric, value = next(iter(values.items()))
     even = spread(len(ranked.queries), SPREAD)
@@ -51,7 +53,7 @@ def describe(
 
     def example(place: int) -> dict[str, Any]:
         numbers = {name: round(float(each[place]), 4) for name, each in values.items()}
-        found = _example(source, readers, ranked, place, numbers)
+        found = _example(source, readers, ranked, place, numbers, shown)
         if matched is not None:
             for answer in found["answers"]:
                 answer["matched"] = matched(found["place"], answer["record"])
@@ -113,12 +115,14 @@ def _example(
     ranked: Ranked,
     place: int,
     numbers: Mapping[str, float],
+    shown: int | None,
 ) -> dict[str, Any]:
+    summed = shown or SUMMED
     relevance, judged = ranked.relevance[place], ranked.judged[place]
     right = np.flatnonzero(relevance > 0)
     found = ranked.found[place]
     answers = []
-    for rank in range(min(TOP, int(np.sum(found >= 0)))):
+    for rank in range(min(shown or TOP, int(np.sum(found >= 0)))):
         item = _item(source.documents, readers["document"], int(found[rank]))
         value = float(relevance[rank])
         score = round(float(ranked.scores[place, rank]), 6)
@@ -129,9 +133,9 @@ def _example(
         "rank": int(right[0]) + 1 if len(right) else None,
         "right_answers": int(np.sum(judged > 0)),
         "metrics": dict(numbers),
-        "sum": float(np.sum(relevance[:SUMMED])),
-        "best_sum": float(np.sum(-np.sort(-judged)[:SUMMED])),
-        "summed": SUMMED,
+        "sum": float(np.sum(relevance[:summed])),
+        "best_sum": float(np.sum(-np.sort(-judged)[:summed])),
+        "summed": summed,
         "answers": answers,
     }
 

@@ -4,16 +4,25 @@ In some data sets queries are documents, too (BEIR's ArguAna), and each would fi
 evaluator skips such answers; the qrels stay as they are.
 """
 
+import json
+import logging
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from big_retrieval import config as configs
 from big_retrieval.data.formats.columns import match
 from big_retrieval.data.judged.qrels import JudgedSource
+from big_retrieval.data.sources import RecordSource
 from big_retrieval.errors import UserError
 from big_retrieval.evals.graded import graded_metrics, parse_metric
+from big_retrieval.io.regular import read_text
+
+log = logging.getLogger(__name__)
+SEPARATOR = "_{!@#~}_"  # behind each text that the id of a query is made of, by GCL's authors
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,15 @@ class JudgedQueries:
 
     @cached_property
     def asked(self) -> np.ndarray:
-        """The numbers of the queries that are asked, ascending, [q]."""
-        return chosen_queries(self.config, len(self.source.queries))
+        """The numbers of the queries that are asked, ascending, [q].
+
+        Raises:
+          UserError: `config.query_file` is something else, or has other queries.
+        """
+        chosen = chosen_queries(self.config, len(self.source.queries))
+        if not self.config.query_file:
+            return chosen
+        return np.intersect1d(chosen, queries_of_file(self.config.query_file, self.source.queries))
 
     @cached_property
     def same_id(self) -> np.ndarray:
@@ -120,6 +136,36 @@ def chosen_queries(config: configs.Ranking, count: int) -> np.ndarray:
     order = np.random.default_rng(config.dev_seed).permutation(count)
     dev = max(1, round(config.dev_share * count))
     return np.sort(order[:dev] if config.queries == "dev" else order[dev:])
+
+
+def queries_of_file(file: str, queries: RecordSource) -> np.ndarray:
+    """The numbers of the queries that are the keys of a JSON file, ascending.
+
+    Args:
+      file: an object by query. GCL's authors name a query by its text and a separator behind it.
+      queries: all of them, which know their ids.
+
+    Raises:
+      UserError: it is no such file, or none of its keys is the id of a query.
+    """
+    try:
+        whole = json.loads(read_text(file))
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{file} cannot be read as a JSON file ({problem}).") from None
+    if not isinstance(whole, dict) or not whole:
+        raise UserError(f"{file} is no JSON object whose keys are queries.")
+    ids: Any = getattr(queries, "ids", None)
+    known = pa.array(map(str, range(len(queries)))) if ids is None else ids()
+    names = [name.removesuffix(SEPARATOR) for name in whole]
+    found = match(pa.array(names), known)
+    if (found < 0).all():
+        raise UserError(
+            f"{file} has no query of the data: it has such as {names[0]!r}, they {known[0]!s}; "
+            "name the column with these ids in config.evals.<name>.data.query."
+        )
+    if missing := int(np.sum(found < 0)):
+        log.warning(f"{missing:,} of {len(names):,} queries of {file} are not in the data")
+    return np.unique(found[found >= 0])
 
 
 def same_id_documents(config: configs.Ranking, source: JudgedSource) -> np.ndarray:

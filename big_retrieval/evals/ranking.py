@@ -67,11 +67,12 @@ class RankingEvaluator:
         return JudgedQueries(self.config, self.source)
 
     def check(self) -> None:
-        """Reads the first records of both sides.
+        """Chooses the queries, and reads the first records of both sides.
 
         Raises:
-          UserError: a field does not fit them.
+          UserError: a field does not fit them, or `query_file` has other queries.
         """
+        assert self.judged.asked is not None
         try_record(self.source.queries, self.readers_of("query"))
         try_record(self.source.documents, self.readers_of("document"))
 
@@ -274,8 +275,9 @@ class RankingEvaluator:
         )
         sides = {"query": self.readers_of("query"), "document": self.readers_of("document")}
         return graded_examples.describe(
-            self.config.type, self.source, sides, ranked, self.judged.values(ranked), matched
-        )
+            self.config.type, self.source, sides, ranked, self.judged.values(ranked), matched,
+            self.config.shown,
+        )  # fmt: skip
 
 
 def _means(found: list[dict[str, np.ndarray]], name: str) -> dict[str, float]:

@@ -25,6 +25,7 @@ class Kind:
       prefixes: what may stand in front of all names of the tower.
       table: its parameters.
       head: the projection behind it, named without the prefix; None: it has none.
+      mlp: a head of two layers in its stead (`config.Mlp` with GELU), named likewise.
       fixed: attributes of the tower that no array tells and no settings file changes.
       usual: attributes that a settings file may change.
       head_width: width / heads where no settings file says how many heads; None: it must.
@@ -39,6 +40,7 @@ class Kind:
     prefixes: tuple[str, ...]
     table: NameTable
     head: NameEntry | None = None
+    mlp: tuple[NameEntry, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     head_width: int | None = 64
@@ -75,8 +77,8 @@ MTOB = (
         ("",),
         text_names.MTOB_TEXT,
         NameEntry("text_projection", "kernel"),
-        {"pool": "first", "norm": "post"},
-        _EXACT,
+        fixed={"pool": "first", "norm": "post"},
+        usual=_EXACT,
     ),
 )
 
@@ -97,8 +99,8 @@ KINDS = (
         ("", "text."),
         text_names.OPEN_CLIP_TEXT,
         NameEntry("text_projection", "kernel"),
-        _CLIP_TEXT,
-        _EXACT,
+        fixed=_CLIP_TEXT,
+        usual=_EXACT,
     ),
     Kind(
         "Hugging Face CLIP's vision transformer",
@@ -116,8 +118,8 @@ KINDS = (
         ("",),
         text_names.HF_CLIP_TEXT,
         NameEntry("text_projection.weight", "kernel", "linear"),
-        _CLIP_TEXT,
-        _HF_CLIP,
+        fixed=_CLIP_TEXT,
+        usual=_HF_CLIP,
     ),
     Kind(
         "Hugging Face's ViT",
@@ -162,6 +164,16 @@ KINDS = (
         usual={"activation": "gelu_tanh", "epsilon": 1e-6},
     ),
     Kind(
+        "open_clip's BERT",
+        "text",
+        text_names.OPEN_CLIP_SIGN,
+        ("text.",),
+        text_names.OPEN_CLIP_BERT,
+        NameEntry("proj.weight", "kernel", "linear"),
+        text_names.OPEN_CLIP_MLP,
+        usual=_BERT | {"pool": "mean"},
+    ),
+    Kind(
         "MPNet",
         "text",
         "encoder.relative_attention_bias.weight",
@@ -193,17 +205,29 @@ KINDS = (
     ),
 )
 
-# RoBERTa's names are BERT's; its settings, or the prefix, tell it apart.
-ROBERTA = Kind(
-    "RoBERTa",
-    "text",
-    "encoder.layer.0.attention.self.query.weight",
-    _BERT_PREFIXES,
-    text_names.ROBERTA,
-    usual=_BERT | {"epsilon": 1e-5},
-    head_width=None,
-    masked=text_names.ROBERTA_MASKED,
-)
+# RoBERTa's names are BERT's; its settings, the prefix, or its two more positions tell it apart.
+ROBERTA = {
+    "BERT": Kind(
+        "RoBERTa",
+        "text",
+        "encoder.layer.0.attention.self.query.weight",
+        _BERT_PREFIXES,
+        text_names.ROBERTA,
+        usual=_BERT | {"epsilon": 1e-5},
+        head_width=None,
+        masked=text_names.ROBERTA_MASKED,
+    ),
+    "open_clip's BERT": Kind(
+        "open_clip's RoBERTa",
+        "text",
+        text_names.OPEN_CLIP_SIGN,
+        ("text.",),
+        text_names.OPEN_CLIP_ROBERTA,
+        NameEntry("proj.weight", "kernel", "linear"),
+        text_names.OPEN_CLIP_MLP,
+        usual=_BERT | {"epsilon": 1e-5, "pool": "mean"},
+    ),
+}
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl")
 LOGIT_SCALE = ("logit_scale", "params/t", "t")
 
@@ -223,6 +247,13 @@ def kinds_of(arrays: Mapping[str, np.ndarray], model_type: str = "") -> Iterator
         if prefix is None or kind.side in sides:
             continue
         sides.add(kind.side)
-        if kind.name == "BERT" and (model_type in ROBERTA_TYPES or prefix == "roberta."):
-            kind = ROBERTA
+        roberta = model_type in ROBERTA_TYPES or prefix == "roberta."
+        if kind.name in ROBERTA and (roberta or _has_roberta_positions(arrays, prefix)):
+            kind = ROBERTA[kind.name]
         yield kind, prefix
+
+
+def _has_roberta_positions(arrays: Mapping[str, np.ndarray], prefix: str) -> bool:
+    """Whether an open_clip checkpoint, whose settings may be elsewhere, has RoBERTa's positions."""
+    found = arrays.get(f"{prefix}{text_names.INSIDE}embeddings.position_embeddings.weight")
+    return found is not None and found.shape[0] == 514

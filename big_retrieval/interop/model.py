@@ -92,7 +92,7 @@ def _told(source: CheckpointContents, config: Config) -> Iterator[str]:
         if part.lexical is not None:
             yield f"{name}: lexical, {part.lexical.activation} of every word's largest logit"
         elif part.head:
-            yield f"{name}: projected to {part.head['kernel'].shape[1]} dimensions"
+            yield f"{name}: projected to {part.head_config.dim} dimensions"
     if source.unused:
         yield f"of no use here and left out: {', '.join(source.unused)}"
     for use, text in source.settings.prompts.items():

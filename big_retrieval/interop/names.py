@@ -8,7 +8,7 @@ ours do: it takes the one array of a checkpoint to the one or several of ours, a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -124,6 +124,11 @@ class NameTable:
 
     def __post_init__(self) -> None:
         self._patterns.extend((_pattern(entry.theirs), entry) for entry in self.entries)
+
+    def inside(self, prefix: str) -> "NameTable":
+        """The same names with a prefix before them."""
+        entries = (replace(entry, theirs=prefix + entry.theirs) for entry in self.entries)
+        return NameTable(tuple(entries), rf"{re.escape(prefix)}({self.unused})")
 
     def find(self, name: str) -> tuple[NameEntry, dict[str, str]] | None:
         """The entry of one of their names, with the numbers of its layers."""

@@ -175,8 +175,11 @@ def _open_clip(folder: Path) -> Settings:
     whole = read_json(path)
     model, made = whole.get("model_cfg", {}), whole.get("preprocess_cfg", {})
     vision, text = model.get("vision_cfg", {}), model.get("text_cfg", {})
+    inside = str(text.get("hf_model_name", ""))
+    pooler = str(text.get("hf_pooler_type", text.get("pooler_type", "mean_pooler")))
+    known = "bert" in inside.lower() and pooler == "mean_pooler"
     for key, value in {"timm_model_name": vision, "hf_model_name": text}.items():
-        if key in value:
+        if key in value and not (key == "hf_model_name" and known):
             raise UserError(
                 f"{path}: {key} {value[key]!r} is a tower of another library inside open_clip, "
                 "which is not imported; import that library's own checkpoint."
@@ -184,10 +187,14 @@ def _open_clip(folder: Path) -> Settings:
     activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
     width = vision.get("width", 768)
     common = {"activation": activation, "epsilon": 1e-5}
+    of_text = {**common, "heads": text.get("heads", 8)}
+    if inside:  # what is usual for it; the file says nothing
+        of_text = {"heads": text.get("heads")}
     return Settings(
+        model_type="roberta" if "roberta" in inside.lower() else "",
         towers={
             "image": {**common, "heads": width // vision.get("head_width", 64)},
-            "text": {**common, "heads": text.get("heads", 8)},
+            "text": of_text,
         },
         pixels=Pixels(
             size=vision.get("image_size"),

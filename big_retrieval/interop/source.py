@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from big_retrieval.config import Bert, Head, Lexical, Projection, ViT
+from big_retrieval.config import Bert, Head, Lexical, Mlp, Projection, ViT
 from big_retrieval.errors import UserError
 from big_retrieval.interop import resnets
 from big_retrieval.interop.kinds import LOGIT_SCALE, MTOB, Kind, kinds_of
@@ -54,6 +54,9 @@ class CheckpointTower:
         """The head's configuration."""
         if self.lexical is not None:
             return self.lexical
+        if "fc1/kernel" in self.head:
+            hidden, dim = self.head["fc2/kernel"].shape
+            return Mlp(hidden=hidden, dim=dim, activation="gelu")
         return Projection(dim=self.head["kernel"].shape[1] if self.head else None)
 
     @property
@@ -180,9 +183,10 @@ def _part(origin: str, kind: Kind, arrays: Flat, settings: Settings) -> Checkpoi
     for name, path, array in kind.table.to_ours(arrays):
         params[path], names[path] = array, name
     head: Flat = {}
-    if kind.head is not None and kind.head.theirs in arrays:
-        head["kernel"] = LAYOUTS[kind.head.layout].ours(arrays[kind.head.theirs])[0]
-        names["head/kernel"] = kind.head.theirs
+    for entry in (*(() if kind.head is None else (kind.head,)), *kind.mlp):
+        if entry.theirs in arrays:
+            head[entry.ours] = LAYOUTS[entry.layout].ours(arrays[entry.theirs])[0]
+            names[f"head/{entry.ours}"] = entry.theirs
     if isinstance(arrays.get("cls"), np.ndarray) and kind.table.find("cls"):
         params = _with_class_position(params)
     if kind.stats is not None:

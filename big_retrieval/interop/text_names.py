@@ -102,6 +102,15 @@ def _bert(positions: str) -> NameTable:
 BERT = _bert("same")
 ROBERTA = _bert("from_two")
 
+# Hugging Face's encoders inside of open_clip, with the projection that open_clip puts behind them
+INSIDE = "transformer."
+OPEN_CLIP_SIGN = f"{INSIDE}encoder.layer.0.attention.self.query.weight"
+OPEN_CLIP_BERT, OPEN_CLIP_ROBERTA = BERT.inside(INSIDE), ROBERTA.inside(INSIDE)
+OPEN_CLIP_MLP = (
+    NameEntry("proj.0.weight", "fc1/kernel", "linear"),
+    NameEntry("proj.2.weight", "fc2/kernel", "linear"),
+)
+
 DISTILBERT = table(
     [
         NameEntry("embeddings.word_embeddings.weight", "token_embedding"),

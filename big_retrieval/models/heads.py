@@ -11,6 +11,7 @@ from big_retrieval.config import Mlp, Projection, SharedTransformer
 from big_retrieval.errors import UserError
 from big_retrieval.models.batch_norm import BatchNorm
 from big_retrieval.models.layers import (
+    ACTIVATIONS,
     BlockInit,
     Dense,
     Dtype,
@@ -69,7 +70,7 @@ class ProjectionHead(nn.Module):
 
 
 class MlpHead(nn.Module):
-    """`fc1`, a ReLU, `fc2`, without biases and from Xavier's uniform values, and perhaps `bn`.
+    """`fc1`, an activation, `fc2`, without biases, from Xavier's uniform values; perhaps `bn`.
 
     LTD's projection head ("Reducing Predictive Feature Suppression in Resource-Constrained
     Contrastive Image-Caption Retrieval").
@@ -97,7 +98,7 @@ class MlpHead(nn.Module):
         fc1 = Dense(hidden, ("embed", "mlp"), init, use_bias=False, name="fc1", **types)
         axes = ("mlp", "projection")
         fc2 = Dense(self.spec.dim, axes, init, use_bias=False, out_dtype=out, name="fc2", **types)
-        x = fc2(jax.nn.relu(fc1(tokens)))  # [B, M, dim]
+        x = fc2(ACTIVATIONS[self.spec.activation](fc1(tokens)))  # [B, M, dim]
         if not self.spec.batch_norm:
             return x
         average = self.spec.frozen_stats or not train

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from big_retrieval.config import Config, Init, Tower
+from big_retrieval.config import Config, Init, Mlp, Tower
 from big_retrieval.data.text.tokenizer import FixedLengthTokenizer
 from big_retrieval.errors import UserError
 from big_retrieval.interop import compatibility
@@ -172,9 +172,25 @@ def _heads(
                 f"with config.init.{tower}.head=False."
             )
         compatibility.same_names(origin, part.head, wanted)
+        _same_mlp(f"config.fields.{field}.head", each.head, part, wanted, origin)
         params |= {head + p: array for p, array in part.head.items()}
         averages |= {head + p: array for p, array in part.head_stats.items()}
     return notes
+
+
+def _same_mlp(
+    key: str, head: Any, part: CheckpointTower, wanted: Mapping[str, tuple[int, ...]], origin: str
+) -> None:
+    """Raises a UserError where a head of two layers is not that of open_clip behind a BERT."""
+    if not (part.kind.mlp and isinstance(head, Mlp)):
+        return
+    theirs: Any = part.head_config
+    same = {path: array.shape for path, array in part.head.items()} == dict(wanted)
+    if head.activation != theirs.activation or not same:
+        raise UserError(
+            f"{key} must be that of {origin}: set hidden to {theirs.hidden}, dim to {theirs.dim} "
+            f"and activation to {theirs.activation!r}."
+        )
 
 
 def _logit_scale(

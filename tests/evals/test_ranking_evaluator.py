@@ -1,10 +1,13 @@
 """The ranking evaluator on embeddings that are known, against plain loops."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from big_retrieval import config as configs
@@ -14,6 +17,7 @@ from big_retrieval.data.formats.records import Records
 from big_retrieval.data.formats.tables import Rows
 from big_retrieval.data.judged.qrels import JudgedSource, Qrels
 from big_retrieval.data.text.tokenizers import wordpiece_tokenizer
+from big_retrieval.errors import UserError
 from big_retrieval.evals.evaluators import traffic
 from big_retrieval.evals.graded import graded_metrics
 from big_retrieval.evals.graded_examples import _item
@@ -198,6 +202,33 @@ def test_only_the_chosen_queries_are_asked(said: list[str]) -> None:
     assert said[1].startswith("3 queries")
 
 
+def test_the_queries_of_a_file_are_asked_alone(tmp_path: Path, said: list[str]) -> None:
+    """GCL's authors name a query by its text and a separator."""
+    names = {0: "q0_{!@#~}_", 5: "q5_{!@#~}_", 7: "q7"}
+    file = tmp_path / "gt.json"
+    file.write_text(json.dumps({name: {"d": 100} for name in [*names.values(), "unknown"]}))
+    of = source()
+    ids = pa.array([f"q{n}" for n in range(QUERIES)])
+    of.queries.ids = lambda: ids
+    task = evaluator(Preset(), of, query_file=str(file))
+    np.testing.assert_array_equal(task.judged.asked, [*names])
+    assert said == ["warning: 1 of 4 queries of " + f"{file} are not in the data"]
+    found = task.run({})
+    single = [evaluator(Preset(), of, query_file=str(tmp_path / f"{n}.json")) for n in names]
+    for n, name in names.items():
+        (tmp_path / f"{n}.json").write_text(json.dumps({name: {}}))
+    values = [each.run({}) for each in single]
+    assert found == pytest.approx({m: np.mean([v[m] for v in values]) for m in METRICS})
+    for content, words in (
+        ('{"other": {}}', r"has no query of the data: it has such as 'other', they q0"),
+        ("[1]", "no JSON object whose keys are queries"),
+        ("{", "cannot be read as a JSON file"),
+    ):
+        file.write_text(content)
+        with pytest.raises(UserError, match=words):
+            evaluator(Preset(), of, query_file=str(file)).check()
+
+
 def test_traffic() -> None:
     encoder = Preset()
     evaluators = {
@@ -211,9 +242,10 @@ def test_traffic() -> None:
     assert traffic({}, found) == {}
 
 
-def test_examples_show_grades_and_their_sums() -> None:
+@pytest.mark.parametrize("count", [None, 6])
+def test_examples_show_grades_and_their_sums(count: int | None) -> None:
     shown: list[Any] = []
-    evaluator(Preset()).run({}, show=lambda make: shown.append(make()))
+    evaluator(Preset(), shown=count).run({}, show=lambda make: shown.append(make()))
     (direction,) = shown[0]["directions"]
     assert direction["answers"] == DOCUMENTS
     names = [group["name"] for group in direction["groups"]]
@@ -228,7 +260,9 @@ def test_examples_show_grades_and_their_sums() -> None:
             if q == example["place"]
         }
         assert example["query"]["text"] == f"query {example['place']}"
-        assert example["best_sum"] == sum(sorted(judged.values(), reverse=True)[:10])
+        assert example["summed"] == (count or 10)
+        assert example["best_sum"] == sum(sorted(judged.values(), reverse=True)[: count or 10])
+        assert len(example["answers"]) == (count or 5)
         assert example["right_answers"] == len(judged)
         for answer in example["answers"]:
             assert answer["relevance"] == judged.get(answer["record"], 0.0)

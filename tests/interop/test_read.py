@@ -185,8 +185,8 @@ def test_settings_that_are_spoilt(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"not readable JSON"):
             read(str(bert))
     clip = folder("open_clip", tmp_path)
-    spoil(clip / "open_clip_config.json", model_cfg={"text_cfg": {"hf_model_name": "roberta"}})
-    with pytest.raises(UserError, match=r"hf_model_name 'roberta'"):
+    spoil(clip / "open_clip_config.json", model_cfg={"text_cfg": {"hf_model_name": "mt5"}})
+    with pytest.raises(UserError, match=r"hf_model_name 'mt5'"):
         read(str(clip))
 
 

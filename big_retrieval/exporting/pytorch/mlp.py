@@ -1,31 +1,40 @@
 """Heads of several layers."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from big_retrieval.exporting.pytorch.blocks import Block, mask_bias
+from big_retrieval.exporting.pytorch.blocks import ACTIVATIONS, Block, mask_bias
 
 
 class MlpHead(nn.Module):
-    """Two linear maps with a ReLU between them, and perhaps a batch norm behind them.
+    """Two linear maps with an activation between them, and perhaps a batch norm behind them.
 
     Args:
       width: of the tower.
       hidden: numbers between the maps.
       dim: of the embeddings.
+      activation: between the maps.
       batch_norm: whether there is one.
     """
 
-    def __init__(self, *, width: int, hidden: int, dim: int, batch_norm: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        width: int,
+        hidden: int,
+        dim: int,
+        activation: str = "relu",
+        batch_norm: bool = False,
+    ) -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.fc1 = nn.Linear(width, hidden, bias=False)
         self.fc2 = nn.Linear(hidden, dim, bias=False)
         self.bn = nn.BatchNorm1d(dim) if batch_norm else nn.Identity()
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """[B, M, W] -> [B, M, dim]."""
-        x = self.fc2(F.relu(self.fc1(tokens)))
+        x = self.fc2(self.activation(self.fc1(tokens)))
         return self.bn(x.transpose(1, 2)).transpose(1, 2)
 
 
