@@ -38,10 +38,17 @@ def commands() -> list[list[str]]:
     return [*inline(PAGE), *shown]
 
 
-def values(flag: str) -> list[str]:
-    """What the page's commands give to a flag, each once."""
-    found = [word for words in commands() for word in words if word.startswith(f"--{flag}=")]
+def values(flag: str, command: str = "") -> list[str]:
+    """What the page's commands, or those of one name, give to a flag, each once."""
+    chosen = [words for words in commands() if command in ("", words[1])]
+    found = [word for words in chosen for word in words if word.startswith(f"--{flag}=")]
     return list(dict.fromkeys(word.partition("=")[2] for word in found))
+
+
+def file_of(text: str) -> str:
+    """The file of a shipped config, with the argument."""
+    name, colon, arg = text.partition(":")
+    return f"configs/{name}.py{colon}{arg}"
 
 
 def small(text: str) -> str:
@@ -85,8 +92,7 @@ def test_commands_check_without_data(tmp_path: Path) -> None:
                 key = json.dumps([entry.config, dict(entry.overrides)], default=str)
                 entries.setdefault(key, entry)
     for text in values("config"):
-        file = f"configs/{text.partition(':')[0]}.py{text[len(text.partition(':')[0]) :]}"
-        for form in (file, small(file)):
+        for form in (file_of(text), small(file_of(text))):
             entries.setdefault(form, Entry("config", form))
     named = [dataclasses.replace(entry, name=f"n{n}") for n, entry in enumerate(entries.values())]
     sweep = Sweep(runs=named, metrics=("*",))
@@ -100,7 +106,7 @@ def shrunk(entry: Entry) -> configs.Config:
     c.unlock()
     assert not entry.overrides, f"{entry.name}: overrides of runlocal would not be tested here"
     c.total_epochs, c.total_steps, c.batch_size, c.log_every = None, 3, 8, 1
-    c.checkpoint_every, c.checkpoint_every_epochs, c.report = 3, 0.0, False
+    c.checkpoint_every, c.checkpoint_every_epochs, c.report, c.microbatch = 3, 0.0, False, None
     c.evals, c.best_metric, c.final_weights = {}, "", "last"
     c.eval_every, c.eval_every_epochs = 0, 0.0
     c.optimizer.phases, c.optimizer.schedule.warmup_steps = {}, 1
@@ -115,16 +121,18 @@ def shrunk(entry: Entry) -> configs.Config:
 
 @pytest.mark.slow
 def test_a_cell_of_each_sweep_trains_three_steps(tmp_path: Path) -> None:
-    """Cells whose small forms are one model are trained once."""
+    """And each config that the page trains. Cells whose small forms are one are trained once."""
     done: set[str] = set()
-    for text in values("sweep"):
-        cells = [shrunk(entry) for entry in spec.load(small(text)).runs]
+    entries = {text: list(spec.load(small(text)).runs) for text in values("sweep")}
+    trained = values("config", "train")
+    entries |= {text: [Entry("config", small(file_of(text)))] for text in trained}
+    for text, cells in ((text, [*map(shrunk, found)]) for text, found in entries.items()):
         keys = [json.dumps(schema.to_plain(cell), default=str, sort_keys=True) for cell in cells]
         if done & set(keys):
             continue
         done.add(keys[-1])
         folder = tmp_path / str(len(done))
         train(cells[-1], folder, jax.devices()[:1])
-        found = losses(folder)
-        assert sorted(found) == [1, 2, 3], text
-        assert np.isfinite([*found.values()]).all(), text
+        logged = losses(folder)
+        assert sorted(logged) == [1, 2, 3], text
+        assert np.isfinite([*logged.values()]).all(), text
