@@ -11,24 +11,26 @@ from big_retrieval.config import recipe
 
 
 def get_config(arg: str = "") -> recipe.Editable:
-    """Arguments: runlocal; batch (4096); microbatch (0: all at once); scratch: text, too."""
-    args = recipe.parse_arg(arg, batch=4096, microbatch=0, scratch=False)
+    """Arguments: runlocal; epochs (20); lr (2e-4); batch (4096); microbatch (0: all at once);
+    scratch: text, too. The ablations of the paper are epochs=5,lr=5e-4."""
+    args = recipe.parse_arg(arg, epochs=20, lr=2e-4, batch=4096, microbatch=0, scratch=False)
     c = recipe.base()
 
     # Run
-    c.total_epochs, c.batch_size, c.microbatch = 20, args.batch, args.microbatch or None
+    c.total_epochs, c.batch_size, c.microbatch = args.epochs, args.batch, args.microbatch or None
     c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
 
     # Model: images from scratch, texts from the published BERT
     c.towers.image = recipe.vit("B/32", activation="quick_gelu", remat="block", scan=True)
     c.towers.text = recipe.bert(remat="block", scan=True)
     recipe.image_text(c, dim=512, size=224, length=77)
+    c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)  # ours
     c.tokenizer.path = "bert-base-uncased"
     if not args.scratch:
         c.init.text = recipe.entry(config.Init(), path="bert-base-uncased", head=False)
 
-    # Optimiser; betas, epsilon and weight decay are CLIP's: ours
-    c.optimizer.lr, c.optimizer.rule.b2, c.optimizer.rule.eps = 2e-4, 0.98, 1e-6
+    # Optimiser; betas, epsilon, weight decay and no clipping are CLIP's: ours
+    c.optimizer.lr, c.optimizer.rule.b2, c.optimizer.rule.eps = args.lr, 0.98, 1e-6
     c.optimizer.weight_decay, c.optimizer.clip_norm = 0.2, None
     c.optimizer.schedule.warmup_steps = 15_300_000 // args.batch  # an epoch
 
@@ -47,6 +49,7 @@ def get_config(arg: str = "") -> recipe.Editable:
         c.evals[name] = recipe.entry(config.Retrieval(), data=karpathy)
     imagenet = config.Tfds(name="imagenet2012:5.1.0", split="validation")
     c.evals.imagenet = recipe.entry(
-        config.ZeroShot(), data=imagenet, label="label", file="data/prompts.json#imagenet"
-    )
+        config.ZeroShot(), data=imagenet, label="label", file="data/prompts.json#imagenet",
+        ensemble="embeddings",  # as CLIP's
+    )  # fmt: skip
     return recipe.runlocal(c) if args.runlocal else c

@@ -70,7 +70,8 @@ def get_config(arg: str = "") -> recipe.Editable:
     if args.loss == "wsig" and args.scale == "usual":
         c.losses.main.logit_scale.init = 10.0  # SigLIP's
 
-    # Optimiser: without clipping, which would undo the scale of the weights
+    # Optimiser: betas, epsilon and warm-up are ours, and no clipping, as it would undo the scale of
+    # the weights
     c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.clip_norm = 1e-4, args.decay, None
     c.optimizer.schedule.warmup_steps = 2000
 

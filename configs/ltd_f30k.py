@@ -55,7 +55,7 @@ def base(args: Any, name: str, train: str, evaluators: Evaluators | None = None)
     c.fields.image = recipe.entry(config.ImageField(), head=head, erasing=0.2)
     c.fields.image.crop_scale, c.fields.image.eval_resize = (0.08, 1.0), 256
     c.fields.image.mean, c.fields.image.std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    c.fields.image.flip_unsafe_words = ()  # as the authors', who mirror whatever a caption says
+    c.fields.image.update(flip=0.5, flip_unsafe_words=())  # as the authors', whatever captions say
     if not args.runlocal:
         c.init.image = recipe.entry(config.Init(), path="resnet50.safetensors", head=False)
     words(c, args, head)
@@ -83,7 +83,7 @@ def schedule(c: recipe.Editable, epochs: int) -> None:
     c.log_every, c.eval_every_epochs = 50, 1.0
     c.best_metric, c.final_weights = "retrieval/val/rsum", "best"
     c.optimizer.rule, c.optimizer.lr = recipe.entry(config.AdamP()), 2e-4
-    c.optimizer.weight_decay, c.optimizer.clip_norm = 0.0, 2.0
+    c.optimizer.weight_decay, c.optimizer.clip_norm = 0.0, 2.0  # of the authors' code
     c.optimizer.averaging = recipe.entry(config.Swa())
 
 

@@ -27,6 +27,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.image = recipe.vit("B/16", class_tokens=args.m, remat="block", scan=True)
     c.towers.text = recipe.entry(config.Bert(), class_tokens=args.m, remat="block", scan=True)
     recipe.image_text(c, dim=args.n, size=224, length=77)
+    c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)  # ours
     c.topology = "oblique"
     c.losses.main.logit_scale.max = 100 / args.m  # as published
     c.losses.main.logit_scale.init = (
@@ -34,7 +35,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     )  # ours: CLIP's start, for scores m times as wide
 
     # Optimiser: ours
-    c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1
+    c.optimizer.update(lr=1e-3, weight_decay=0.1, clip_norm=1.0)
     c.optimizer.schedule.warmup_steps = 2500
 
     # Data

@@ -35,6 +35,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.towers.text = recipe.entry(config.Bert(), class_tokens=tokens, scan=True)
     spheres = m if kind == "ob" else None
     recipe.image_text(c, dim=n * m if kind == "ob" else n, spheres=spheres, size=224, length=77)
+    c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)  # ours
     c.topology = args.topology or {"sphere": "sphere", "euclidean": "euclidean"}.get(
         kind, "oblique"
     )
@@ -44,7 +45,7 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.losses.main.logit_scale.learnable = not args.fixed
 
     # Optimiser: ours
-    c.optimizer.lr, c.optimizer.weight_decay = 1e-3, 0.1
+    c.optimizer.update(lr=1e-3, weight_decay=0.1, clip_norm=1.0)
     c.optimizer.schedule.warmup_steps = 2500
 
     # Data

@@ -13,20 +13,19 @@ from configs import clip_bert_yfcc15m
 def get_config(arg: str = "") -> recipe.Editable:
     """The paper and its ablations (Figure 3) by arguments.
 
-    Arguments: runlocal; batch (4096); microbatch (0: all at once); top_k (512), terms that the gate
-    leaves; terms (words; ascii: those of the authors' checkpoints); mask (paper, code or none);
-    nobag: without the nonparametric entry; mean: mean instead of max pooling; relu: instead of
-    elu1p; scratch: text from scratch, too; own: an own projection of the text instead of its
-    word table.
+    Arguments: runlocal; epochs (20), lr (2e-4), batch (4096), microbatch (0: all at once) and
+    scratch (text, too) as clip_bert_yfcc15m.py; top_k (512), terms that the gate leaves; terms
+    (words; ascii: those of the authors' checkpoints); mask (paper, code or none); nobag: without
+    the nonparametric entry; mean: mean instead of max pooling; relu: instead of elu1p; own: an own
+    projection of the text instead of its word table.
     """
     args = recipe.parse_arg(
-        arg, batch=4096, microbatch=0, top_k=512, terms="words", mask="paper", nobag=False,
-        mean=False, relu=False, scratch=False, own=False,
+        arg, epochs=20, lr=2e-4, batch=4096, microbatch=0, scratch=False, top_k=512, terms="words",
+        mask="paper", nobag=False, mean=False, relu=False, own=False,
     )  # fmt: skip
     recipe.one_of("mask", args.mask, ("paper", "code", "none"))
-    c = clip_bert_yfcc15m.get_config(
-        f"batch={args.batch},microbatch={args.microbatch},scratch={args.scratch}"
-    )
+    shared = ("epochs", "lr", "batch", "microbatch", "scratch")
+    c = clip_bert_yfcc15m.get_config(",".join(f"{key}={getattr(args, key)}" for key in shared))
 
     # Model: all positions of both towers, pooled over a vocabulary, to norm 1
     c.towers.image.update(class_tokens=0, pool="none")
@@ -46,6 +45,6 @@ def get_config(arg: str = "") -> recipe.Editable:
         apply = "gated" if args.mask == "paper" or args.nobag else "bag"
         source = "gate" if args.mask == "paper" else "bag"
         c.losses.main.mask.update(apply=apply, source=source)
-    for name in ("coco", "flickr30k"):
+    for name in ("coco", "flickr30k", "imagenet"):
         c.evals[name].modes = ("bag",)
     return recipe.runlocal(c) if args.runlocal else c

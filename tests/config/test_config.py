@@ -13,6 +13,7 @@ from big_retrieval.config.checks import check
 from big_retrieval.errors import UserError
 from tests.helpers import ROOT, raw_config, tiny
 
+PAPERS = ("oblique", "clip", "vdr", "dpr", "splade", "gcl", "ltd")
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 
 
@@ -43,6 +44,26 @@ def test_every_config_file_is_valid(name: str, arg: str) -> None:
     check(c)
     assert c.fields
     assert c.towers
+
+
+SILENT = {"image": ("crop_scale=", "flip="), "": ("clip_norm",)}  # what papers rarely state
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith(PAPERS)])
+def test_configs_of_papers_leave_no_augmentation_or_clipping_to_defaults(name: str) -> None:
+    text, c = _with_imports(name), configs.load(get_config(name, ""))
+    for field, keys in SILENT.items():
+        if not field or isinstance(c.fields.get(field), configs.ImageField):
+            for key in keys:
+                plain = f"fields.image.{key.rstrip('=')}"
+                assert key in text or plain in text, f"{name} does not set {key.rstrip('=')}"
+
+
+def _with_imports(name: str) -> str:
+    """The text of a config file and of those that it imports."""
+    text = (ROOT / "configs" / f"{name}.py").read_text()
+    found = [line.partition("import ")[2] for line in text.splitlines() if "from configs" in line]
+    return text + "".join(_with_imports(each) for line in found for each in line.split(", "))
 
 
 def switches() -> list[tuple[str, str]]:
