@@ -66,6 +66,9 @@ class Preset(Encoder):
         self.noise, self.asked = noise, 0
         self.made: dict[str, np.ndarray] = {}
 
+    def gradcam_obstacle(self, text: str, image: str) -> str:
+        return "there is no model"
+
     def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
         self.asked += 1
         each = TEXTS if field == "text" else 1

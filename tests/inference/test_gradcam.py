@@ -1,0 +1,118 @@
+"""Grad-CAM in models of all kinds; its values are in tests/golden/test_oblique.py."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from big_retrieval import config as configs
+from big_retrieval.data.build import make_readers, make_tokenizer
+from big_retrieval.data.fields.reader import stack
+from big_retrieval.data.synthetic.scenes import SceneRecords
+from big_retrieval.inference.gradcam import GradCam, obstacle
+from big_retrieval.inference.load import TrainedModel, put_together
+from big_retrieval.models.towers import make_model
+from tests.helpers import drawn, raw_config, tiny
+
+SCENES = SceneRecords("test", size=32, count=6)
+
+
+def make(towers: dict[str, Any], **changes: Any) -> TrainedModel:
+    """A model of drawn weights, of a tiny config."""
+    c = raw_config(**changes)
+    for name, keys in towers.items():
+        c.towers[name].update(keys)
+    config = configs.load(c)
+    tokenizer = make_tokenizer(config, SCENES)
+    network = make_model(config, tokenizer.vocab_size, tokenizer)
+    weights = drawn(network, network.example_inputs())["params"]
+    return put_together(Path("model"), config, tokenizer, jax.device_get(weights), 16)
+
+
+def seen(model: TrainedModel, rows: int = 3) -> GradCam:
+    """Signed relevances of the first scenes with their first captions."""
+    readers = make_readers(model.config, model.tokenizer)
+    arrays = {
+        name: stack(readers[name], [readers[name].value(SCENES, i, 0) for i in range(rows)])
+        for name in ("text", "image")
+    }
+    return model.encoder.gradcam(model.weights, arrays, "text", "image")
+
+
+def close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+BOTH = ("image", "text")
+KINDS = {
+    "one-token": ({name: {"class_tokens": 1} for name in BOTH}, "oblique"),
+    "sphere": ({}, "sphere"),
+    "last-token": ({"text": {"pool": "last", "causal": True, "norm": "post"}}, "oblique"),
+    "means": ({name: {"class_tokens": 1, "pool": "mean"} for name in BOTH}, "sphere"),
+    "scanned": ({name: {"depth": 2, "scan": True, "remat": "block"} for name in BOTH}, "oblique"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_relevance_of_a_sum_is_the_sum_of_its_parts(kind: str) -> None:
+    """Inner products of class tokens add up, and so do slopes; with M = 1 there is one part."""
+    towers, topology = KINDS[kind]
+    model = make(towers, topology=topology)
+    found = seen(model)
+    for part in found:
+        close(part.pairs.sum(1), part.whole)
+        if kind == "one-token":
+            np.testing.assert_array_equal(part.pairs[:, 0], part.whole)
+        assert np.abs(part.pairs).max() > 0
+    texts = [SCENES.texts(i, "captions")[0] for i in range(3)]
+    images = [SCENES[i]["image"] for i in range(3)]
+    scores = model.score(model.encode_texts(texts), model.encode_images(images))
+    close(found.scores.whole, np.diagonal(scores))
+    _, mask = model.tokenizer.encode(texts, 20)
+    length = found.text.whole.shape[1]
+    blank = ~mask[:, :length]  # and the class token, which is the first or the last
+    ends = mask.sum(1) - 1 if kind == "last-token" else np.zeros(3, int)
+    blank[np.arange(3), ends] = True
+    np.testing.assert_array_equal(found.text.whole == 0, blank)
+    if kind == "scanned":
+        plain = make({name: {"depth": 2} for name in BOTH}, topology=topology)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(seen(plain)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_many_pairs_are_cut_into_equal_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from big_retrieval.inference import encoder
+
+    model = make({})
+    whole = seen(model, 5)
+    monkeypatch.setattr(encoder, "PAIRS", 2)
+    for a, b in zip(jax.tree.leaves(seen(model, 5)), jax.tree.leaves(whole), strict=True):
+        assert a.shape == b.shape
+        close(a, b)
+
+
+def obstacle_of(config: configs.Config, text: str = "text", image: str = "image") -> str:
+    return obstacle(make_model(config, 100), text, image)
+
+
+def test_models_without_grad_cam_are_told_in_a_sentence() -> None:
+    c = tiny()
+    assert not obstacle_of(c)
+    assert "no text field 'image'; its text fields are text." in obstacle_of(c, "image")
+    texts = dataclasses.replace(c, fields={"text": c.fields["text"]})
+    assert "no image field 'image'; it has none." in obstacle_of(texts)
+    part: Any = c.fields["image"]
+    words = {**c.fields, "image": dataclasses.replace(part, head=configs.Lexical())}
+    lexical = dataclasses.replace(c, fields=words)
+    assert "'image' has a lexical head: its words explain it" in obstacle_of(lexical)
+    towers = {"image": configs.ResNet(), "text": c.towers["text"]}
+    resnet = dataclasses.replace(c, towers=towers)
+    assert "needs the class tokens, or the mean of all tokens," in obstacle_of(resnet)
+    assert "the field 'image' has 'resnet' of" in obstacle_of(resnet)
+    own = dataclasses.replace(c, topology="hyperbolic")
+    assert "this model has 'hyperbolic'." in obstacle_of(own)
