@@ -106,9 +106,10 @@ def obstacle(model: RetrievalModel, text: str, image: str) -> str:
                 "words explain it (explain.shared, big-retrieval explain --with)."
             )
         if not isinstance(tower, TOWERS[modality]) or tower.pool == "none":
+            gives = ", which gives all positions" if isinstance(tower, TOWERS[modality]) else ""
             return (
                 "Grad-CAM needs the class tokens, or the mean of all tokens, of a 'vit' and a "
-                f"'bert' tower; the field {name!r} has {tower.describe()}, which gives others."
+                f"'bert' tower; the field {name!r} has a tower of the type {tower.type!r}{gives}."
             )
     return ""
 

@@ -110,9 +110,11 @@ def test_models_without_grad_cam_are_told_in_a_sentence() -> None:
     words = {**c.fields, "image": dataclasses.replace(part, head=configs.Lexical())}
     lexical = dataclasses.replace(c, fields=words)
     assert "'image' has a lexical head: its words explain it" in obstacle_of(lexical)
-    towers = {"image": configs.ResNet(), "text": c.towers["text"]}
-    resnet = dataclasses.replace(c, towers=towers)
-    assert "needs the class tokens, or the mean of all tokens," in obstacle_of(resnet)
-    assert "the field 'image' has 'resnet' of" in obstacle_of(resnet)
+    for tower, end in (
+        (configs.ResNet(), "'resnet'."),
+        (configs.ViT(pool="none"), "'vit', which gives all positions."),
+    ):
+        other = dataclasses.replace(c, towers={**c.towers, "image": tower})
+        assert f"the field 'image' has a tower of the type {end}" in obstacle_of(other)
     own = dataclasses.replace(c, topology="hyperbolic")
     assert "this model has 'hyperbolic'." in obstacle_of(own)
