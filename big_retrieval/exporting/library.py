@@ -83,6 +83,8 @@ def ask(jobs: Sequence[Job], python: str) -> list[Answer]:
 def _start(python: str, here: Path, seconds: float) -> Answer:
     """Runs the process to its end; gives the answer of jobs that it has not got to."""
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    # Where transformers copies the modules of folders to.
+    offline["HF_MODULES_CACHE"] = str(here / "modules")
     try:
         done = subprocess.run(
             [python, "theirs.py", "jobs.json"], cwd=here, env={**os.environ, **offline},

@@ -1,4 +1,8 @@
-"""The target `sentence-transformers`: text encoders, dense or SPLADE, of its stock modules."""
+"""The target `sentence-transformers`: text encoders of its stock modules, dense or SPLADE.
+
+Other lexical encoders have a module of their own, whose source is in the folder: the network of the
+target `torch`, and `pytorch/text_encoder.py`, which makes a module of the library of it.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,11 +14,15 @@ from big_retrieval.exporting.forms import BERT, MASKED, bert_config, bert_proble
 from big_retrieval.exporting.hugging_face import several, write_form
 from big_retrieval.exporting.parts import Exported, unlike
 from big_retrieval.exporting.target import ExportTarget, save_arrays, save_json
+from big_retrieval.exporting.torch import Torch
+from big_retrieval.exporting.torch_source import FOLDER
 from big_retrieval.interop.sentence_transformers import NORM_EPSILON, SPLADE
+from big_retrieval.models.towers import lexical_terms
 
 # Names of 5.0, which newer versions read as well.
 _MODELS = "sentence_transformers.models"
 _SPARSE = "sentence_transformers.sparse_encoder.models"
+_TORCH = Torch("torch")
 _ACTIVATIONS = {ours: theirs for theirs, ours in SPLADE.items()}
 
 
@@ -35,7 +43,9 @@ class SentenceTransformers(ExportTarget):
         elif model.modalities != ["text"]:
             yield f"an encoder of the modality {model.modalities[0]!r} (only 'text')"
         elif model.of("text").head.lexical:
-            yield from masked_problems(model, tuple(_ACTIVATIONS))
+            yield from unlike("config", model.config, {"topology": "inner"})
+            if not _stock(model):
+                yield from _TORCH.problems(model)
         else:
             yield from bert_problems(model)
             part = model.of("text")
@@ -54,7 +64,9 @@ class SentenceTransformers(ExportTarget):
     def write(self, model: Exported, folder: Path) -> None:
         part = model.of("text")
         lexical = part.head.lexical
-        if lexical:
+        if not _stock(model):
+            modules = self._write_own(model, folder)
+        elif lexical:
             write_form(MASKED, model, folder)
             pooling = "1_SpladePooling"
             modules = [("", f"{_SPARSE}.MLMTransformer"), (pooling, f"{_SPARSE}.SpladePooling")]
@@ -70,8 +82,9 @@ class SentenceTransformers(ExportTarget):
                 for number, (path, kind) in enumerate(modules)
             ],
         )
-        length = {"max_seq_length": part.field.length, "do_lower_case": False}
-        save_json(folder / "sentence_bert_config.json", length)
+        if _stock(model):
+            length = {"max_seq_length": part.field.length, "do_lower_case": False}
+            save_json(folder / "sentence_bert_config.json", length)
         settings = {
             "model_type": "SparseEncoder" if lexical else "SentenceTransformer",
             "similarity_fn_name": "cosine" if model.normalises() else "dot",
@@ -79,6 +92,18 @@ class SentenceTransformers(ExportTarget):
             "default_prompt_name": None,
         }
         save_json(folder / "config_sentence_transformers.json", settings)
+
+    def _write_own(self, model: Exported, folder: Path) -> list[tuple[str, str]]:
+        """Writes an export to PyTorch and the module around it, the only one."""
+        _TORCH.write(model, folder)
+        source = (FOLDER / "text_encoder.py").read_text(encoding="utf-8")
+        source = source.replace("big_retrieval.exporting.pytorch.", ".")
+        (folder / "text_encoder.py").write_text(source, encoding="utf-8")
+        part, words = model.of("text"), model.tokenizer
+        owner = part.field.shares_head or part.name
+        terms = lexical_terms(model.config, words.vocab_size, words)[owner]
+        (folder / "terms.txt").write_text("\n".join(terms.names(words)), encoding="utf-8")
+        return [("", "text_encoder.TextEncoder")]
 
     def _write_splade(self, model: Exported, folder: Path) -> None:
         part = model.of("text")
@@ -133,14 +158,16 @@ class SentenceTransformers(ExportTarget):
 
     def computes(self, model: Exported) -> Mapping[str, Any]:
         part = model.of("text")
-        return {"sparse": part.head.lexical, "prompts": part.prompts()}
+        own = not _stock(model)
+        return {"sparse": part.head.lexical, "prompts": part.prompts(), "own": own}
 
     def usage(self, model: Exported) -> str:
         name = "SparseEncoder" if model.of("text").head.lexical else "SentenceTransformer"
+        trust = "" if _stock(model) else ", trust_remote_code=True"
         return f"""\
 from sentence_transformers import {name}
 
-model = {name}("FOLDER")
+model = {name}("FOLDER"{trust})
 queries, documents = model.encode_query(["a text"]), model.encode_document(["another text"])
 scores = model.similarity(queries, documents)"""
 
@@ -148,3 +175,9 @@ scores = model.similarity(queries, documents)"""
 def _encoder_config(model: Exported) -> dict[str, Any]:
     """config.json of the transformer; the modules behind it say the rest."""
     return {"architectures": [BERT.name], "dtype": "float32", **bert_config(model)}
+
+
+def _stock(model: Exported) -> bool:
+    """Whether the library's own modules compute what a text encoder does."""
+    lexical = model.of("text").head.lexical
+    return not lexical or next(masked_problems(model, tuple(_ACTIVATIONS)), None) is None

@@ -138,7 +138,8 @@ def with_sentence_transformers(folder: str, request: Any, inputs: Any) -> Named:
     """Yields (field, embeddings) of sentence-transformers."""
     sentence_transformers = library("sentence_transformers")
     name = "SparseEncoder" if request["sparse"] else "SentenceTransformer"
-    model = getattr(sentence_transformers, name)(folder, device="cpu")
+    own = {"trust_remote_code": True} if request.get("own") else {}
+    model = getattr(sentence_transformers, name)(folder, device="cpu", **own)
     for field, values in inputs.items():
         prompt = request["prompts"].get(field, "")
         found = model.encode([str(text) for text in values], prompt=prompt, convert_to_tensor=True)

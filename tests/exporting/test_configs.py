@@ -34,13 +34,21 @@ EXPORTABLE = {  # (config, field; "": all) -> targets; what is not here, no targ
     ("dpr_msmarco", "query"): BOTH,
     ("emoji_gcl", "image"): ["transformers"],
     ("emoji_ltd", "image"): ["transformers"],
+    ("emoji_vdr", "text"): ["sentence-transformers"],
     ("gcl_gs10m", ""): ["open_clip", "transformers"],
     ("gcl_gs10m", "image"): ["transformers"],
     ("gcl_gs10m", "query"): ["transformers"],
     ("gcl_gs10m", "title"): ["transformers"],
+    ("medical", ""): ["sentence-transformers"],
+    ("medical", "answer"): ["sentence-transformers"],
+    ("medical", "query"): ["sentence-transformers"],
+    ("scenes_vdr", "text"): ["sentence-transformers"],
     ("splade_msmarco", ""): BOTH,
     ("splade_msmarco", "passage"): BOTH,
     ("splade_msmarco", "query"): BOTH,
+    ("vdr_cm_yfcc15m", "text"): ["sentence-transformers"],
+    ("vdr_t2t_msmarco", "passage"): ["sentence-transformers"],
+    ("vdr_t2t_msmarco", "query"): ["sentence-transformers"],
 }
 # What some towers and heads have no PyTorch form for yet.
 LATER = ("emoji_gcl", "emoji_ltd", "ltd_coco", "ltd_f30k", "ltd_tern", "ltd_vsrn")

@@ -84,7 +84,7 @@ def available(python: str) -> tuple[str, ...]:
     program = f"import importlib.util as u; print(*filter(u.find_spec, {names!r}))"
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
-    return tuple(to for to in TARGETS if {"torch", *MODULES[to]} <= found)
+    return tuple(to for to in TARGETS if {"torch", *MODULES.get(to, ())} <= found)
 
 
 def write_all(folder: Path, targets: Sequence[str]) -> Iterator[Exported]:

@@ -1,10 +1,33 @@
 """All exports, compared with the libraries that are at hand; see export_all.py."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from big_retrieval.exporting.export import write
+from tests.exporting.test_configs import random_model
 from tests.interop import export_all
+
+TO = "sentence-transformers"
+SAVED_AGAIN = """\
+import sys
+from sentence_transformers import SparseEncoder
+
+texts = ["two red dogs", "", "a small circle"]
+model = SparseEncoder(sys.argv[1], trust_remote_code=True)
+model.save_pretrained(sys.argv[2])
+again = SparseEncoder(sys.argv[2], trust_remote_code=True)
+one, two = (each.encode(texts, convert_to_tensor=True).to_dense() for each in (model, again))
+assert (one == two).all()
+names = open(sys.argv[1] + "/terms.txt").read().split("\\n")
+for row, terms in zip(one, model.decode(model.encode(texts))):
+    assert {term for term, _ in terms} == {names[i] for i in row.nonzero().flatten()}
+again.train()
+out = again(again.preprocess(texts))["sentence_embedding"]
+out.sum().backward()
+assert all(each.grad is not None for each in again.parameters())
+"""
 
 
 @pytest.mark.slow
@@ -16,3 +39,14 @@ def test_the_libraries_compute_the_same(tmp_path: Path) -> None:
     exports = list(export_all.write_all(tmp_path, targets))
     done = export_all.verified(exports, export_all.PYTHON)
     assert export_all.problems(done, export_all.PYTHON) == []
+
+
+@pytest.mark.slow
+def test_sentence_transformers_saves_and_trains_a_module_of_ours(tmp_path: Path) -> None:
+    """Of a lexical encoder that its own modules do not compute; terms are not all word pieces."""
+    if TO not in export_all.available(export_all.PYTHON):
+        pytest.skip(f"{export_all.PYTHON} has no sentence-transformers")
+    write(random_model("scenes_vdr"), to=TO, out=tmp_path / "out", fields=("text",))
+    args = [export_all.PYTHON, "-c", SAVED_AGAIN, str(tmp_path / "out"), str(tmp_path / "again")]
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,100 @@
+"""The text encoder of this folder as a module of sentence-transformers.
+
+    SparseEncoder("FOLDER", trust_remote_code=True)
+
+The network itself is in model.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+try:
+    from sentence_transformers.base.modules import InputModule
+except ImportError:  # before 6.0
+    from sentence_transformers.models import InputModule
+
+from big_retrieval.exporting.pytorch.model import TEXTS, RetrievalModel
+
+WEIGHTS, TERMS = "model.safetensors", "terms.txt"
+OTHERS = ("tokenizer.json", "big_retrieval.json", TERMS)  # files that training does not change
+
+
+class TermNames:
+    """What the terms of embeddings are called; `SparseEncoder.decode` asks for it."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def convert_ids_to_tokens(self, terms: Any) -> Any:
+        """The name of a term, or those of several."""
+        if isinstance(terms, int):
+            return self.names[terms]
+        return [self.names[int(term)] for term in terms]
+
+
+class TextEncoder(InputModule):
+    """Texts to lexical embeddings.
+
+    Args:
+      model: with one field of texts.
+      files: name -> content of the files that are saved beside the weights.
+    """
+
+    def __init__(self, model: RetrievalModel, files: dict[str, bytes]) -> None:
+        super().__init__()
+        self.model, self.files = model, files
+        ((self.field, reads),) = TEXTS.items()
+        # The prompt stands for the prefix.
+        self.reads = {key: value for key, value in reads.items() if key not in ("length", "prefix")}
+        self.max_seq_length = reads["length"]
+        self.tokenizer: Any = TermNames(files[TERMS].decode().split("\n"))
+
+    @classmethod
+    def load(cls, model_name_or_path: str, **where: Any) -> "TextEncoder":
+        """Reads a folder, or a model of the hub."""
+        wanted = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+        where = {key: value for key, value in where.items() if key in wanted}
+        paths = {
+            name: Path(cls.load_file_path(model_name_or_path, filename=name, **where))
+            for name in (WEIGHTS, *OTHERS)
+        }
+        files = {name: paths[name].read_bytes() for name in OTHERS}
+        return cls(RetrievalModel.load(paths[WEIGHTS].parent), files)
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Writes what `load` reads; the library copies the source files."""
+        place = Path(output_path)
+        weights = {name: x.contiguous() for name, x in self.model.state_dict().items()}
+        save_file(weights, place / WEIGHTS, metadata={"format": "pt"})
+        for name, content in self.files.items():
+            (place / name).write_bytes(content)
+
+    def preprocess(
+        self, inputs: list[str], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, torch.Tensor]:
+        """Texts as ids and mask [n, L]."""
+        texts = [(prompt or "") + text for text in inputs]
+        ids, mask = self.model.tokenizer(texts, length=self.max_seq_length, **self.reads)
+        return {"input_ids": torch.as_tensor(ids), "attention_mask": torch.as_tensor(mask)}
+
+    def tokenize(self, texts: list[str], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """The same before 6.0, where the library puts the prompt in front."""
+        return self.preprocess(texts)
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Adds the embeddings [n, V]."""
+        embed = getattr(self.model, f"embed_{self.field}")
+        mask = features["attention_mask"].bool()
+        features["sentence_embedding"] = embed(ids=features["input_ids"], mask=mask)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """V."""
+        return len(self.tokenizer.names)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """The same before 6.0."""
+        return self.get_embedding_dimension()
