@@ -5,6 +5,8 @@ pixels, context 77, 512 dimensions in all. The training recipe is not published;
 "ours" follows DeCLIP's and SLIP's public ones for the same data.
 """
 
+from typing import Any
+
 from big_retrieval import config
 from big_retrieval.config import recipe
 from big_retrieval.errors import UserError
@@ -22,7 +24,6 @@ def get_config(arg: str = "") -> recipe.Editable:
     args = recipe.parse_arg(
         arg, structure="multi-64-8", topology="", logit_scale=1 / 0.07, fixed=False, batch=4096
     )
-    kind, n, m = _structure(args.structure)
     c = recipe.base()
 
     # Run
@@ -30,19 +31,11 @@ def get_config(arg: str = "") -> recipe.Editable:
     c.log_every, c.eval_every, c.checkpoint_every = 50, 5000, 1000
 
     # Model
-    tokens = m if kind == "multi" else 1
-    c.towers.image = recipe.vit("S/16", class_tokens=tokens, scan=True)
-    c.towers.text = recipe.entry(config.Bert(), class_tokens=tokens, scan=True)
-    spheres = m if kind == "ob" else None
-    recipe.image_text(c, dim=n * m if kind == "ob" else n, spheres=spheres, size=224, length=77)
+    c.towers.image = recipe.vit("S/16", scan=True)
+    c.towers.text = recipe.entry(config.Bert(), scan=True)
+    recipe.image_text(c, dim=512, size=224, length=77)
     c.fields.image.update(crop_scale=(0.5, 1.0), flip=0.5)  # ours
-    c.topology = args.topology or {"sphere": "sphere", "euclidean": "euclidean"}.get(
-        kind, "oblique"
-    )
-    # The ablations' starts lie above 100/m and 100, so no bound can have been in force.
-    c.losses.main.logit_scale.max = None
-    c.losses.main.logit_scale.init = args.logit_scale
-    c.losses.main.logit_scale.learnable = not args.fixed
+    shape(c, args, dimensions=512)
 
     # Optimiser: ours
     c.optimizer.update(lr=1e-3, weight_decay=0.1, clip_norm=1.0)
@@ -60,10 +53,32 @@ def get_config(arg: str = "") -> recipe.Editable:
     return recipe.runlocal(c) if args.runlocal else c
 
 
-def _structure(text: str) -> tuple[str, int, int]:
+def shape(c: recipe.Editable, args: Any, dimensions: int) -> None:
+    """Sets class tokens, heads, topology and logit scale.
+
+    Args:
+      c: the config to change; it has the towers and fields `image` and `text`.
+      args: with `structure`, `topology`, `logit_scale` and `fixed`.
+      dimensions: of the sphere and of Euclidean space.
+    """
+    kind, n, m = _structure(args.structure, dimensions)
+    for name in ("image", "text"):
+        c.towers[name].class_tokens = m if kind == "multi" else 1
+        c.fields[name].head.dim = n * m if kind == "ob" else n
+        c.fields[name].head.spheres = m if kind == "ob" else None
+    c.topology = args.topology or {"sphere": "sphere", "euclidean": "euclidean"}.get(
+        kind, "oblique"
+    )
+    # The ablations' starts lie above 100/m and 100, so no bound can have been in force.
+    c.losses.main.logit_scale.max = None
+    c.losses.main.logit_scale.init = args.logit_scale
+    c.losses.main.logit_scale.learnable = not args.fixed
+
+
+def _structure(text: str, dimensions: int) -> tuple[str, int, int]:
     """(kind, n, m) of a structure's name."""
     if text in ("sphere", "euclidean"):
-        return text, 512, 1
+        return text, dimensions, 1
     kind, *sizes = text.split("-")
     if kind not in ("ob", "multi") or len(sizes) != 2 or not all(s.isdigit() for s in sizes):
         raise UserError(f"config argument structure is {text!r}; it must be {STRUCTURES}.")

@@ -8,6 +8,7 @@ the rest of the code reads; `checks/` refuses combinations that no single key ca
 from big_retrieval.config.arrays import ArrayField
 from big_retrieval.config.batch_norms import BatchNormed
 from big_retrieval.config.captions import CaptionNdcg, CrisscrossedCaptions
+from big_retrieval.config.class_folders import ClassFolders
 from big_retrieval.config.data import (
     HardNegatives,
     Karpathy,

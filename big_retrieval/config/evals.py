@@ -194,6 +194,7 @@ class ZeroShot(Evaluator):
     classes: tuple[str, ...] = ()  # empty: the source's, or all names in the label column
     prompts: tuple[str, ...] = ()  # with {} for the class name; empty: the source's
     file: str = ""  # JSON file of both, where they are empty: "prompts.json#imagenet"
+    present: bool = False  # only classes that the labels have, as ImageNet-A's 200 of 1,000
     # what is averaged over the prompts of a class: the scores of an image with them, or their
     # embeddings, brought back onto the topology (CLIP), of lexical models to the norm of the head
     ensemble: Literal["scores", "embeddings"] = "scores"

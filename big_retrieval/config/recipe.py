@@ -34,6 +34,7 @@ from big_retrieval.config import (
     ViT,
     schema,
 )
+from big_retrieval.config import image_benchmarks as benchmarks
 from big_retrieval.config.beir import beir as beir_evaluators
 from big_retrieval.config.runlocal import runlocal as runlocal
 from big_retrieval.errors import UserError
@@ -177,6 +178,24 @@ def beir(c: Editable, folder: str, sets: str = "all", modes: tuple[str, ...] = (
     if sets != "none":
         names = () if sets == "all" else sets.split("+")
         for name, each in beir_evaluators(folder, names, modes=modes).items():
+            c.evals[name] = entry(each)
+
+
+def image_benchmarks(c: Editable, folder: str, form: str, probe: bool = True) -> None:
+    """Adds evaluators of COCO, Flickr30k, ImageNet and its variants; see config/image_benchmarks.
+
+    Args:
+      c: the config to change, with the fields `image` and `text`.
+      folder: has a folder for each data set, and prompts.json.
+      form: "tfds" or "folders", where ImageNets come from; "none": adds nothing.
+      probe: whether there is a linear probe on ImageNet, too.
+
+    Raises:
+      UserError: another form.
+    """
+    one_of("benchmarks", form, benchmarks.FORMS)
+    if form != "none":
+        for name, each in benchmarks.image_benchmarks(folder, form, probe).items():
             c.evals[name] = entry(each)
 
 

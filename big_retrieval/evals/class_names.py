@@ -2,13 +2,14 @@
 
     {"imagenet": {"classes": ["tench", "goldfish"], "templates": ["a photo of a {}."]}}
 
-A class may also be a list of names, which count alike: ["happy", "smiling"].
+A class may also be a list of names, which count alike: ["happy", "smiling"]. A third list "ids"
+holds what labels call the classes, in the same order: ["n01440764", "n01443537"].
 """
 
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from big_retrieval.errors import UserError
 from big_retrieval.io.regular import read_text
@@ -19,8 +20,16 @@ MOST_TEXTS = 12  # of a class and prompt, where classes have different numbers o
 Class = str | tuple[str, ...]  # its name, or several of them
 
 
-def read_names(text: str, path: str) -> tuple[tuple[Class, ...], tuple[str, ...]]:
-    """The class names and the prompts of a JSON file.
+class ListedClasses(NamedTuple):
+    """What a file lists."""
+
+    classes: tuple[Class, ...] = ()
+    prompts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # of the classes; (): the file has none
+
+
+def read_names(text: str, path: str) -> ListedClasses:
+    """The class names, the prompts and the ids of a JSON file.
 
     Args:
       text: the file; behind a #, the keys that lead to the object: "prompts.json#imagenet". It has
@@ -58,7 +67,12 @@ def read_names(text: str, path: str) -> tuple[tuple[Class, ...], tuple[str, ...]
     for prompt in prompts:
         if "{}" not in prompt:
             raise UserError(f"{path}: {text}: {prompt!r} needs a {{}} for the class name.")
-    return classes, prompts
+    ids = found.get("ids", [])
+    if not isinstance(ids, list) or len(ids) not in (0, len(classes)):
+        raise UserError(
+            f"{path}: {text} has ids that are no list of {len(classes)} texts, one a class."
+        )
+    return ListedClasses(classes, prompts, tuple(_text(each, text, path) for each in ids))
 
 
 def names_of(each: Class) -> tuple[str, ...]:

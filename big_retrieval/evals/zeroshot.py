@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from big_retrieval.data.sources import RecordSource, TextRecords, value_of
 from big_retrieval.errors import UserError
 from big_retrieval.evals import examples
 from big_retrieval.evals.bags import bags_of, in_mode
-from big_retrieval.evals.class_names import Class, filled, names_of, read_names
+from big_retrieval.evals.class_names import Class, ListedClasses, filled, names_of, read_names
 from big_retrieval.evals.confusions import Confusions
 from big_retrieval.evals.encoding import encode_source
 from big_retrieval.evals.modes import parse_mode
@@ -130,15 +130,21 @@ class ZeroShotEvaluator:
         """
         c, label = self.config, self.config.label
         path = f"config.evals.{self.name}"
-        listed = read_names(c.file, f"{path}.file") if c.file else ((), ())
-        classes = c.classes or listed[0] or self.source.classes.get(label, ()) or self._names()
-        prompts = c.prompts or listed[1] or self.source.prompts.get(label, ())
+        listed = self._listed
+        classes = c.classes or listed.classes or self.source.classes.get(label, ()) or self._names()
+        prompts = c.prompts or listed.prompts or self.source.prompts.get(label, ())
         if not classes or not prompts:
             raise UserError(
                 f"zero-shot label {label!r}: source {self.source.name} has no classes and prompts "
                 f"for it; set {path}.classes and .prompts."
             )
         return tuple(classes), tuple(prompts)
+
+    @cached_property
+    def _listed(self) -> ListedClasses:
+        """What the file lists; nothing where there is none."""
+        file, path = self.config.file, f"config.evals.{self.name}.file"
+        return read_names(file, path) if file else ListedClasses()
 
     def _names(self) -> tuple[str, ...]:
         """All names in a label column that has names, sorted."""
@@ -159,12 +165,14 @@ class ZeroShotEvaluator:
         """The class number of every record, int64 [n].
 
         Args:
-          classes: their names; a label is a number or one of all names.
+          classes: their names; a label is a number, one of all names, or an id of the file.
 
         Raises:
           UserError: a label is neither.
         """
         numbers = {name: i for i, each in enumerate(classes) for name in names_of(each)}
+        if not self.config.classes:  # else the file's ids are those of other classes
+            numbers |= {name: i for i, name in enumerate(self._listed.ids)}
         column, found = self.config.label, np.empty(len(self.source), np.int64)  # [n]
         for index in range(len(found)):
             value: Any = value_of(self.source, index, column)
@@ -201,6 +209,9 @@ class ZeroShotEvaluator:
         c = self.config
         classes, prompts = self.prompts()
         labels = self.labels(classes)
+        if c.present:
+            chosen, labels = np.unique(labels, return_inverse=True)
+            classes = tuple(classes[number] for number in chosen)
         reader = self.readers[c.text]
         texts = TextRecords(filled(classes, prompts), column=reader.field.column)
         of_texts, _ = encode_source(self.encoder, weights, texts, c.text, reader)

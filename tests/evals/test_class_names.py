@@ -21,7 +21,7 @@ def write(folder: Path, content: Any) -> str:
 
 def test_a_file_of_several(tmp_path: Path) -> None:
     path = write(tmp_path, {"imagenet": GOOD, "sets": {"pets": GOOD | {"classes": ["fish"]}}})
-    assert read_names(f"{path}#imagenet", KEY) == (("cat", "dog"), ("a photo of a {}.",))
+    assert read_names(f"{path}#imagenet", KEY)[:2] == (("cat", "dog"), ("a photo of a {}.",))
     assert read_names(f"{path}#sets/pets", KEY)[0] == ("cat", "dog")  # of several the first
     assert read_names(write(tmp_path, GOOD), KEY)[0] == ("cat", "dog")
 
@@ -39,6 +39,7 @@ def test_a_file_of_several(tmp_path: Path) -> None:
         ({"classes": ["cat", []], "prompts": ["{}"]}, "", "is no text"),
         ({"classes": [["a"] * 3, ["a"] * 5], "prompts": ["{}"]}, "", "one name, or all of them"),
         ({"classes": ["cat"], "prompts": ["a photo"]}, "", "needs a {}"),
+        (GOOD | {"ids": ["n1"]}, "", "has ids that are no list of 2 texts"),
     ],
 )
 def test_what_is_wrong(tmp_path: Path, content: Any, place: str, words: str) -> None:
@@ -49,8 +50,11 @@ def test_what_is_wrong(tmp_path: Path, content: Any, place: str, words: str) -> 
 
 def test_classes_with_several_names(tmp_path: Path) -> None:
     content = {"classes": [["angry"], ["happy", "smiling"], "sad"], "templates": ["{}!", "{}?"]}
-    classes, prompts = read_names(write(tmp_path, content), KEY)
+    classes, prompts, ids = read_names(write(tmp_path, content), KEY)
     assert (classes, prompts) == (("angry", ("happy", "smiling"), "sad"), ("{}!", "{}?"))
+    assert ids == ()
+    content["ids"] = ["n1", "n2", "n3"]
+    assert read_names(write(tmp_path, content), KEY).ids == ("n1", "n2", "n3")
     assert filled(classes, ("{}!",)) == ["angry!", "angry!", "happy!", "smiling!", "sad!", "sad!"]
     assert filled(("a", "b"), prompts) == ["a!", "a?", "b!", "b?"]
 
@@ -63,4 +67,4 @@ def test_no_file_says_what_it_would_hold(tmp_path: Path) -> None:
     assert text.endswith("or set config.evals.pets.classes and .prompts instead.")
     form = text[text.index("form: ") + 6 : text.index(", or set")]
     path = write(tmp_path, form)
-    assert read_names(f"{path}#sets/pets", KEY) == (("cat", "dog"), ("a photo of a {}.",))
+    assert read_names(f"{path}#sets/pets", KEY)[:2] == (("cat", "dog"), ("a photo of a {}.",))

@@ -230,3 +230,78 @@ def test_classes_and_prompts_must_come_from_somewhere(folder: Path) -> None:
     task = evaluator(labelled(folder, [0]), Preset({}), classes=())
     with pytest.raises(UserError, match=r"set config\.evals\.<name>\.classes and \.prompts"):
         task.check()
+
+
+class OfWords(Encoder):
+    """An encoder of images by their number and of texts by their words, out of two tables."""
+
+    def __init__(self, images: np.ndarray, words: np.ndarray) -> None:
+        super().__init__(None, parallel.make_mesh(tiny(batch_size=8), jax.devices()[:1]), 64)  # type: ignore
+        self._images, self._words = images, words
+
+    def embeddings(self, weights: Any, field: str, batches: Any) -> tuple[np.ndarray, np.ndarray]:
+        found, records = [], []
+        for batch in batches:
+            kept = batch["valid"]
+            records.append(batch["record"][kept])
+            if field == "image":
+                found.append(self._images[records[-1]])
+                continue
+            ids = batch[field]["ids"][kept].astype(int)  # [CLS] word ([UNK] or [SEP]) ...
+            found.append(self._words[ids[:, 1] - 4] + 0.3 * (ids[:, 2:3, None] == 1))
+        return np.concatenate(found), np.concatenate(records)
+
+
+def test_folders_of_200_classes_are_scored_among_these_200_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    names, ids = [f"w{i}" for i in range(1000)], [f"n{i:08d}" for i in range(1000)]
+    chosen = np.sort(rng.permutation(1000)[:200])
+    for number, i in enumerate(chosen):
+        folder = tmp_path / "images" / ids[i]
+        folder.mkdir(parents=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(folder / "one.PNG")
+    (tmp_path / "images" / "README.txt").write_text("no class")
+    listed = {"imagenet": {"classes": names, "ids": ids, "prompts": ["{}", "{} thing"]}}
+    (tmp_path / "prompts.json").write_text(json.dumps(listed))
+    words = rng.normal(size=(1000, 1, 6)).astype(np.float32)
+    images = words[chosen] + 0.6 * rng.normal(size=(200, 1, 6)).astype(np.float32)
+    source = make_source(configs.ClassFolders(path=str(tmp_path / "images")))
+    assert (len(source), source[7]["label"]) == (200, ids[chosen[7]])
+    prompts = [words[:, 0], words[:, 0] + 0.3]
+    scores = -np.mean(
+        [np.linalg.norm(images - each[None], axis=2) for each in prompts], axis=0
+    )  # [200, 1000]
+    specs = {
+        "image": image_reader("image", size=4),
+        "text": text_reader(
+            "captions",
+            length=6,
+            tokenizer=wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *names]),
+        ),
+    }
+    found = {}
+    for present in (False, True):
+        part = configs.ZeroShot(
+            label="label", file=f"{tmp_path}/prompts.json#imagenet", present=present
+        )
+        rest = specs, TOPOLOGIES["euclidean"], OfWords(images, words)
+        task = ZeroShotEvaluator(part, source, *rest)
+        task.check()
+        found[present] = task.run({})
+        columns = chosen if present else np.arange(1000)
+        order = columns[np.argsort(-scores[:, columns], axis=1)]
+        assert found[present]["accuracy"] == np.mean(order[:, 0] == chosen)
+        assert found[present]["top5_accuracy"] == np.mean(
+            [i in row[:5] for i, row in zip(chosen, order, strict=True)]
+        )
+    assert 0 < found[False]["accuracy"] < found[True]["accuracy"] < 1
+
+
+def test_folders_of_numbers_and_folders_without_images(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no is no folder; it must hold .*: fetch it"):
+        make_source(configs.ClassFolders(path=str(tmp_path / "no"), how_to_get="fetch it"))
+    (tmp_path / "10").mkdir()
+    with pytest.raises(UserError, match="has no images in folders, such as <class>/<image>"):
+        make_source(configs.ClassFolders(path=str(tmp_path)))
+    Image.new("RGB", (4, 4)).save(tmp_path / "10" / "a.jpeg")
+    assert make_source(configs.ClassFolders(path=str(tmp_path)))[0]["label"] == 10

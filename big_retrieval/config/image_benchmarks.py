@@ -1,0 +1,61 @@
+"""What papers on image-text models evaluate on, as one group of evaluators.
+
+Zero-shot retrieval on COCO's 5,000 and Flickr30k's 1,000 test images (Karpathy's splits), zero-shot
+classification on ImageNet-1K, V2, A and R, and a linear probe on ImageNet-1K. A folder has a folder
+for each data set, as `big-retrieval data get NAME` says, and prompts.json with the names, ids and
+prompts of ImageNet's classes (docs/DATA.md).
+"""
+
+from big_retrieval.config.class_folders import ClassFolders
+from big_retrieval.config.data import Karpathy, Tfds
+from big_retrieval.config.evals import Evaluator, Retrieval, ZeroShot
+from big_retrieval.config.probes import LinearProbe
+from big_retrieval.config.sources import Source
+
+# Name of the evaluator -> folder with plain images; data set and split of TensorFlow Datasets
+IMAGENETS = {
+    "imagenet": ("imagenet/val", "imagenet2012:5.1.0", "validation"),
+    "imagenet_v2": ("imagenet-v2", "imagenet_v2/matched-frequency", "test"),
+    "imagenet_a": ("imagenet-a", "imagenet_a", "test"),
+    "imagenet_r": ("imagenet-r", "imagenet_r", "test"),
+}
+TRAIN = ("imagenet/train", "imagenet2012:5.1.0", "train")
+FORMS = ("tfds", "folders", "none")
+
+
+def image_benchmarks(
+    folder: str = "data", form: str = "tfds", probe: bool = True
+) -> dict[str, Evaluator]:
+    """An evaluator for each data set: `retrieval/coco/...`, `zeroshot/imagenet_a/...` and so on.
+
+    ImageNet-A and R are scored among their own 200 classes.
+
+    Args:
+      folder: of the data sets' folders.
+      form: where ImageNets come from: "tfds" (prepared by TensorFlow Datasets) or "folders".
+      probe: whether there is a linear probe, too, at the end of a run.
+    """
+
+    def images(place: str, name: str, split: str) -> Source:
+        known = place.split("/")[0]
+        how = f"see `big-retrieval data get {known}`"
+        if form == "folders":
+            return ClassFolders(path=f"{folder}/{place}", how_to_get=how)
+        return Tfds(name=name, split=split, how_to_get=how)
+
+    out: dict[str, Evaluator] = {}
+    for name in ("coco", "flickr30k"):
+        path = f"{folder}/{name}/dataset_{name}.json"
+        how = f"see `big-retrieval data get {name}`"
+        out[name] = Retrieval(data=Karpathy(path=path, split="test", how_to_get=how))
+    for name, where in IMAGENETS.items():
+        out[name] = ZeroShot(
+            data=images(*where),
+            label="label",
+            file=f"{folder}/prompts.json#imagenet",
+            present=name in ("imagenet_a", "imagenet_r"),
+        )
+    if probe:
+        test = images(*IMAGENETS["imagenet"])
+        out["imagenet_probe"] = LinearProbe(data=test, train=images(*TRAIN), label="label")
+    return out
